@@ -1,0 +1,1 @@
+"""Tests, bottom up: contract, state, screens, processes, pty."""

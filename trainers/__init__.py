@@ -1,0 +1,1 @@
+"""Everything that trains; knows nothing of the terminal."""

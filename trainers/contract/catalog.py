@@ -1,0 +1,160 @@
+"""What can be run, as data: backends, models, data sets; and what is installed, found without importing it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way of training on several devices."""
+
+    name: str
+    module: str
+    """Resolved by the rank process alone; has `train(config, rank, report)`."""
+    summary: str
+    packages: tuple[str, ...]
+    """Import names that must be installed."""
+    extra: str
+    """The extra of tuiapp that installs them."""
+    process_per_device: bool
+    """True where each device has a rank process of its own; False where one process owns all devices."""
+
+    def missing(self) -> list[str]:
+        """The packages that are not installed here."""
+        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+
+    def unavailable(self) -> str:
+        """Why it cannot run here and how to mend that, or ""."""
+        if missing := self.missing():
+            return f"{', '.join(missing)} not installed: pip install 'tuiapp[{self.extra}]'"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The facts about a data set that the form and the launcher need before it is loaded."""
+
+    name: str
+    summary: str
+    train_examples: int
+    test_examples: int
+    input_shape: tuple[int, int, int]
+    """Height, width, channels."""
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a model is for one input shape and class count."""
+
+    parameters: int
+    """Trainable parameters."""
+    activations: int
+    """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that every backend builds in its own framework."""
+
+    name: str
+    summary: str
+    size: Callable[[tuple[int, int, int], int], Size]
+    """From input shape (height, width, channels) and class count."""
+
+
+MLP_WIDTHS = (256, 128)
+NET_CHANNELS = (32, 64)
+NET_HIDDEN = 128
+
+
+def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
+    widths = (prod(shape), *MLP_WIDTHS, classes)
+    return Size(
+        parameters=sum(i * o + o for i, o in pairwise(widths)),
+        activations=widths[0] + 2 * sum(widths[1:]),
+    )
+
+
+def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, channels = shape
+    parameters = activations = 0
+    for outputs in NET_CHANNELS:
+        height, width = height - 2, width - 2
+        parameters += channels * 9 * outputs + outputs + 2 * outputs  # 3×3 convolution, then BatchNorm
+        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        height, width, channels = height // 2, width // 2, outputs
+        activations += height * width * channels
+    flat = height * width * channels
+    parameters += flat * NET_HIDDEN + NET_HIDDEN + NET_HIDDEN * classes + classes
+    return Size(parameters, activations + 2 * NET_HIDDEN + classes)
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            "torch-ddp",
+            "trainers.backends.torch_ddp",
+            "PyTorch DistributedDataParallel: one process per device, gradients averaged by all-reduce",
+            packages=("torch",),
+            extra="torch",
+            process_per_device=True,
+        ),
+    )
+}
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size),
+        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size),
+    )
+}
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            "digits",
+            "1,797 handwritten digits of the UCI optdigits test part, shown as 28×28; ships with tuiapp",
+            train_examples=1437,
+            test_examples=360,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+    )
+}
+
+OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
+"""Optimizer → arrays of the parameters' size that its state holds (sgd: with momentum)."""
+
+
+def model_size(model: str, dataset: str) -> Size:
+    """The size of a model built for a data set."""
+    data = DATASETS[dataset]
+    return MODELS[model].size(data.input_shape, data.classes)
+
+
+def memory_per_device(model: str, dataset: str, optimizer: str, examples: int) -> int:
+    """A rough estimate of training memory on one device, in bytes, framework overhead excluded.
+
+    Parameters, their gradients and the optimizer's state, and activations with their gradients for `examples`
+    examples, all in float32.
+    """
+    size = model_size(model, dataset)
+    return 4 * (size.parameters * (2 + OPTIMIZER_SLOTS[optimizer]) + 2 * size.activations * examples)
+
+
+def installed_version(distribution: str) -> str | None:
+    """The installed version of a distribution, found without importing it; None when it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,217 @@
+"""The configuration of a run: flat keys, the same in presets, `run.toml`, `--set KEY=VALUE` and the form."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomlkit
+
+from trainers.contract.catalog import BACKENDS, DATASETS, MODELS, OPTIMIZER_SLOTS
+from trainers.contract.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+
+SCHEMA = 1
+"""Version of the keys below; stands as `schema` on top of every file."""
+
+MAX_FILE_BYTES = 64 * 1024
+"""No configuration is longer; a longer file is refused unread."""
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train, on what, and how. Each field is one configuration key."""
+
+    backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
+        "torch-ddp"
+    )
+    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
+    dataset: Annotated[str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS))] = "digits"
+
+    platform: Annotated[
+        str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
+    ] = "auto"
+    devices: Annotated[int, Option("Devices", "Devices", "0: every GPU, or 2 CPU ranks", minimum=0, maximum=1024)] = 0
+    device_ids: Annotated[
+        tuple[str, ...], Option("Devices", "GPUs", "indices or UUIDs, comma-separated; empty: the first ones")
+    ] = ()
+    global_batch_size: Annotated[
+        int,
+        Option("Devices", "Global batch", "examples per step, over all devices", minimum=1, maximum=1 << 20),
+    ] = 48
+
+    optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
+    learning_rate: Annotated[float, Option("Optimization", "Learning rate", "", above=0, maximum=100)] = 0.001
+    momentum: Annotated[
+        float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, optimizers=("sgd",))
+    ] = 0.9
+    weight_decay: Annotated[
+        float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
+    ] = 0.0
+    schedule: Annotated[
+        str,
+        Option("Optimization", "Schedule", "how the rate falls to 0", choices=("constant", "cosine", "linear")),
+    ] = "constant"
+    warmup_steps: Annotated[
+        int, Option("Optimization", "Warm-up steps", "rate rises linearly", minimum=0, maximum=10_000_000)
+    ] = 0
+    precision: Annotated[
+        str,
+        Option("Optimization", "Precision", "tf32: GPUs only", choices=("float32", "tf32", "bfloat16")),
+    ] = "float32"
+
+    epochs: Annotated[int, Option("Run", "Epochs", "passes over the data", minimum=1, maximum=1_000_000)] = 10
+    max_steps: Annotated[int, Option("Run", "Max steps", "0: no limit", minimum=0, maximum=1 << 40)] = 0
+    seed: Annotated[int, Option("Run", "Seed", "weights and data order", minimum=0, maximum=2**32 - 1)] = 0
+    eval_every: Annotated[
+        int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
+    ] = 1
+    nan_policy: Annotated[
+        str, Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop"))
+    ] = "warn"
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full global batches in the training data; the remainder of an epoch is left out."""
+        return DATASETS[self.dataset].train_examples // self.global_batch_size
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        steps = self.epochs * self.steps_per_epoch
+        return min(steps, self.max_steps) if self.max_steps else steps
+
+
+def _declared() -> dict[str, Option]:
+    hints = get_type_hints(RunConfig, include_extras=True)
+    declared = {}
+    for info in msgspec.structs.fields(RunConfig):
+        base, option = get_args(hints[info.name])
+        origin: type = get_origin(base) or base
+        kinds: dict[type, Kind] = {str: "str", int: "int", float: "float", tuple: "list"}
+        declared[info.name] = replace(option, key=info.name, kind=kinds[origin], default=info.default)
+    return declared
+
+
+OPTIONS = _declared()
+"""Every configuration key, in the order of the form."""
+
+
+def get_option(key: str) -> Option:
+    """The option of that name.
+
+    Raises:
+        ConfigError: there is none; names the nearest one.
+    """
+    if key not in OPTIONS:
+        known = ", ".join(OPTIONS)
+        raise ConfigError([Problem(key, f"there is no such key.{suggest(key, OPTIONS) or f' The keys are: {known}.'}")])
+    return OPTIONS[key]
+
+
+def build_config(values: Mapping[str, object], source: str = "") -> RunConfig:
+    """Check values, fill in the defaults, and check how they go together.
+
+    Args:
+        values: Configuration keys and values, as TOML or `Option.parse` gives them.
+        source: Named in front of each problem, a file's path for example.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            checked[key] = get_option(key).check(value)
+        except ConfigError as error:
+            problems += error.problems
+    config = RunConfig(**{key: value for key, value in checked.items() if key in OPTIONS})
+    # Keys already found wrong stand at their defaults here: what else is wrong with them is not known.
+    broken = {problem.key for problem in problems}
+    problems += [problem for problem in cross_check(config) if problem.key not in broken]
+    if problems:
+        raise ConfigError(problems, source)
+    return config
+
+
+def cross_check(config: RunConfig) -> list[Problem]:
+    """What is wrong with values that are each allowed but do not go together."""
+    problems = []
+    data = DATASETS[config.dataset]
+    if config.global_batch_size > data.train_examples:
+        problems.append(
+            Problem(
+                "global_batch_size",
+                f"{config.global_batch_size:,} is more than the {data.train_examples:,} training examples "
+                f"of {config.dataset}.",
+            )
+        )
+    elif config.devices and config.global_batch_size % config.devices:
+        problems.append(
+            Problem(
+                "global_batch_size",
+                f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
+                f"{_multiples(config.global_batch_size, config.devices)}.",
+            )
+        )
+    if config.device_ids and config.devices not in (0, len(config.device_ids)):
+        problems.append(
+            Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
+        )
+    if len(set(config.device_ids)) < len(config.device_ids):
+        problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
+    if config.platform == "cpu" and config.device_ids:
+        problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+    if config.platform == "cpu" and config.precision == "tf32":
+        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    return problems
+
+
+def _multiples(size: int, devices: int) -> str:
+    low = size // devices * devices
+    return f"{low} or {low + devices} can" if low else f"{devices} can"
+
+
+def to_mapping(config: RunConfig) -> dict[str, Value]:
+    """The configuration as plain values, in the order of the keys."""
+    return {key: getattr(config, key) for key in OPTIONS}
+
+
+def changed_keys(config: RunConfig, base: RunConfig) -> dict[str, Value]:
+    """The keys of `config` whose values differ from those of `base`."""
+    return {key: getattr(config, key) for key in OPTIONS if getattr(config, key) != getattr(base, key)}
+
+
+def to_toml_values(config: RunConfig) -> dict[str, object]:
+    """The configuration as TOML and JSON can hold it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in to_mapping(config).items()}
+
+
+def to_toml(config: RunConfig) -> str:
+    """The text of a configuration file with all keys."""
+    return tomlkit.dumps({"schema": SCHEMA, **to_toml_values(config)})
+
+
+def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
+    """Read a configuration file's text.
+
+    Args:
+        text: TOML with flat keys and `schema` on top.
+        source: What to call it in messages.
+        also: Further top-level keys the file may have (a preset's description); given back, not checked.
+
+    Raises:
+        ConfigError: no TOML, another schema, or wrong values.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([Problem("", f"is no TOML: {error}")], source) from None
+    schema = table.pop("schema", SCHEMA)
+    if schema != SCHEMA:
+        message = f"{shown(schema)} is not known to this version of tuiapp; it reads schema {SCHEMA}."
+        raise ConfigError([Problem("schema", message)], source)
+    extra = {key: table.pop(key) for key in also & table.keys()}
+    return build_config(table, source), extra

@@ -1,0 +1,280 @@
+"""What a run reports: the journal's lines and the wire format between its processes.
+
+Each event is one JSON object with a `type`. The process where it happened stamps `time` and `mono`; the journal's
+single writer numbers it with `seq`. Readers skip types that they do not know, so new ones may be added; a field may
+be added with a default; a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a loss that is not
+finite is written as null.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from time import time as wall_time
+from typing import Literal, TypeAlias
+
+import msgspec
+
+JOURNAL_SCHEMA = 1
+
+PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
+Status: TypeAlias = Literal["completed", "failed", "stopped"]
+
+
+class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What all events have in common."""
+
+    seq: int = 0
+    """1, 2, 3 … in the journal; 0 before the writer has numbered it."""
+    time: float = msgspec.field(default_factory=wall_time)
+    """Seconds since the epoch, at the process where it happened."""
+    mono: float = msgspec.field(default_factory=monotonic)
+    """Seconds on the host's monotonic clock: orders events of one host even when its clock is set."""
+
+
+class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
+    """The supervisor is up; the first event of an attempt."""
+
+    run_id: str
+    schema: int = JOURNAL_SCHEMA
+    attempt: int = 1
+    host: str
+    pid: int
+    """The supervisor's."""
+    config: dict[str, object]
+    """As in run.toml."""
+    world_size: int
+    steps_per_epoch: int
+    total_steps: int
+
+
+class Phase(Event, frozen=True, kw_only=True, tag="phase"):
+    """A rank goes over to something else."""
+
+    rank: int
+    phase: PhaseName
+
+
+class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
+    """A rank's process runs and has its device."""
+
+    rank: int
+    pid: int
+    device: str
+    """As the framework names it: "cpu", "cuda:0"."""
+    device_name: str = ""
+    uuid: str = ""
+    """The GPU's UUID; "" on the CPU."""
+
+
+class Steps(Event, frozen=True, kw_only=True, tag="steps"):
+    """Up to a second of one rank's steps.
+
+    Entry i stands for `counts[i]` steps, in order from `first_step` on; without `counts` for one step each. Ranks
+    faster than the journal keeps (50 entries/s) join neighbouring steps into windows: then `losses` holds means,
+    and `losses_min`, `losses_max` the extremes.
+    """
+
+    rank: int
+    first_step: int
+    """Counted from 1 over the whole run."""
+    losses: list[float | None]
+    """This rank's own mean loss over its part of the global batch, before the update; null where not finite."""
+    seconds: list[float]
+    """Mean seconds per step, evaluation and checkpoints excluded."""
+    examples: list[int]
+    """Examples this rank went through in the entry."""
+    learning_rates: list[float]
+    counts: list[int] | None = None
+    losses_min: list[float | None] | None = None
+    losses_max: list[float | None] | None = None
+
+    @property
+    def last_step(self) -> int:
+        """The last step that the event covers."""
+        return self.first_step + (sum(self.counts) if self.counts else len(self.losses)) - 1
+
+
+class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
+    """The model on the whole test set, every example once, over all devices."""
+
+    step: int
+    epoch: int
+    loss: float | None
+    """Mean over the examples; null where not finite."""
+    accuracy: float
+    """From 0 to 1."""
+    examples: int
+    seconds: float
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device holds of an array."""
+
+    rank: int
+    device: str
+    index: list[tuple[int, int]]
+    """Start and stop in the global array, one pair per dimension."""
+    bytes: int
+
+
+class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
+    """How an array lies on the devices.
+
+    A process reports the shards it owns; a view joins the events of one `array` over all ranks.
+    """
+
+    array: str
+    """"batch", "labels", "parameter conv1.weight", …"""
+    shape: list[int]
+    """Of the global array."""
+    dtype: str
+    mesh: dict[str, int]
+    """Mesh axis → devices along it."""
+    spec: list[str | None]
+    """Per dimension the mesh axis that splits it, null where it is not split."""
+    shards: list[Shard]
+
+
+class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
+    """One GPU at one moment; what the device does not tell is null."""
+
+    index: int
+    uuid: str
+    name: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: float | None = None
+
+
+class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
+    """A rank's process at one moment."""
+
+    rank: int
+    cpu_percent: float
+    """100 is one core."""
+    rss_bytes: int
+    threads: int
+
+
+class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
+    """The host at one moment."""
+
+    cpu_percent: float
+    """0 to 100 over all cores."""
+    cpu_cores: int
+    load_1m: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    disk_free_bytes: int
+    """Where the run directory lies."""
+
+
+class LogLine(Event, frozen=True, kw_only=True, tag="log"):
+    """A line that a rank or the supervisor wrote; undecodable bytes replaced, at most 8 KiB."""
+
+    rank: int | None
+    """None: the run's own processes."""
+    stream: Literal["stdout", "stderr", "run"]
+    text: str
+
+
+class Alert(Event, frozen=True, kw_only=True, tag="alert"):
+    """Something that a person should see, in plain words."""
+
+    kind: str
+    """nan, log-flood, telemetry, …"""
+    severity: Literal["info", "warning", "error"] = "warning"
+    rank: int | None = None
+    step: int | None = None
+    text: str
+
+
+class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
+    """Somebody asked the run to end."""
+
+    now: bool = False
+    """True: at once; False: after the step that all ranks agree on."""
+    by: str = ""
+    """Where the request came from: "command", "SIGTERM", "nan_policy", "rank 0"."""
+
+
+class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
+    """A rank ended otherwise than it should; the run's first cause is the one that RunEnded names."""
+
+    rank: int
+    exit_code: int | None = None
+    """None when a signal ended it."""
+    signal: str = ""
+    """SIGKILL, SIGSEGV …; "" when it exited."""
+    error: str = ""
+    """The exception's last line."""
+    traceback: str = ""
+    last_lines: list[str] = []
+    """The end of its stderr."""
+    step: int = 0
+    """Its last reported step."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to; null where it did not get that far."""
+
+    steps: int = 0
+    epochs: float = 0.0
+    """Passes over the data; fractional when stopped within one."""
+    examples_per_second: float | None = None
+    """Over the epochs after the first; with one epoch, over the steps after the first tenth. Evaluation and
+    checkpoints excluded."""
+    loss: float | None = None
+    """The last step's, mean over the ranks."""
+    test_loss: float | None = None
+    test_accuracy: float | None = None
+    seconds: float = 0.0
+    """From the supervisor's start to the end of the last rank."""
+
+
+class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
+    """The last event of an attempt."""
+
+    status: Status
+    reason: str
+    summary: Summary
+    failed_rank: int | None = None
+    """The rank that failed first."""
+
+
+AnyEvent: TypeAlias = (
+    RunStarted
+    | Phase
+    | RankStarted
+    | Steps
+    | Evaluation
+    | Sharding
+    | DeviceSample
+    | RankSample
+    | HostSample
+    | LogLine
+    | Alert
+    | StopRequested
+    | RankFailed
+    | RunEnded
+)
+
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_encoder = msgspec.json.Encoder()
+
+
+def encode(event: Event) -> bytes:
+    """One event as one JSON line, newline included."""
+    return _encoder.encode(event) + b"\n"
+
+
+def decode(line: bytes) -> AnyEvent | None:
+    """One JSON line as an event; None for a torn line or a type this version does not know."""
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

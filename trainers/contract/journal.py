@@ -1,0 +1,179 @@
+"""The journal: append-only, one JSON event a line, a single writer, any number of readers.
+
+The writer appends whole batches with one `write`; what a crash left of a last line is cut off by the next writer and
+skipped by readers. A disk that is full does not stop training: what could not be written waits in memory, bounded,
+and is written when there is room again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from trainers.contract.events import AnyEvent, Event, decode, encode
+
+READ_BYTES = 1 << 20
+"""What a reader takes at a time."""
+
+MAX_LINE_BYTES = 16 << 20
+"""A longer line is no event: a reader drops it."""
+
+MAX_PENDING_BYTES = 64 << 20
+"""What waits in memory while the disk is full; beyond that events are dropped and counted."""
+
+
+class JournalWriter:
+    """Appends events to a journal.
+
+    Args:
+        path: The journal's file; created with mode 0600, its torn tail cut off.
+
+    Raises:
+        OSError: it cannot be opened for appending.
+    """
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self._seq = _cut_torn_tail(self._fd)
+        self._pending = bytearray()
+        self._unsynced = False
+        self._synced_at = time.monotonic()
+        self.blocked: OSError | None = None
+        """Why the last write failed; None when everything is written."""
+        self.dropped = 0
+        """Events lost because the disk stayed full."""
+
+    def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
+        """Number the events and write them, with whatever still waited.
+
+        Args:
+            events: In the order in which they shall stand.
+            durable: Do not return before the disk has them; otherwise it has them within a second of `sync_due`.
+        """
+        for event in events:
+            line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
+            if self.blocked and len(self._pending) + len(line) > MAX_PENDING_BYTES:
+                self.dropped += 1
+                continue
+            self._seq += 1
+            self._pending += line
+        self.flush()
+        if durable:
+            self.sync()
+
+    def flush(self) -> None:
+        """Write what waits; on failure keep it and say so in `blocked`."""
+        while self._pending:
+            try:
+                written = os.write(self._fd, self._pending)
+            except OSError as error:
+                self.blocked = error
+                return
+            del self._pending[:written]
+            self._unsynced = True
+        self.blocked = None
+
+    def sync(self) -> None:
+        """Wait until the disk has what is written."""
+        if self._unsynced:
+            try:
+                os.fdatasync(self._fd)
+            except OSError as error:
+                self.blocked = error
+                return
+            self._unsynced = False
+        self._synced_at = time.monotonic()
+
+    def sync_due(self) -> None:
+        """Sync if the last one is a second or more ago."""
+        if time.monotonic() - self._synced_at >= 1.0:
+            self.sync()
+
+    def close(self) -> None:
+        """Write and sync what there is, and close the file."""
+        self.flush()
+        self.sync()
+        os.close(self._fd)
+
+
+class JournalReader:
+    """Reads a journal that may still be growing. Never raises for what stands in it.
+
+    Args:
+        path: The journal's file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        """Always just after a newline, so that a torn tail that a new writer cuts off is never half taken."""
+        self.skipped = 0
+        """Lines that were no event this version knows."""
+
+    def read(self) -> list[AnyEvent]:
+        """The events of the next chunk; empty when there is nothing new yet."""
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                return self._read(file.fileno())
+        except OSError:
+            return []
+
+    def _read(self, fd: int) -> list[AnyEvent]:
+        size = READ_BYTES
+        while True:
+            data = os.pread(fd, size, self._offset)
+            end = data.rfind(b"\n") + 1
+            if len(data) > MAX_LINE_BYTES and not end:
+                # Not an event but damage: step over it, to resume at the next newline.
+                self._offset += len(data)
+                self.skipped += 1
+                return []
+            if len(data) < size or end:
+                break
+            size *= 2
+        self._offset += end
+        lines = data[:end].splitlines()
+        events = [event for line in lines if (event := decode(line)) is not None]
+        self.skipped += len(lines) - len(events)
+        if lines and not events:
+            return self._read(fd)
+        return events
+
+
+def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
+    """The events in the last part of a journal, without reading the rest; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - tail_bytes))
+            lines = file.read(tail_bytes).split(b"\n")
+    except OSError:
+        return []
+    # The first piece may start within a line, the last one may be torn; neither decodes.
+    return [event for line in lines if (event := decode(line)) is not None]
+
+
+def _cut_torn_tail(fd: int) -> int:
+    """Cut off what stands after the last newline; give the last event's number, 0 in an empty journal."""
+    size = os.fstat(fd).st_size
+    end, tail, window = 0, b"", READ_BYTES
+    while size:
+        start = max(0, size - window)
+        tail = os.pread(fd, size - start, start)
+        newline = tail.rfind(b"\n")
+        if newline >= 0 or start == 0:
+            end = start + newline + 1
+            tail = tail[: newline + 1]
+            break
+        window *= 2
+    if end < size:
+        os.ftruncate(fd, end)
+    for line in reversed(tail.split(b"\n")):
+        if (event := decode(line)) is not None:
+            return event.seq
+    return 0

@@ -1,0 +1,70 @@
+"""Which devices a configuration gets on a machine: `auto` made exact, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.config import RunConfig, cross_check
+from trainers.contract.machine import Gpu, Machine
+from trainers.contract.options import ConfigError, Problem, suggest
+
+
+def place(config: RunConfig, machine: Machine) -> RunConfig:
+    """Make platform, devices and device_ids exact, so that the result says all that the run will do.
+
+    `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are
+    written as UUIDs, because indices change with the environment.
+
+    Raises:
+        ConfigError: the machine does not have what is asked for.
+    """
+    if reason := BACKENDS[config.backend].unavailable():
+        raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
+    wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
+    placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
+    if problems := cross_check(placed):
+        raise ConfigError(problems)
+    return placed
+
+
+def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
+    if config.device_ids:
+        raise ConfigError([Problem("device_ids", f"names GPUs, but there are none: {machine.gpu_problem}.")])
+    if config.devices > machine.max_cpu_ranks:
+        message = (
+            f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "
+            f"{machine.max_cpu_ranks} CPU ranks."
+        )
+        raise ConfigError([Problem("devices", message)])
+    count = config.devices or _dividing(2, config.global_batch_size)
+    return msgspec.structs.replace(config, platform="cpu", devices=count)
+
+
+def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
+    if not machine.gpus:
+        raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
+    if config.device_ids:
+        chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
+    else:
+        count = config.devices or _dividing(len(machine.gpus), config.global_batch_size)
+        if count > len(machine.gpus):
+            message = f"{count} is more than this machine has: {len(machine.gpus)} GPUs."
+            raise ConfigError([Problem("devices", message)])
+        chosen = list(machine.gpus[:count])
+    return msgspec.structs.replace(
+        config, platform="cuda", devices=len(chosen), device_ids=tuple(gpu.uuid for gpu in chosen)
+    )
+
+
+def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
+    for gpu in gpus:
+        if name in (str(gpu.index), gpu.uuid):
+            return gpu
+    known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
+    hint = suggest(name, [gpu.uuid for gpu in gpus])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
+
+
+def _dividing(most: int, global_batch_size: int) -> int:
+    return next(count for count in range(most, 0, -1) if global_batch_size % count == 0)

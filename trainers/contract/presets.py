@@ -1,0 +1,184 @@
+"""Presets: named configurations, one TOML file each, the built-in ones read-only.
+
+The user's lie in `tuiapp/presets` in the user's configuration directory. A file that cannot be used is still listed,
+with what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomlkit
+from platformdirs import user_config_path
+from tomlkit.exceptions import TOMLKitError
+
+from trainers.contract.config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from trainers.contract.files import read_limited, write_atomically
+from trainers.contract.options import ConfigError, Problem, shown, suggest
+
+NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
+NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
+BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
+
+
+class PresetError(Exception):
+    """A preset cannot be found, written or deleted; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named configuration, or a file that should be one."""
+
+    name: str
+    path: Path
+    builtin: bool
+    description: str = ""
+    config: RunConfig | None = None
+    error: ConfigError | None = None
+    """Set exactly when `config` is None."""
+
+    @property
+    def summary(self) -> str:
+        """One line of what it does: its description, or the choices that matter most."""
+        if self.error is not None:
+            return self.error.problems[0].message
+        assert self.config is not None
+        chosen = self.config
+        return self.description or f"{chosen.model} · {chosen.dataset} · {chosen.backend} · {chosen.optimizer}"
+
+
+def presets_dir() -> Path:
+    """Where the user's presets lie."""
+    return user_config_path("tuiapp") / "presets"
+
+
+def list_presets() -> list[Preset]:
+    """The built-in presets, then the user's, each in the order of their names."""
+    builtin = [_load(path, builtin=True) for path in sorted(BUILTIN_DIR.glob("*.toml"))]
+    try:
+        files = sorted(path for path in presets_dir().glob("*.toml") if not path.name.startswith("."))
+    except OSError:
+        files = []
+    taken = {preset.name for preset in builtin}
+    return builtin + [_load(path, builtin=False) for path in files if path.stem not in taken]
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name, which may be one with an error.
+
+    Raises:
+        PresetError: there is none; names the nearest one.
+    """
+    presets = {preset.name: preset for preset in list_presets()}
+    if name in presets:
+        return presets[name]
+    hint = suggest(name, presets) or f" There are: {', '.join(presets)}."
+    raise PresetError(f"There is no preset {shown(name)}.{hint}")
+
+
+def load_config(name: str) -> RunConfig:
+    """The configuration of a preset.
+
+    Raises:
+        PresetError: there is no such preset.
+        ConfigError: its file is not right.
+    """
+    preset = find_preset(name)
+    if preset.config is None:
+        assert preset.error is not None
+        raise preset.error
+    return preset.config
+
+
+def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
+    """Write a preset of the user's, with all its keys, so that it means the same when defaults change.
+
+    Args:
+        name: By `NAME_RULE`.
+        config: What to save.
+        description: One line; "" keeps that of an existing file.
+        overwrite: Replace an existing preset; its comments stay.
+
+    Raises:
+        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written.
+    """
+    path = _user_path(name)
+    if path.exists() and not overwrite:
+        raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it.")
+    text = _render(config, description, path if overwrite else None)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise PresetError(f"Cannot write {path}: {error.strerror}.") from error
+    return path
+
+
+def delete_preset(name: str) -> None:
+    """Delete a preset of the user's.
+
+    Raises:
+        PresetError: there is none of that name, or it is built in, or it cannot be removed.
+    """
+    path = _user_path(name)
+    if not path.exists() and not path.is_symlink():
+        find_preset(name)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise PresetError(f"Cannot delete {path}: {error.strerror}.") from error
+
+
+def check_name(name: str) -> None:
+    """Check a name for a preset of the user's.
+
+    Raises:
+        PresetError: it breaks `NAME_RULE`, or a built-in preset has it.
+    """
+    if not NAME.fullmatch(name):
+        raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
+    if (BUILTIN_DIR / f"{name}.toml").exists():
+        raise PresetError(f"{name!r} is a built-in preset and read-only; save yours under another name.")
+
+
+def _user_path(name: str) -> Path:
+    check_name(name)
+    return presets_dir() / f"{name}.toml"
+
+
+def _load(path: Path, *, builtin: bool) -> Preset:
+    try:
+        if not NAME.fullmatch(path.stem):
+            raise ConfigError([Problem("", f"its name must be {NAME_RULE}")], str(path))
+        text = read_limited(path, MAX_FILE_BYTES)
+        config, extra = parse_toml(text, str(path), also=frozenset({"description"}))
+        description = extra.get("description", "")
+        if not isinstance(description, str):
+            raise ConfigError([Problem("description", f"{shown(description)} is not a text.")], str(path))
+    except ConfigError as error:
+        return Preset(path.stem, path, builtin, error=error)
+    except OSError as error:
+        why = "is a symbolic link; put the file itself there" if path.is_symlink() else error.strerror or str(error)
+        return Preset(path.stem, path, builtin, error=ConfigError([Problem("", why)], str(path)))
+    except ValueError as error:
+        return Preset(path.stem, path, builtin, error=ConfigError([Problem("", str(error))], str(path)))
+    return Preset(path.stem, path, builtin, " ".join(description.split()), config)
+
+
+def _render(config: RunConfig, description: str, existing: Path | None) -> str:
+    document = tomlkit.document()
+    if existing is not None:
+        # What cannot be parsed has nothing that could be kept.
+        with contextlib.suppress(OSError, ValueError, TOMLKitError):
+            document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
+    for key in list(document):
+        if key not in OPTIONS and key not in ("schema", "description"):
+            del document[key]
+    document["schema"] = SCHEMA
+    if description:
+        document["description"] = description
+    document.update(to_toml_values(config))
+    return tomlkit.dumps(document)

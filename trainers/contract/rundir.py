@@ -1,0 +1,104 @@
+"""A run is a directory: its files, and what can be told of a run by looking at them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The files of one run. Creating the object touches nothing."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        """The exact configuration, as launched."""
+        return self.path / "run.toml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, devices, git commit, host, command line."""
+        return self.path / "environment.json"
+
+    @property
+    def journal(self) -> Path:
+        """All events, one JSON object a line."""
+        return self.path / "events.jsonl"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor and its helpers print."""
+        return self.path / "supervisor.log"
+
+    @property
+    def commands(self) -> Path:
+        """The mailbox: see `trainers.contract.mailbox`."""
+        return self.path / "commands"
+
+    @property
+    def lock(self) -> Path:
+        """Locked by the live supervisor; the kernel lets go of it when the supervisor dies."""
+        return self.path / "lock"
+
+    def rank(self, rank: int) -> Path:
+        """A rank's directory: stdout.log, stderr.log, and error.json after an exception."""
+        return self.path / "ranks" / str(rank)
+
+    def is_live(self) -> bool:
+        """Whether a supervisor holds the lock, on whatever host."""
+        try:
+            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return False
+
+    def take_lock(self, timeout_s: float = 2.0) -> int:
+        """Become the run's one live supervisor.
+
+        Returns:
+            The descriptor that holds the lock for as long as it is open.
+
+        Raises:
+            BlockingIOError: another supervisor has it.
+        """
+        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # A view that asks `is_live` holds it for an instant.
+                if time.monotonic() > deadline:
+                    os.close(fd)
+                    raise
+                time.sleep(0.01)
+            else:
+                return fd
+
+
+def new_run_id(backend: str, model: str) -> str:
+    """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
+    now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"

@@ -1,0 +1,126 @@
+"""The runs on this machine: where they lie, which one is meant, and what came of each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from platformdirs import user_data_path
+
+from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
+from trainers.contract.events import RunEnded, Steps, Summary
+from trainers.contract.files import read_limited
+from trainers.contract.journal import read_tail
+from trainers.contract.options import ConfigError, Problem, suggest
+from trainers.contract.rundir import RUN_ID, RunDir
+
+RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost"]
+
+
+class UnknownRunError(LookupError):
+    """No run, or more than one, goes by that name; the message says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a list shows of a run."""
+
+    directory: RunDir
+    status: RunStatus
+    config: RunConfig | None
+    """None when run.toml cannot be read."""
+    problem: str
+    """Why it cannot, or ""."""
+    summary: Summary
+    """Of a live or lost run: the steps reported last."""
+    reason: str
+    started: float | None
+    """Seconds since the epoch."""
+
+
+def default_runs_dir() -> Path:
+    """`TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
+    if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
+        return Path(chosen).expanduser().absolute()
+    return user_data_path("tuiapp") / "runs"
+
+
+def list_runs(runs_dir: Path) -> list[RunDir]:
+    """All runs in a directory, newest first; none when it does not exist."""
+    try:
+        found = [Path(entry.path) for entry in os.scandir(runs_dir) if RUN_ID.fullmatch(entry.name)]
+    except OSError:
+        return []
+    return [RunDir(path) for path in sorted(found, reverse=True)]
+
+
+def find_run(name: str, runs_dir: Path) -> RunDir:
+    """The run that is meant by an id, a unique prefix of one, `latest`, or a directory.
+
+    Raises:
+        UnknownRunError: none is, or several are.
+    """
+    if os.sep in name or name in (".", ".."):
+        directory = RunDir(Path(name).expanduser().absolute())
+        if not directory.config.exists():
+            raise UnknownRunError(f"{name} is no run directory: it has no {directory.config.name}.")
+        return directory
+    runs = list_runs(runs_dir)
+    if not runs:
+        raise UnknownRunError(f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one.")
+    if name == "latest":
+        return runs[0]
+    matches = [run for run in runs if run.run_id.startswith(name)]
+    if len(matches) == 1 or (matches and matches[-1].run_id == name):
+        return matches[-1]
+    if matches:
+        several = ", ".join(run.run_id for run in matches[:5])
+        raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
+    hint = suggest(name, [run.run_id for run in runs])
+    raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
+
+
+def read_config(run: RunDir) -> RunConfig:
+    """The configuration of a run.
+
+    Raises:
+        ConfigError: run.toml is damaged or of another version.
+        OSError: it cannot be read.
+    """
+    try:
+        return parse_toml(read_limited(run.config, MAX_FILE_BYTES), str(run.config))[0]
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))], str(run.config)) from None
+
+
+def summarise(run: RunDir) -> RunInfo:
+    """What a list shows of a run, from the ends of its files."""
+    # Liveness first: a run that ends between the two looks has its end in the journal by then.
+    live = run.is_live()
+    config, problem = None, ""
+    try:
+        config = read_config(run)
+    except (ConfigError, OSError) as error:
+        problem = str(error)
+    started: float | None = None
+    with contextlib.suppress(OSError):
+        started = run.config.stat().st_mtime
+    tail = read_tail(run.journal)
+    if tail and isinstance(end := tail[-1], RunEnded) and not live:
+        return RunInfo(run, end.status, config, problem, end.summary, end.reason, started)
+    step = max((event.last_step for event in tail if isinstance(event, Steps)), default=0)
+    last = tail[-1].time if tail else started
+    partial = Summary(
+        steps=step,
+        epochs=step / config.steps_per_epoch if config else 0.0,
+        seconds=last - started if last and started else 0.0,
+    )
+    if live:
+        return RunInfo(run, "running", config, problem, partial, "", started)
+    reason = "its supervisor died without saying why; see supervisor.log"
+    return RunInfo(run, "lost", config, problem, partial, reason, started)

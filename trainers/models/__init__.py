@@ -1,0 +1,1 @@
+"""The same models, each in its framework's idiom."""

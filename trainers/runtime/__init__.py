@@ -1,0 +1,1 @@
+"""One run on one machine: supervisor, reaper, ranks, reporter, telemetry."""
