@@ -1,0 +1,79 @@
+"""Data sets as NumPy arrays in memory, and the order in which every backend goes through them.
+
+The same seed gives the same global batches in the same order on every backend, so that their curves can be laid
+over each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Images: TypeAlias = npt.NDArray[np.uint8]
+"""uint8 [N, H, W, C], 0 to 255."""
+Labels: TypeAlias = npt.NDArray[np.int64]
+"""int64 [N]."""
+
+DIGITS_FILE = Path(__file__).with_name("digits.npz")
+
+
+class DataError(Exception):
+    """A data set cannot be read; the message names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A data set, whole."""
+
+    x_train: Images
+    y_train: Labels
+    x_test: Images
+    y_test: Labels
+
+
+def load(name: str) -> Arrays:
+    """Load a data set of the catalog.
+
+    Raises:
+        DataError: its file is missing or damaged.
+    """
+    return {"digits": _load_digits}[name]()
+
+
+def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Which examples stand in which global batch of an epoch.
+
+    Args:
+        examples: How many there are.
+        global_batch_size: Examples per step, over all devices.
+        seed: The run's.
+        epoch: Counted from 1.
+
+    Returns:
+        Example numbers, int64 [steps, global_batch_size]; what is left of the permutation is not used. With
+        per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
+    """
+    order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
+    steps = examples // global_batch_size
+    return order[: steps * global_batch_size].reshape(steps, global_batch_size)
+
+
+def _load_digits() -> Arrays:
+    try:
+        with np.load(DIGITS_FILE, allow_pickle=False) as stored:
+            x_train, x_test = _enlarge_digits(stored["x_train"]), _enlarge_digits(stored["x_test"])
+            return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
+    except (OSError, ValueError, KeyError) as error:
+        message = f"{DIGITS_FILE} is missing or damaged ({error}); it ships with tuiapp: install tuiapp again."
+        raise DataError(message) from error
+
+
+def _enlarge_digits(small: Images) -> Images:
+    """From [N, 8, 8] with values 0–16 to [N, 28, 28, 1] with 0–255: each pixel 3×3, and a border of 2."""
+    bright = np.round(small.astype(np.float32) * (255 / 16)).astype(np.uint8)
+    large = bright.repeat(3, axis=1).repeat(3, axis=2)
+    return np.pad(large, ((0, 0), (2, 2), (2, 2)))[..., np.newaxis]

@@ -1,0 +1,81 @@
+"""Why ranks ended, in words, and which of several failures came first."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import msgspec
+
+from trainers.contract.events import RankFailed
+
+MAX_ERROR_BYTES = 256 * 1024
+LAST_LINES = 20
+
+_CONSEQUENCE = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|\[.*gloo|gloo/transport|NCCL|DistBackendError|DistNetworkError"
+    r"|DistStoreError|remote process (exited|has)|Rendezvous",
+    re.IGNORECASE,
+)
+
+
+class RankError(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank's error.json."""
+
+    mono: float
+    """When it was raised, on the host's monotonic clock."""
+    error: str
+    """The exception's own line."""
+    traceback: str
+    consequence: bool
+    """It looks like what a collective raises when another rank is gone."""
+
+
+def is_consequence(error: str) -> bool:
+    """Whether an exception looks like what the collectives of the other ranks raise after one has failed."""
+    return bool(_CONSEQUENCE.search(error))
+
+
+def read_error(path: Path) -> RankError | None:
+    """A rank's error.json; None when it wrote none."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(MAX_ERROR_BYTES), type=RankError)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def describe_exit(returncode: int) -> tuple[int | None, str]:
+    """A subprocess's return code as exit code and signal name, one of which is None or ""."""
+    if returncode >= 0:
+        return returncode, ""
+    try:
+        return None, signal.Signals(-returncode).name
+    except ValueError:
+        return None, f"signal {-returncode}"
+
+
+def in_words(failure: RankFailed) -> str:
+    """One sentence about a failure."""
+    where = f" after step {failure.step:,}" if failure.step else " before its first step"
+    if failure.signal:
+        hint = {
+            "SIGKILL": " — the kernel's out-of-memory killer, or somebody's kill -9?",
+            "SIGSEGV": " — a crash in native code; its stacks are in stderr.log",
+            "SIGBUS": " — /dev/shm or a memory-mapped file may be full",
+            "SIGABRT": " — native code gave up; see stderr.log",
+        }.get(failure.signal, "")
+        return f"rank {failure.rank} was killed by {failure.signal}{where}{hint}"
+    if failure.error:
+        return f"rank {failure.rank} failed{where}: {failure.error.splitlines()[0][:300]}"
+    return f"rank {failure.rank} exited with code {failure.exit_code}{where}, without saying why"
+
+
+def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
+    """Of several failures the one that the others follow from.
+
+    Args:
+        failures: Each with whether it looks like a consequence of another; at least one.
+    """
+    return min(failures, key=lambda item: (item[1], item[0].mono))[0]

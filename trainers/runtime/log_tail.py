@@ -1,0 +1,84 @@
+"""Follows what a rank writes to a log file and turns it into log events, bounded in length and number.
+
+Ranks write to files, not to pipes: a supervisor that is stopped or gone must not block or kill them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import Literal
+
+from trainers.contract.events import LogLine
+
+MAX_LINE_BYTES = 8 * 1024
+LINES_PER_POLL = 200
+READ_BYTES = 256 * 1024
+
+
+class LogTail:
+    """One log file.
+
+    Args:
+        path: The file; it may not exist yet.
+        rank: Whose it is.
+        stream: Which of the two.
+    """
+
+    def __init__(self, path: Path, rank: int, stream: Literal["stdout", "stderr"]) -> None:
+        self.last_lines: deque[str] = deque(maxlen=20)
+        """The newest lines, for a failure's report."""
+        self._path, self._rank = path, rank
+        self._stream: Literal["stdout", "stderr"] = stream
+        self._offset = 0
+        self._rest = b""
+        self._cut = False
+
+    def poll(self, *, final: bool = False) -> list[LogLine]:
+        """The lines written since the last call.
+
+        Args:
+            final: The writer is gone: take everything, and an unfinished last line too.
+        """
+        lines: list[bytes] = []
+        while data := self._read():
+            lines += self._split(data)
+            if not final and len(lines) >= LINES_PER_POLL:
+                break
+        if final and self._rest:
+            lines.append(self._rest)
+            self._rest = b""
+        texts = [text for line in lines if (text := _decode(line))]
+        self.last_lines.extend(texts)
+        kept = texts[:LINES_PER_POLL]
+        if len(texts) > len(kept):
+            kept.append(f"… {len(texts) - len(kept):,} more lines in {self._path.parent.name}/{self._path.name}")
+        return [LogLine(rank=self._rank, stream=self._stream, text=text) for text in kept]
+
+    def _read(self) -> bytes:
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                data = os.pread(file.fileno(), READ_BYTES, self._offset)
+        except OSError:
+            return b""
+        self._offset += len(data)
+        return data
+
+    def _split(self, data: bytes) -> list[bytes]:
+        *lines, rest = (self._rest + data).split(b"\n")
+        if lines and self._cut:
+            # The rest of a line whose start was taken already.
+            lines, self._cut = lines[1:], False
+        if len(rest) > MAX_LINE_BYTES:
+            if not self._cut:
+                lines.append(rest[:MAX_LINE_BYTES])
+            rest, self._cut = b"", True
+        self._rest = rest
+        return lines
+
+
+def _decode(line: bytes) -> str:
+    """A line as text; of a progress bar that rewrites itself with carriage returns, its last state."""
+    states = [state for state in line.rstrip(b"\r").split(b"\r") if state.strip()]
+    return states[-1][:MAX_LINE_BYTES].decode(errors="replace").rstrip() if states else ""

@@ -1,0 +1,197 @@
+"""The processes that a supervisor starts: ranks, with their pipes and logs; telemetry; the reaper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from time import monotonic
+from typing import IO
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import LogLine, RankFailed
+from trainers.contract.rundir import RunDir
+from trainers.runtime import wire
+from trainers.runtime.failures import LAST_LINES, describe_exit, read_error
+from trainers.runtime.log_tail import LogTail
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs one of our modules; -P keeps the working directory out of the search path."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def rank_environment(config: RunConfig, token: str, port: int, world_size: int) -> dict[str, str]:
+    """What all ranks' processes find in their environment: torchrun's contract, and the devices.
+
+    GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
+    """
+    cores = len(os.sched_getaffinity(0))
+    return {
+        **os.environ,
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        # One machine: nothing needs to listen on, or go over, another interface.
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(config.device_ids),
+        # More threads than cores make two ranks slower than one.
+        "OMP_NUM_THREADS": str(max(1, cores // world_size)),
+        "PYTHONUNBUFFERED": "1",
+        wire.TOKEN: token,
+    }
+
+
+class RankProcess:
+    """One rank: started by the constructor, in a session of its own.
+
+    Args:
+        run: Its run.
+        rank: Its number.
+        environment: From `rank_environment`.
+        store: The rendezvous socket, which rank 0 inherits.
+    """
+
+    def __init__(self, run: RunDir, rank: int, environment: Mapping[str, str], store: socket.socket) -> None:
+        self.rank = rank
+        self._directory = run.rank(rank)
+        self._tails = [
+            LogTail(self._directory / "stdout.log", rank, "stdout"),
+            LogTail(self._directory / "stderr.log", rank, "stderr"),
+        ]
+        events_fd, events_write = os.pipe()
+        control_read, self._control_fd = os.pipe()
+        os.set_blocking(events_fd, False)
+        os.set_blocking(self._control_fd, False)
+        own = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            wire.EVENTS_FD: str(events_write),
+            wire.CONTROL_FD: str(control_read),
+        }
+        passed = [events_write, control_read]
+        if rank == 0:
+            own[wire.STORE_FD] = str(store.fileno())
+            passed.append(store.fileno())
+        try:
+            with _append(self._directory / "stdout.log") as out, _append(self._directory / "stderr.log") as err:
+                self._process = subprocess.Popen(
+                    python("trainers.runtime.rank", str(run.path), str(rank)),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env={**environment, **own},
+                    pass_fds=passed,
+                    start_new_session=True,
+                )
+        finally:
+            # Only the rank holds these ends: its death is the end of the pipe.
+            os.close(events_write)
+            os.close(control_read)
+        self.pid = self._process.pid
+        self.messages = wire.rank_messages(events_fd)
+        self.exit_fd = os.pidfd_open(self.pid)
+        """Readable once the process has ended."""
+        self.done = False
+        """It has said that it went through all it had to do."""
+
+    def wait(self) -> None:
+        """Collect its exit status; returns at once when `exit_fd` is readable."""
+        self._process.wait()
+
+    def send(self, message: wire.ToRank) -> None:
+        """Tell it something; a rank that is gone or does not read is not waited for."""
+        try:
+            os.write(self._control_fd, wire.encode(message))
+        except OSError:
+            return
+
+    def kill(self, number: signal.Signals) -> None:
+        """Send a signal to its whole session, stopped processes included."""
+        if self._process.poll() is None:
+            for one in (number, signal.SIGCONT):
+                try:
+                    os.killpg(self.pid, one)
+                except ProcessLookupError:
+                    return
+
+    def new_lines(self, *, final: bool = False) -> list[LogLine]:
+        """What it has written to its logs since the last call."""
+        return [line for tail in self._tails for line in tail.poll(final=final)]
+
+    def failure(self, step: int) -> tuple[RankFailed, bool] | None:
+        """How it failed, and whether that looks like a consequence of another failure; None if it did not.
+
+        Call once it has ended and its logs were read to their end.
+
+        Args:
+            step: The last one it reported.
+        """
+        returncode = self._process.returncode
+        if returncode == 0 and self.done:
+            return None
+        exit_code, signal_name = describe_exit(returncode)
+        record = read_error(self._directory / "error.json")
+        failed = RankFailed(
+            rank=self.rank,
+            exit_code=exit_code,
+            signal=signal_name,
+            error=record.error if record else "",
+            traceback=record.traceback if record else "",
+            last_lines=list(self._tails[1].last_lines)[-LAST_LINES:],
+            step=step,
+            mono=record.mono if record else monotonic(),
+        )
+        return failed, bool(record and record.consequence)
+
+    def close(self) -> None:
+        """Close this side's descriptors."""
+        for fd in (self.messages.fd, self._control_fd, self.exit_fd):
+            os.close(fd)
+
+
+def start_reaper(run: RunDir, token: str) -> subprocess.Popen[bytes]:
+    """Start the process that ends the ranks when this one is gone."""
+    with _append(run.supervisor_log) as log:
+        return subprocess.Popen(
+            python("trainers.runtime.reaper", str(os.getpid()), token),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def start_telemetry(run: RunDir, ranks: list[RankProcess], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the sampler; its events come over its stdout."""
+    pids = [f"{rank.rank}:{rank.pid}" for rank in ranks]
+    with _append(run.supervisor_log) as log:
+        process = subprocess.Popen(
+            python("trainers.runtime.telemetry", str(run.path), *pids),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
+
+
+def bind_loopback() -> socket.socket:
+    """A listening socket on loopback with a port of its own, to be handed to rank 0."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1024)
+    return listener
+
+
+def _append(path: os.PathLike[str]) -> IO[bytes]:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")

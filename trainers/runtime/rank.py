@@ -1,0 +1,79 @@
+"""One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, with the environment that the supervisor sets.
+
+The only place that resolves a backend. What a backend raises is written to error.json with the time at which it was
+raised, so that the supervisor can tell the first failure from those that follow from it.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.files import write_atomically
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import read_config
+from trainers.runtime import wire
+from trainers.runtime.failures import RankError, is_consequence
+from trainers.runtime.reporter import Reporter
+from trainers.runtime.stop_gate import StopGate
+
+
+def main() -> int:
+    """Train; exit code 0 when the backend returned, 1 when it raised."""
+    run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    # A crash in native code leaves the Python stacks in stderr.log.
+    faulthandler.enable()
+    config = read_config(run)
+    gate = StopGate()
+    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy)
+    control = int(os.environ[wire.CONTROL_FD])
+    threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
+    report.phase("preparing")
+    try:
+        backend = importlib.import_module(BACKENDS[config.backend].module)
+        backend.train(config, rank, report)
+    except Exception as error:
+        _record(run.rank(rank) / "error.json", error)
+        traceback.print_exc()
+        return 1
+    else:
+        report.phase("done")
+        return 0
+    finally:
+        report.close()
+
+
+def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
+    """Answer the supervisor until it is gone."""
+    messages = wire.control_messages(fd)
+    while not messages.ended:
+        for message in messages.read():
+            match message:
+                case wire.Propose():
+                    report.vote()
+                case wire.StopAfter(step):
+                    gate.decide(step)
+    gate.release()
+
+
+def _record(path: Path, error: Exception) -> None:
+    text = traceback.format_exc()
+    last = "".join(traceback.format_exception_only(error)).strip()
+    record = RankError(mono=time.monotonic(), error=last, traceback=text, consequence=is_consequence(last))
+    try:
+        write_atomically(path, msgspec.json.encode(record))
+    except OSError as problem:
+        print(f"cannot write {path}: {problem}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Ends a run's processes when its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN`.
+
+Watches the supervisor by pidfd from a process and session of its own, so that it outlives whatever kills the
+supervisor. After an orderly end it finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+from trainers.runtime.sweep import kill_carriers
+
+
+def main() -> None:
+    """Wait for the supervisor's end, then kill what carries the run's token."""
+    supervisor, token = int(sys.argv[1]), sys.argv[2]
+    try:
+        fd = os.pidfd_open(supervisor)
+    except OSError:
+        fd = None
+    # If the parent is another process by now, the supervisor died before it could be watched.
+    if fd is not None and os.getppid() == supervisor:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll()
+    for pid in kill_carriers(token):
+        print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""What a rank tells about itself, without ever holding up training.
+
+The training thread only appends to a backlog; a thread of its own turns device scalars into floats, joins steps into
+batches and writes them to the supervisor's pipe. When the pipe is full for long the backlog fills, and further steps
+are counted instead of kept. Losses arrive as whatever the framework uses, still on the device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import traceback
+from collections import deque
+from math import isfinite
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any
+
+from trainers.contract.events import (
+    Alert,
+    Evaluation,
+    Event,
+    Phase,
+    PhaseName,
+    RankStarted,
+    Shard,
+    Sharding,
+    StopRequested,
+)
+from trainers.runtime import wire
+from trainers.runtime.step_batch import Budget, Step, pack
+from trainers.runtime.stop_gate import StopGate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FLUSH_INTERVAL_S = 0.2
+BACKLOG_STEPS = 200_000
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Reporter:
+    """A rank's voice.
+
+    Args:
+        rank: Whose.
+        events_fd: Where messages go.
+        gate: Where stop requests arrive.
+        nan_policy: "warn", or "stop" to ask the supervisor for a stop at the first loss that is not finite.
+    """
+
+    def __init__(self, rank: int, events_fd: int, gate: StopGate, nan_policy: str = "warn") -> None:
+        self.convert: Callable[[list[Any]], list[float]] = lambda losses: [float(loss) for loss in losses]
+        """Turns losses into floats, many at a time: a backend sets what costs one device sync, not one per loss."""
+        self._rank = rank
+        self._fd = events_fd
+        self._gate = gate
+        self._nan_policy = nan_policy
+        self._nan_seen = False
+        self._backlog: deque[Event | tuple[int, Any, float, int, float]] = deque()
+        self._lost = 0
+        self._since = perf_counter()
+        self._budget = Budget(monotonic())
+        self._closing = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._send_forever, name="reporter", daemon=True)
+        self._thread.start()
+
+    # What a backend calls; none of these waits, but for `stop_before` while a stop is being agreed.
+
+    def rank_started(self, device: str, device_name: str = "", uuid: str = "") -> None:
+        """This rank has its device."""
+        pid = os.getpid()
+        self._backlog.append(RankStarted(rank=self._rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
+
+    def phase(self, phase: PhaseName) -> None:
+        """This rank goes over to something else; step time is counted from here."""
+        self._backlog.append(Phase(rank=self._rank, phase=phase))
+        self._since = perf_counter()
+
+    def stop_before(self, step: int) -> bool:
+        """Whether the run stops before this step; all ranks get the same answer for the same step."""
+        return not self._gate.enter(step)
+
+    def step(self, step: int, loss: Any, examples: int, learning_rate: float) -> None:
+        """This rank has made a step.
+
+        Args:
+            step: Counted from 1 over the whole run.
+            loss: Its own mean loss, as the framework has it; must not be changed afterwards.
+            examples: That this rank went through.
+            learning_rate: That the step used.
+        """
+        now = perf_counter()
+        if len(self._backlog) < BACKLOG_STEPS:
+            self._backlog.append((step, loss, now - self._since, examples, learning_rate))
+        else:
+            self._lost += 1
+        self._since = now
+
+    def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
+        """The result over the whole test set; every rank may call this, rank 0's is reported."""
+        seconds = perf_counter() - self._since
+        if self._rank == 0:
+            finite = loss if isfinite(loss) else None
+            result = Evaluation(
+                step=step, epoch=epoch, loss=finite, accuracy=accuracy, examples=examples, seconds=seconds
+            )
+            self._backlog.append(result)
+
+    def sharding(
+        self,
+        array: str,
+        shape: list[int],
+        dtype: str,
+        mesh: dict[str, int],
+        spec: list[str | None],
+        shards: list[Shard],
+    ) -> None:
+        """How an array lies on the devices: see `trainers.contract.events.Sharding`."""
+        self._backlog.append(Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards))
+
+    def vote(self) -> None:
+        """Hold training at its next step and tell the supervisor where it is; called by the control thread."""
+        self._write(wire.encode(wire.Vote(self._rank, self._gate.vote())))
+
+    def close(self) -> None:
+        """Send what waits; gives up after some seconds when nobody takes it."""
+        self._closing.set()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _send_forever(self) -> None:
+        closing = False
+        while not closing:
+            closing = self._closing.wait(FLUSH_INTERVAL_S)
+            try:
+                self._flush()
+            except Exception:
+                # A device that has failed fails here too, when its losses are read. The training thread meets
+                # the same error and reports it; this thread must live to send that.
+                traceback.print_exc()
+
+    def _flush(self) -> None:
+        waiting = [self._backlog.popleft() for _ in range(len(self._backlog))]
+        events: list[Event] = []
+        run: list[tuple[int, Any, float, int, float]] = []
+        for item in waiting:
+            if isinstance(item, tuple):
+                # A gap, after steps were lost, starts a new event: entries are in a row.
+                if run and item[0] != run[-1][0] + 1:
+                    events += self._pack(run)
+                    run = []
+                run.append(item)
+            else:
+                events += self._pack(run)
+                run = []
+                events.append(item)
+        events += self._pack(run)
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            text = f"rank {self._rank}: {lost:,} steps were not recorded: nobody read them for too long"
+            events.append(Alert(kind="backlog", rank=self._rank, text=text))
+        if events:
+            self._write(b"".join(wire.encode(event) for event in events))
+
+    def _pack(self, run: list[tuple[int, Any, float, int, float]]) -> list[Event]:
+        if not run:
+            return []
+        losses = self.convert([item[1] for item in run])
+        steps = [
+            Step(number, loss, seconds, examples, rate)
+            for (number, _, seconds, examples, rate), loss in zip(run, losses, strict=True)
+        ]
+        packed: list[Event] = [pack(self._rank, steps, self._budget.window(len(steps), monotonic()))]
+        return packed + self._check_finite(steps)
+
+    def _check_finite(self, steps: list[Step]) -> list[Event]:
+        if self._nan_seen:
+            return []
+        bad = next((one for one in steps if not isfinite(one.loss)), None)
+        if bad is None:
+            return []
+        self._nan_seen = True
+        text = f"rank {self._rank}: the loss is {bad.loss} at step {bad.step:,}; a lower learning rate may help"
+        events: list[Event] = [Alert(kind="nan", severity="error", rank=self._rank, step=bad.step, text=text)]
+        if self._nan_policy == "stop":
+            events.append(StopRequested(by="nan_policy"))
+        return events
+
+    def _write(self, data: bytes) -> None:
+        # The reporter's and the control thread's lines must not mix. A supervisor that is gone is no error here:
+        # the reaper ends this process.
+        with self._writing, contextlib.suppress(OSError):
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]

@@ -1,0 +1,71 @@
+"""What a run has come to so far, from the events on their way into the journal."""
+
+from __future__ import annotations
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import AnyEvent, Evaluation, Steps, Summary
+
+
+class Tally:
+    """Adds up a run.
+
+    Args:
+        config: The run's, with its device count made exact.
+        world_size: Rank processes.
+    """
+
+    def __init__(self, config: RunConfig, world_size: int) -> None:
+        self._config = config
+        self._step = dict.fromkeys(range(world_size), 0)
+        self._loss: dict[int, float | None] = {}
+        self._test: Evaluation | None = None
+        self._seconds = self._steps = 0.0
+        total, per_epoch = config.total_steps, config.steps_per_epoch
+        self._warm_after = per_epoch if total > per_epoch else total // 10
+
+    @property
+    def step(self) -> int:
+        """The last step that every rank has reported."""
+        return min(self._step.values())
+
+    def last_step(self, rank: int) -> int:
+        """The last step that a rank has reported."""
+        return self._step[rank]
+
+    def add(self, event: AnyEvent) -> None:
+        """Take one event into account."""
+        if isinstance(event, Evaluation):
+            self._test = event
+        elif isinstance(event, Steps):
+            self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+            self._loss[event.rank] = event.losses[-1]
+            if event.rank == 0:
+                self._add_time(event)
+
+    def summary(self, seconds: float) -> Summary:
+        """The run's figures now.
+
+        Args:
+            seconds: Since its start.
+        """
+        rate = self._steps * self._config.global_batch_size / self._seconds if self._seconds else None
+        losses = list(self._loss.values())
+        finite = [loss for loss in losses if loss is not None]
+        return Summary(
+            steps=self.step,
+            epochs=round(self.step / self._config.steps_per_epoch, 3),
+            examples_per_second=rate,
+            loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
+            test_loss=self._test.loss if self._test else None,
+            test_accuracy=self._test.accuracy if self._test else None,
+            seconds=seconds,
+        )
+
+    def _add_time(self, event: Steps) -> None:
+        # Ranks move in lockstep: rank 0's clock is the run's.
+        step = event.first_step
+        for count, seconds in zip(event.counts or [1] * len(event.losses), event.seconds, strict=True):
+            if step > self._warm_after:
+                self._steps += count
+                self._seconds += count * seconds
+            step += count

@@ -1,0 +1,28 @@
+"""The learning rate over a run, as a pure function that every backend shares."""
+
+from __future__ import annotations
+
+from math import cos, pi
+
+from trainers.contract.config import RunConfig
+
+
+def rate_factor(config: RunConfig, step: int) -> float:
+    """The share of `learning_rate` that a step uses.
+
+    Rises linearly over `warmup_steps`; after that stays at 1 (constant), or falls to 0 at the run's last step along
+    half a cosine (Loshchilov and Hutter 2017, without restarts) or a straight line.
+
+    Args:
+        config: The run's.
+        step: Counted from 1.
+
+    Returns:
+        From 0 to 1.
+    """
+    if step <= config.warmup_steps:
+        return step / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    done = (step - config.warmup_steps - 1) / max(1, config.total_steps - config.warmup_steps)
+    return (1 + cos(pi * done)) / 2 if config.schedule == "cosine" else 1 - done
