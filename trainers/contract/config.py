@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomlkit
@@ -110,12 +110,17 @@ def get_option(key: str) -> Option:
     return OPTIONS[key]
 
 
-def build_config(values: Mapping[str, object], source: str = "") -> RunConfig:
+Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
+"""Finds what is wrong with a configuration whose values are each allowed."""
+
+
+def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:
     """Check values, fill in the defaults, and check how they go together.
 
     Args:
         values: Configuration keys and values, as TOML or `Option.parse` gives them.
         source: Named in front of each problem, a file's path for example.
+        checks: Made before `cross_check`: what they say of a key is enough said of it.
 
     Raises:
         ConfigError: with every problem found.
@@ -127,10 +132,11 @@ def build_config(values: Mapping[str, object], source: str = "") -> RunConfig:
             checked[key] = get_option(key).check(value)
         except ConfigError as error:
             problems += error.problems
-    config = RunConfig(**{key: value for key, value in checked.items() if key in OPTIONS})
-    # Keys already found wrong stand at their defaults here: what else is wrong with them is not known.
-    broken = {problem.key for problem in problems}
-    problems += [problem for problem in cross_check(config) if problem.key not in broken]
+    config = RunConfig(**checked)
+    for check in (*checks, cross_check):
+        # What was found wrong already stands at its default here, or makes what depends on it wrong too.
+        broken = {problem.key for problem in problems}
+        problems += [problem for problem in check(config) if not broken & problem.keys]
     if problems:
         raise ConfigError(problems, source)
     return config
@@ -154,6 +160,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
                 "global_batch_size",
                 f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
                 f"{_multiples(config.global_batch_size, config.devices)}.",
+                also=("devices",),
             )
         )
     if config.device_ids and config.devices not in (0, len(config.device_ids)):

@@ -29,6 +29,13 @@ class Problem:
     """The configuration key, or "" when no single key is at fault."""
     message: str
     """What was given, what is allowed, and the nearest match where there is one."""
+    also: tuple[str, ...] = ()
+    """Other keys whose values have a part in it."""
+
+    @property
+    def keys(self) -> set[str]:
+        """All keys that have a part in it."""
+        return {self.key, *self.also}
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}" if self.key else self.message

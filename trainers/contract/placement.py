@@ -28,6 +28,16 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     return placed
 
 
+def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
+    """What this machine lacks for a configuration, without regard to how its values go together."""
+    try:
+        place(config, machine)
+    except ConfigError as error:
+        together = {problem.message for problem in cross_check(config)}
+        return [problem for problem in error.problems if problem.message not in together]
+    return []
+
+
 def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         raise ConfigError([Problem("device_ids", f"names GPUs, but there are none: {machine.gpu_problem}.")])

@@ -7,6 +7,7 @@ with what is wrong with it.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,26 @@ def delete_preset(name: str) -> None:
         path.unlink()
     except OSError as error:
         raise PresetError(f"Cannot delete {path}: {error.strerror}.") from error
+
+
+def rename_preset(name: str, new_name: str) -> Path:
+    """Give a preset of the user's another name, its content untouched.
+
+    Raises:
+        PresetError: there is none of that name, the new one is no name or taken, or it cannot be renamed.
+    """
+    old, new = _user_path(name), _user_path(new_name)
+    if not old.exists():
+        find_preset(name)
+    try:
+        # A hard link fails where a rename would overwrite.
+        os.link(old, new, follow_symlinks=False)
+        old.unlink()
+    except FileExistsError:
+        raise PresetError(f"There is a preset {new_name!r} already; choose another name.") from None
+    except OSError as error:
+        raise PresetError(f"Cannot rename {old}: {error.strerror}.") from error
+    return new
 
 
 def check_name(name: str) -> None:

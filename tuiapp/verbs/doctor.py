@@ -1,0 +1,105 @@
+"""`tuiapp doctor`: what can run here, and what is in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from trainers.contract.catalog import BACKENDS, installed_version
+from trainers.contract.machine import Machine, inspect_machine
+from trainers.contract.presets import list_presets, presets_dir
+from tuiapp import __version__
+from tuiapp.state.text import format_bytes, sanitize
+from tuiapp.verbs.sources import runs_dir
+
+LOW_DISK_BYTES = 2 << 30
+LOW_SHM_BYTES = 64 << 20
+DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination."""
+
+    name: str
+    status: Literal["pass", "warn", "fail"]
+    detail: str
+
+
+def examine(options: Namespace) -> int:
+    """Print the findings; 0 when all is well, 1 with warnings, 2 when nothing can run or be kept."""
+    findings = [*_programs(), *_backends(), *_devices(inspect_machine()), *_places(runs_dir(options))]
+    statuses = {finding.status for finding in findings}
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        marks = {"pass": "ok  ", "warn": "warn", "fail": "FAIL"}
+        for finding in findings:
+            print(f"{marks[finding.status]}  {finding.name:14}{sanitize(finding.detail)}")
+    return 2 if "fail" in statuses else 1 if "warn" in statuses else 0
+
+
+def _programs() -> Iterator[Finding]:
+    yield Finding("tuiapp", "pass", f"{__version__} on Python {platform.python_version()}, {platform.platform()}")
+    versions = [f"{name} {installed_version(name) or 'not installed'}" for name in DISTRIBUTIONS]
+    yield Finding("versions", "pass", ", ".join(versions))
+    terminal = os.environ.get("TERM", "")
+    if sys.stdout.isatty() and terminal in ("", "dumb"):
+        yield Finding("terminal", "warn", f"TERM is {terminal or 'not set'}: the dashboard needs a real one")
+    elif "utf" not in (sys.stdout.encoding or "").lower():
+        yield Finding("terminal", "warn", f"its encoding is {sys.stdout.encoding}; set LANG to a UTF-8 locale")
+
+
+def _backends() -> Iterator[Finding]:
+    usable = False
+    for backend in BACKENDS.values():
+        reason = backend.unavailable()
+        usable |= not reason
+        yield Finding(backend.name, "warn" if reason else "pass", reason or f"can run: {backend.summary}")
+    if not usable:
+        yield Finding("backends", "fail", "none can run here")
+
+
+def _devices(machine: Machine) -> Iterator[Finding]:
+    memory = format_bytes(machine.memory_total_bytes)
+    yield Finding("CPU", "pass", f"{machine.cpu_cores} cores, {memory} memory, up to {machine.max_cpu_ranks} ranks")
+    for gpu in machine.gpus:
+        total = format_bytes(gpu.memory_total_bytes)
+        yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
+    if not machine.gpus:
+        yield Finding("GPU", "pass", f"{machine.gpu_problem}: runs use the CPU")
+
+
+def _places(runs: Path) -> Iterator[Finding]:
+    yield _writable("runs", runs)
+    free = shutil.disk_usage(_existing(runs)).free
+    yield Finding("disk", "warn" if free < LOW_DISK_BYTES else "pass", f"{format_bytes(free)} free for runs")
+    try:
+        shm = shutil.disk_usage("/dev/shm").free
+        yield Finding("/dev/shm", "warn" if shm < LOW_SHM_BYTES else "pass", f"{format_bytes(shm)} free")
+    except OSError as error:
+        yield Finding("/dev/shm", "warn", f"cannot be used: {error.strerror}")
+    yield _writable("presets", presets_dir())
+    for preset in list_presets():
+        if preset.error is not None:
+            yield Finding("preset", "warn", str(preset.error).splitlines()[0])
+
+
+def _writable(name: str, directory: Path) -> Finding:
+    existing = _existing(directory)
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+        return Finding(name, "pass", f"{directory}{'' if existing == directory else ' (will be made)'}")
+    return Finding(name, "fail", f"{directory} cannot be written")
+
+
+def _existing(directory: Path) -> Path:
+    """The directory itself, or the nearest one above it that exists."""
+    return next(path for path in (directory, *directory.parents) if path.exists())

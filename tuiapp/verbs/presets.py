@@ -1,0 +1,77 @@
+"""`tuiapp presets`: presets on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from trainers.contract.config import to_toml, to_toml_values
+from trainers.contract.presets import (
+    delete_preset,
+    list_presets,
+    load_config,
+    presets_dir,
+    rename_preset,
+    save_preset,
+)
+from tuiapp.state.text import sanitize
+from tuiapp.verbs.sources import read_source
+
+
+def list_all(options: Namespace) -> int:
+    """One line per preset; those with an error say which."""
+    presets = list_presets()
+    if options.json:
+        facts = [
+            {
+                "name": preset.name,
+                "builtin": preset.builtin,
+                "path": str(preset.path),
+                "description": preset.description,
+                "error": str(preset.error) if preset.error else None,
+                "config": to_toml_values(preset.config) if preset.config else None,
+            }
+            for preset in presets
+        ]
+        print(json.dumps(facts, indent=2))
+        return 0
+    width = max(len(preset.name) for preset in presets)
+    for preset in presets:
+        kind = "built in" if preset.builtin else "! broken" if preset.error else "yours"
+        print(f"{sanitize(preset.name):{width}}  {kind:8}  {sanitize(preset.summary)}")
+    return 0
+
+
+def show(options: Namespace) -> int:
+    """A preset as the file that `tuiapp run FILE` takes, all keys written out."""
+    sys.stdout.write(to_toml(load_config(options.name)))
+    return 0
+
+
+def save(options: Namespace) -> int:
+    """Save a preset."""
+    config = read_source(options.source, options.settings)
+    path = save_preset(options.name, config, options.description, overwrite=options.force)
+    print(f"saved {path}", file=sys.stderr)
+    return 0
+
+
+def rename(options: Namespace) -> int:
+    """Rename a preset."""
+    path = rename_preset(options.name, options.new_name)
+    print(f"it is {path} now", file=sys.stderr)
+    return 0
+
+
+def delete(options: Namespace) -> int:
+    """Delete a preset."""
+    delete_preset(options.name)
+    print(f"deleted {options.name}", file=sys.stderr)
+    return 0
+
+
+def path(_: Namespace) -> int:
+    """Where the user's presets lie."""
+    print(presets_dir())
+    return 0

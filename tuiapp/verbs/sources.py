@@ -1,0 +1,78 @@
+"""Where a command's configuration comes from: a preset or a file, with keys changed by `--set`."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainers.contract.config import (
+    MAX_FILE_BYTES,
+    Check,
+    RunConfig,
+    build_config,
+    get_option,
+    parse_toml,
+    to_toml_values,
+)
+from trainers.contract.files import read_limited
+from trainers.contract.options import ConfigError, Problem
+from trainers.contract.presets import load_config
+from trainers.contract.runs import default_runs_dir
+
+
+def runs_dir(options: Namespace) -> Path:
+    """The directory of runs that the command means."""
+    return options.runs_dir or default_runs_dir()
+
+
+def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
+    """A configuration from the command line.
+
+    Args:
+        source: A preset's name, or the path of a TOML file (with a `/` or ending in .toml); None for the defaults.
+        settings: `KEY=VALUE` each.
+        checks: As of `build_config`.
+
+    Raises:
+        ConfigError: something in it is not right.
+        PresetError: there is no such preset.
+    """
+    base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
+    values, problems = to_toml_values(base), list[Problem]()
+    for setting in settings:
+        try:
+            key, value = _parse(setting)
+        except ConfigError as error:
+            problems += error.problems
+        else:
+            values[key] = value
+    if problems:
+        raise ConfigError(problems)
+    return build_config(values, checks=checks)
+
+
+def _parse(setting: str) -> tuple[str, object]:
+    key, equals, text = setting.partition("=")
+    option = get_option(key.strip())
+    if not equals:
+        raise ConfigError([Problem(option.key, f"no value given; write --set {option.key}=VALUE.")])
+    return option.key, option.parse(text)
+
+
+def _is_path(source: str) -> bool:
+    return os.sep in source or source.endswith(".toml")
+
+
+def _read_file(source: str) -> RunConfig:
+    # A path that was typed may be a link; what lies in the presets' directory may not.
+    path = Path(source).expanduser().resolve()
+    try:
+        return parse_toml(read_limited(path, MAX_FILE_BYTES), source, also=frozenset({"description"}))[0]
+    except ConfigError:
+        raise
+    except OSError as error:
+        raise ConfigError([Problem("", f"cannot be read: {error.strerror or error}.")], source) from None
+    except ValueError as error:
+        raise ConfigError([Problem("", f"{error}.")], source) from None
