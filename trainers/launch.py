@@ -64,9 +64,10 @@ def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunD
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:
-        run.commands.mkdir(mode=0o700)
-        for rank in range(config.devices if BACKENDS[config.backend].process_per_device else 1):
-            run.rank(rank).mkdir(mode=0o700, parents=True)
+        ranks = config.devices if BACKENDS[config.backend].process_per_device else 1
+        # One by one: with parents=True the mode would not be that of the directories between.
+        for directory in (run.commands, run.rank(0).parent, *map(run.rank, range(ranks))):
+            directory.mkdir(mode=0o700)
         write_atomically(run.config, to_toml(config).encode())
         environment = json.dumps(_describe_environment(config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")

@@ -1,0 +1,123 @@
+"""Starts real runs for tests, waits for what they write, and leaves no process behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import AnyEvent, RankStarted, RunEnded, RunStarted, Steps
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+from trainers.launch import launch
+
+E = TypeVar("E", bound=AnyEvent)
+
+START_S = 60.0
+"""What a loaded machine may take until the first step."""
+
+MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1000)
+"""Runs until it is ended; a step takes a few milliseconds."""
+
+
+@dataclass
+class Watched:
+    """A run, and what it has written so far."""
+
+    run: RunDir
+    events: list[AnyEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reader = JournalReader(self.run.journal)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind, newly written ones included."""
+        while events := self._reader.read():
+            self.events += events
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def wait(self, kind: type[E], which: Callable[[E], bool] = lambda _: True, seconds: float = START_S) -> E:
+        """The first event of a kind for which something holds; fails when it does not come in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for event in self.of(kind):
+                if which(event):
+                    return event
+            time.sleep(0.01)
+        raise AssertionError(f"no such {kind.__name__} within {seconds} s; there are {self.events[-20:]}")
+
+    def at_step(self, step: int) -> None:
+        """Wait until every rank has reported a step."""
+        for rank in range(self.started.world_size):
+            self.wait(Steps, lambda event, rank=rank: event.rank == rank and event.last_step >= step)  # type: ignore[misc]
+
+    def end(self, seconds: float = START_S) -> RunEnded:
+        """The run's last event."""
+        return self.wait(RunEnded, seconds=seconds)
+
+    @property
+    def started(self) -> RunStarted:
+        """The run's first event."""
+        return self.wait(RunStarted)
+
+    def pid(self, rank: int) -> int:
+        """A rank's process."""
+        return self.wait(RankStarted, lambda event: event.rank == rank).pid
+
+    def steps_of(self, rank: int) -> list[int]:
+        """The numbers of all steps that a rank has reported, in the order of the journal."""
+        return [
+            step
+            for event in self.of(Steps)
+            if event.rank == rank
+            for step in range(event.first_step, event.last_step + 1)
+        ]
+
+    def processes(self) -> list[psutil.Process]:
+        """What still runs of it: whatever has its directory's name in its command line or environment."""
+        return [process for process in psutil.process_iter() if self._belongs(process)]
+
+    def wait_gone(self, seconds: float) -> float:
+        """Wait until no process of the run is left; gives the seconds that took."""
+        began = time.monotonic()
+        while left := self.processes():
+            assert time.monotonic() - began < seconds, f"still there after {seconds} s: {left}"
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def _belongs(self, process: psutil.Process) -> bool:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            words = [*process.cmdline(), process.environ().get("TUIAPP_RUN_TOKEN", "")]
+        except psutil.Error:
+            return False
+        return "trainers.runtime" in " ".join(words) and any(self.run.run_id in word for word in words)
+
+
+@contextmanager
+def watching(run: RunDir) -> Iterator[Watched]:
+    """A run, all of whose processes are ended afterwards."""
+    watched = Watched(run)
+    try:
+        yield watched
+    finally:
+        for process in watched.processes():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        watched.wait_gone(10)
+
+
+@contextmanager
+def launched(config: RunConfig, runs_dir: Path) -> Iterator[Watched]:
+    """Launch a run for a test."""
+    with watching(launch(config, runs_dir)) as watched:
+        yield watched

@@ -1,0 +1,88 @@
+"""Ranks, and supervisors, that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import MLP, launched
+from trainers.contract.events import RankFailed
+from trainers.contract.runs import summarise
+
+
+def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
+    fault("raise:1:20")
+    with launched(MLP, runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.failed_rank) == ("failed", 1)
+        assert "the test's own failure" in end.reason
+        first = next(event for event in run.of(RankFailed) if event.rank == 1)
+        assert first.error == "ValueError: the test's own failure"
+        assert "sitecustomize.py" in first.traceback
+        assert "trainers/backends/torch_ddp.py" in first.traceback
+        assert first.exit_code == 1
+        # All steps before the failure are on record.
+        assert run.steps_of(1) == list(range(1, 20))
+        run.wait_gone(5)
+
+
+def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
+    runs_dir: Path, fault: Callable[[str], None]
+) -> None:
+    fault("deaf:0:1")  # rank 0 ignores SIGTERM
+    with launched(MLP, runs_dir) as run:
+        run.at_step(50)
+        killed = time.monotonic()
+        os.kill(run.pid(1), signal.SIGKILL)
+        failed = run.wait(RankFailed, lambda event: event.rank == 1, seconds=5)
+        named_after = failed.mono - killed
+        end = run.end(15)
+        gone_after = time.monotonic() - killed
+        run.wait_gone(5)
+        print(f"\nkill -9 of rank 1: named after {named_after:.2f} s, all ranks gone after {gone_after:.2f} s")
+        assert failed.signal == "SIGKILL"
+        assert named_after < 2
+        assert (end.status, end.failed_rank) == ("failed", 1)
+        assert "rank 1 was killed by SIGKILL" in end.reason
+        assert run.steps_of(1) == list(range(1, failed.step + 1))
+
+
+def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
+    with launched(MLP, runs_dir) as run:
+        run.at_step(1)
+        os.kill(run.pid(0), signal.SIGSTOP)
+        os.kill(run.pid(1), signal.SIGKILL)
+        assert run.end(15).failed_rank == 1
+        run.wait_gone(5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("segv", "rank 1 was killed by SIGSEGV"),
+        ("exit", "rank 1 exited with code 3"),
+        ("exit0", "rank 1 exited with code 0"),
+    ],
+)
+def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], None], kind: str, words: str) -> None:
+    fault(f"{kind}:1:1")
+    with launched(MLP, runs_dir) as run:
+        end = run.end()
+        assert end.status == "failed"
+        assert words in end.reason
+        run.wait_gone(5)
+
+
+def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
+    with launched(MLP, runs_dir) as run:
+        run.at_step(1)
+        os.kill(run.started.pid, signal.SIGKILL)
+        seconds = run.wait_gone(5)
+        print(f"\nkill -9 of the supervisor: all ranks gone after {seconds:.2f} s")
+        assert seconds < 2
+        assert summarise(run.run).status == "lost"

@@ -1,0 +1,93 @@
+"""`tuiapp run`, as a shell or a scheduler starts it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import Watched, watching
+from trainers.contract.runs import find_run
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+def _run(runs_dir: Path, *settings: str, source: str = "mlp") -> list[str]:
+    pairs = [part for setting in ("platform=cpu", "devices=2", *settings) for part in ("--set", setting)]
+    return [*TUIAPP, "run", source, *pairs, "--json", "--runs-dir", str(runs_dir)]
+
+
+def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
+    done = subprocess.run(_run(runs_dir, "epochs=2"), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert set(result) == {
+        "run", "directory", "status", "steps", "epochs", "examples_per_second",
+        "loss", "test_loss", "test_accuracy", "seconds",
+    }  # fmt: skip
+    assert (result["status"], result["steps"], result["epochs"]) == ("completed", 58, 2.0)
+    assert Path(result["directory"]).is_dir()
+    assert "COMPLETED" in done.stderr
+
+
+def test_a_failed_run_shows_the_first_traceback_and_exits_1(runs_dir: Path, fault: Callable[[str], None]) -> None:
+    fault("raise:1:5")
+    done = subprocess.run(_run(runs_dir), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert json.loads(done.stdout.splitlines()[-1])["status"] == "failed"
+    assert "ValueError: the test's own failure" in done.stderr
+    assert "FAILED: rank 1 failed" in done.stderr
+    Watched(find_run("latest", runs_dir)).wait_gone(5)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 3)])
+def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "epoch 1/" in line:
+                break
+        with watching(find_run("latest", runs_dir)) as run:
+            process.send_signal(number)
+            stdout, stderr = process.communicate(timeout=60)
+            assert process.returncode == code, stderr
+            assert json.loads(stdout.splitlines()[-1])["status"] == "stopped"
+            assert run.steps_of(0) == run.steps_of(1)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_kill_9_of_the_headless_program_does_not_touch_the_run(runs_dir: Path) -> None:
+    process = subprocess.Popen(
+        _run(runs_dir, "epochs=40"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "epoch 1/" in line:
+                break
+        process.kill()
+        with watching(find_run("latest", runs_dir)) as run:
+            assert run.end().status == "completed"
+            assert run.steps_of(0) == list(range(1, 40 * 29 + 1))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_detached_runs_are_stopped_by_name(runs_dir: Path) -> None:
+    command = [*_run(runs_dir, "epochs=1000"), "--detach"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    name = json.loads(started.stdout)["run"]
+    with watching(find_run(name, runs_dir)) as run:
+        run.at_step(1)
+        stop = [*TUIAPP, "stop", name[:15], "--runs-dir", str(runs_dir)]
+        subprocess.run(stop, check=True, timeout=60, capture_output=True)
+        assert run.end(1).status == "stopped"

@@ -1,0 +1,105 @@
+"""A run that goes through, with real torch ranks."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.processes.harness import launched
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Evaluation, Phase, RankSample, RankStarted, Sharding, Steps
+from trainers.contract.runs import read_config, summarise
+
+CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
+
+
+def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        end = run.end()
+        run.wait_gone(5)
+        assert end.status == "completed", end
+        total = CONFIG.total_steps
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, total + 1))
+        assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
+        assert end is run.events[-1]
+
+        evaluations = run.of(Evaluation)
+        assert [(one.epoch, one.examples) for one in evaluations] == [(epoch, 360) for epoch in range(1, 5)]
+        assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95
+        assert end.summary.steps == total
+        assert end.summary.epochs == 4
+        assert end.summary.examples_per_second is not None
+
+        assert {phase.phase for phase in run.of(Phase)} == {"preparing", "training", "evaluating", "done"}
+        assert {started.rank for started in run.of(RankStarted)} == {0, 1}
+        assert {sample.rank for sample in run.of(RankSample)} == {0, 1}
+        assert not run.run.is_live()
+        assert summarise(run.run).status == "completed"
+
+
+def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> None:
+    with launched(msgspec.structs.replace(CONFIG, model="mlp", epochs=1), runs_dir) as run:
+        assert run.end().status == "completed"
+        losses = {
+            rank: [loss for event in run.of(Steps) if event.rank == rank for loss in event.losses] for rank in (0, 1)
+        }
+        assert len(losses[0]) == len(losses[1]) == 29
+        assert all(a != b for a, b in zip(losses[0], losses[1], strict=True))
+
+        shardings = run.of(Sharding)
+        batch = {shard.rank: shard for event in shardings if event.array == "batch" for shard in event.shards}
+        assert [batch[rank].index[0] for rank in (0, 1)] == [(0, 24), (24, 48)]
+        assert all(shard.bytes == 24 * 28 * 28 * 4 for shard in batch.values())
+        parameter = [event for event in shardings if event.array == "parameter fc1.weight"]
+        assert {event.shards[0].rank for event in parameter} == {0, 1}
+        assert all(event.spec == [None, None] for event in parameter)
+        assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
+
+
+def test_what_lies_in_the_run_directory(runs_dir: Path) -> None:
+    with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), runs_dir) as run:
+        run.end()
+        run.wait_gone(5)
+        # What was automatic is exact, so that relaunching the file reproduces the run.
+        config = read_config(run.run)
+        assert (config.platform, config.devices, config.max_steps) == ("cpu", 2, 3)
+        environment = json.loads(run.run.environment.read_text())
+        assert environment["versions"]["torch"].startswith("2.")
+        for path in run.run.path.rglob("*"):
+            expected = 0o700 if path.is_dir() else 0o600
+            assert stat.S_IMODE(path.stat().st_mode) == expected, path
+        assert stat.S_IMODE(run.run.path.stat().st_mode) == 0o700
+        assert list(run.run.commands.iterdir()) == []
+
+
+def test_nothing_listens_beyond_loopback(runs_dir: Path) -> None:
+    with launched(RunConfig(model="mlp", platform="cpu", devices=2, epochs=1000), runs_dir) as run:
+        run.at_step(1)
+        listening = [
+            connection.laddr.ip
+            for rank in (0, 1)
+            for connection in psutil.Process(run.pid(rank)).net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert listening
+        assert set(listening) <= {"127.0.0.1", "::1"}
+
+
+def test_two_runs_at_once_keep_out_of_each_others_way(runs_dir: Path) -> None:
+    config = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1)
+    with launched(config, runs_dir) as one, launched(config, runs_dir) as other:
+        assert one.run != other.run
+        assert one.end().status == other.end().status == "completed"
+
+
+@pytest.mark.slow
+def test_every_test_example_counts_once_when_the_ranks_do_not_divide_them(runs_dir: Path) -> None:
+    config = RunConfig(model="mlp", platform="cpu", devices=7, global_batch_size=49, epochs=1)
+    with launched(config, runs_dir) as run:
+        assert run.end(120).status == "completed"
+        assert [one.examples for one in run.of(Evaluation)] == [360]
