@@ -10,8 +10,9 @@ from trainers.contract.config import RunConfig
 def rate_factor(config: RunConfig, step: int) -> float:
     """The share of `learning_rate` that a step uses.
 
-    Rises linearly over `warmup_steps`; after that stays at 1 (constant), or falls to 0 at the run's last step along
-    half a cosine (Loshchilov and Hutter 2017, without restarts) or a straight line.
+    Rises linearly over `warmup_steps`; after that stays at 1 (constant), or falls along half a cosine (Loshchilov
+    and Hutter 2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that
+    no step is made at rate 0.
 
     Args:
         config: The run's.

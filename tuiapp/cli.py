@@ -33,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trainers.contract.presets import PresetError
     from trainers.contract.runs import UnknownRunError
     from trainers.launch import LaunchError
+    from tuiapp.state.text import sanitize
 
     options = build_parser().parse_args(arguments)
     module, _, function = options.does.partition(":")
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (ConfigError, PresetError, UnknownRunError, LaunchError) as error:
         for line in str(error).splitlines():
-            print(f"tuiapp: {line}", file=sys.stderr)
+            print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -150,7 +151,7 @@ def _runs_dir(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     # Given before the verb or after it; a verb's own default must not undo what stood before.
     parser.add_argument(
         "--runs-dir",
-        type=lambda text: Path(text).expanduser().absolute(),
+        type=lambda text: Path(os.path.expanduser(text)).absolute(),
         default=argparse.SUPPRESS if again else None,
         metavar="DIR",
         help="where runs are kept (TUIAPP_RUNS_DIR)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -106,7 +107,10 @@ def get_option(key: str) -> Option:
     """
     if key not in OPTIONS:
         known = ", ".join(OPTIONS)
-        raise ConfigError([Problem(key, f"there is no such key.{suggest(key, OPTIONS) or f' The keys are: {known}.'}")])
+        hint = suggest(key, OPTIONS) or f" The keys are: {known}."
+        # What is no name is quoted: it may be long, or empty, or hold control characters.
+        name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
+        raise ConfigError([Problem(name, f"there is no such key.{hint}")])
     return OPTIONS[key]
 
 
@@ -216,8 +220,12 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Problem("", f"is no TOML: {error}")], source) from None
+    except ValueError as error:  # an int of thousands of digits
+        raise ConfigError([Problem("", f"cannot be read: {error}")], source) from None
+    except RecursionError:
+        raise ConfigError([Problem("", "cannot be read: its values are nested too deeply")], source) from None
     schema = table.pop("schema", SCHEMA)
-    if schema != SCHEMA:
+    if type(schema) is not int or schema != SCHEMA:
         message = f"{shown(schema)} is not known to this version of tuiapp; it reads schema {SCHEMA}."
         raise ConfigError([Problem("schema", message)], source)
     extra = {key: table.pop(key) for key in also & table.keys()}

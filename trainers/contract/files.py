@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -33,10 +35,14 @@ def read_limited(path: Path, limit_bytes: int) -> str:
         ValueError: it is longer than `limit_bytes`, or not UTF-8.
     """
     # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not os.path.isfile(f"/proc/self/fd/{file.fileno()}"):
-            raise OSError(f"{path} is no regular file")
-        data = file.read(limit_bytes + 1)
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with open(fd, "rb", closefd=False) as file:
+            data = file.read(limit_bytes + 1)
+    finally:
+        os.close(fd)
     if len(data) > limit_bytes:
         raise ValueError(f"is longer than {limit_bytes // 1024} KiB")
     try:

@@ -7,6 +7,7 @@ and is written when there is room again.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -24,6 +25,15 @@ MAX_LINE_BYTES = 16 << 20
 
 MAX_PENDING_BYTES = 64 << 20
 """What waits in memory while the disk is full; beyond that events are dropped and counted."""
+
+
+class _Numbered(msgspec.Struct):
+    """What is read of the last line, whose type a newer version may have written."""
+
+    seq: int
+
+
+_numbered = msgspec.json.Decoder(_Numbered)
 
 
 class JournalWriter:
@@ -124,6 +134,15 @@ class JournalReader:
             return []
 
     def _read(self, fd: int) -> list[AnyEvent]:
+        while lines := self._next_lines(fd):
+            events = [event for line in lines if (event := decode(line)) is not None]
+            self.skipped += len(lines) - len(events)
+            if events:
+                return events
+        return []
+
+    def _next_lines(self, fd: int) -> list[bytes]:
+        """The whole lines of the next chunk."""
         size = READ_BYTES
         while True:
             data = os.pread(fd, size, self._offset)
@@ -137,12 +156,7 @@ class JournalReader:
                 break
             size *= 2
         self._offset += end
-        lines = data[:end].splitlines()
-        events = [event for line in lines if (event := decode(line)) is not None]
-        self.skipped += len(lines) - len(events)
-        if lines and not events:
-            return self._read(fd)
-        return events
+        return data[:end].splitlines()
 
 
 def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
@@ -174,6 +188,6 @@ def _cut_torn_tail(fd: int) -> int:
     if end < size:
         os.ftruncate(fd, end)
     for line in reversed(tail.split(b"\n")):
-        if (event := decode(line)) is not None:
-            return event.seq
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _numbered.decode(line).seq
     return 0

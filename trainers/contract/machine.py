@@ -73,16 +73,17 @@ def _probe_gpus() -> GpuReport:
     except OSError:
         return GpuReport(problem="no NVIDIA driver here (libnvidia-ml.so.1 not found)")
     command = [sys.executable, "-P", "-m", "trainers.contract.machine"]
+    probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=GPU_PROBE_TIMEOUT_S, check=False
-        )
+        answer, _ = probe.communicate(timeout=GPU_PROBE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return GpuReport(problem=f"NVML did not answer within {GPU_PROBE_TIMEOUT_S:.0f} s")
+        # Not waited for: a process that hangs in the driver dies only when its call returns.
+        probe.kill()
+        return GpuReport(problem=f"NVML did not answer within {GPU_PROBE_TIMEOUT_S:g} s")
     try:
-        return msgspec.json.decode(done.stdout, type=GpuReport)
-    except msgspec.DecodeError:
-        return GpuReport(problem=f"the NVML probe died (exit code {done.returncode})")
+        return msgspec.json.decode(answer, type=GpuReport)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return GpuReport(problem=f"the NVML probe died (exit code {probe.returncode})")
 
 
 def read_gpus() -> GpuReport:

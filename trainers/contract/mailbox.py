@@ -35,6 +35,10 @@ def take(commands_dir: Path) -> list[Command]:
         return []
     commands: list[Command] = []
     for path in names:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink()
+        except OSError:
+            # Already gone, or a directory, or not ours to remove: what stays must not be obeyed again and again.
+            continue
         commands += [command for command in get_args(Command) if path.suffix == f".{command}"]
     return commands

@@ -99,9 +99,11 @@ class Option:
             ConfigError: wrong type, not allowed, or out of range.
         """
         if self.kind == "list":
-            if isinstance(value, list | tuple) and all(isinstance(item, str | int) for item in value):
-                return tuple(str(item) for item in value)
-            raise self._refuse(value)
+            if not isinstance(value, list | tuple):
+                raise self._refuse(value)
+            if any(isinstance(item, bool) or not isinstance(item, str | int) for item in value):
+                raise self._refuse(value)
+            return tuple(item if isinstance(item, str) else shown(item) for item in value)
         if self.kind == "str":
             if not isinstance(value, str):
                 raise self._refuse(value)
@@ -137,9 +139,9 @@ class Option:
         return self.check(text)
 
     def _in_range(self, value: float) -> bool:
-        # Written so that NaN fails.
+        # Written so that NaN fails; an int is finite, and may be too large to be asked.
         return (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))
             and (self.minimum is None or value >= self.minimum)
             and (self.above is None or value > self.above)
             and (self.maximum is None or value <= self.maximum)
@@ -159,7 +161,10 @@ def format_value(value: Value) -> str:
 
 def shown(value: object) -> str:
     """A value as an error message quotes it, on one line and of bounded length."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits
+        text = "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "…"
 
 

@@ -40,7 +40,8 @@ def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
 
 def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
-        raise ConfigError([Problem("device_ids", f"names GPUs, but there are none: {machine.gpu_problem}.")])
+        why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
+        raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
     if config.devices > machine.max_cpu_ranks:
         message = (
             f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "

@@ -104,15 +104,19 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
         overwrite: Replace an existing preset; its comments stay.
 
     Raises:
-        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written.
+        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written or
+            would be too long to be read again.
     """
     path = _user_path(name)
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it.")
-    text = _render(config, description, path if overwrite else None)
+    # What a command line brings that is no UTF-8 cannot be written as TOML.
+    data = _render(config, description, path if overwrite else None).encode(errors="replace")
+    if len(data) > MAX_FILE_BYTES:
+        raise PresetError(f"Cannot write {path}: it would be longer than {MAX_FILE_BYTES // 1024} KiB.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(path, text.encode())
+        write_atomically(path, data)
     except OSError as error:
         raise PresetError(f"Cannot write {path}: {error.strerror}.") from error
     return path
@@ -193,10 +197,11 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
     document = tomlkit.document()
     if existing is not None:
         # What cannot be parsed has nothing that could be kept.
-        with contextlib.suppress(OSError, ValueError, TOMLKitError):
+        with contextlib.suppress(OSError, ValueError, RecursionError, TOMLKitError):
             document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
     for key in list(document):
-        if key not in OPTIONS and key not in ("schema", "description"):
+        known = key in OPTIONS or key == "schema" or (key == "description" and isinstance(document[key], str))
+        if not known:
             del document[key]
     document["schema"] = SCHEMA
     if description:

@@ -44,14 +44,14 @@ class RunInfo:
 def default_runs_dir() -> Path:
     """`TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
     if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
-        return Path(chosen).expanduser().absolute()
+        return Path(os.path.expanduser(chosen)).absolute()
     return user_data_path("tuiapp") / "runs"
 
 
 def list_runs(runs_dir: Path) -> list[RunDir]:
     """All runs in a directory, newest first; none when it does not exist."""
     try:
-        found = [Path(entry.path) for entry in os.scandir(runs_dir) if RUN_ID.fullmatch(entry.name)]
+        found = [Path(entry.path) for entry in os.scandir(runs_dir) if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
     except OSError:
         return []
     return [RunDir(path) for path in sorted(found, reverse=True)]
@@ -64,8 +64,8 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         UnknownRunError: none is, or several are.
     """
     if os.sep in name or name in (".", ".."):
-        directory = RunDir(Path(name).expanduser().absolute())
-        if not directory.config.exists():
+        directory = RunDir(Path(os.path.expanduser(name)).absolute())
+        if not os.path.exists(directory.config):
             raise UnknownRunError(f"{name} is no run directory: it has no {directory.config.name}.")
         return directory
     runs = list_runs(runs_dir)

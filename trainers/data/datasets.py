@@ -6,9 +6,11 @@ over each other.
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +69,7 @@ def _load_digits() -> Arrays:
         with np.load(DIGITS_FILE, allow_pickle=False) as stored:
             x_train, x_test = _enlarge_digits(stored["x_train"]), _enlarge_digits(stored["x_test"])
             return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
         message = f"{DIGITS_FILE} is missing or damaged ({error}); it ships with tuiapp: install tuiapp again."
         raise DataError(message) from error
 

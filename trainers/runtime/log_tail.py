@@ -42,19 +42,39 @@ class LogTail:
             final: The writer is gone: take everything, and an unfinished last line too.
         """
         lines: list[bytes] = []
-        while data := self._read():
+        # Not beyond what there is now: a writer that never pauses must not hold this up for ever.
+        end, passed = self._size(), 0
+        while self._offset < end and (data := self._read()):
             lines += self._split(data)
-            if not final and len(lines) >= LINES_PER_POLL:
-                break
-        if final and self._rest:
-            lines.append(self._rest)
+            if len(lines) >= LINES_PER_POLL:
+                if not final:
+                    break
+                passed += self._pass_over(end)
+        if final:
+            if self._rest and not self._cut:
+                lines.append(self._rest)
             self._rest = b""
         texts = [text for line in lines if (text := _decode(line))]
         self.last_lines.extend(texts)
         kept = texts[:LINES_PER_POLL]
-        if len(texts) > len(kept):
-            kept.append(f"… {len(texts) - len(kept):,} more lines in {self._path.parent.name}/{self._path.name}")
+        if passed or len(texts) > len(kept):
+            more = f"{passed >> 20:,} MiB more" if passed >> 20 else f"{len(texts) - len(kept):,} more lines"
+            kept.append(f"… {more} in {self._path.parent.name}/{self._path.name}")
         return [LogLine(rank=self._rank, stream=self._stream, text=text) for text in kept]
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except OSError:
+            return 0
+
+    def _pass_over(self, end: int) -> int:
+        """Leave out what stands before the last lines; gives the bytes left out."""
+        passed = max(0, end - READ_BYTES - self._offset)
+        if passed:
+            self._offset += passed
+            self._rest, self._cut = b"", True
+        return passed
 
     def _read(self) -> bytes:
         try:
@@ -70,6 +90,9 @@ class LogTail:
         if lines and self._cut:
             # The rest of a line whose start was taken already.
             lines, self._cut = lines[1:], False
+        if len(rest) > MAX_LINE_BYTES:
+            # Of a bar that rewrites itself only the newest state counts.
+            rest = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]
         if len(rest) > MAX_LINE_BYTES:
             if not self._cut:
                 lines.append(rest[:MAX_LINE_BYTES])

@@ -19,7 +19,7 @@ def open_dashboard(options: Namespace) -> int:
         return 2
     from tuiapp.app import TuiApp
 
-    app = TuiApp(runs_dir=directory, run=run)
+    app = TuiApp(runs_dir=directory, run=run, preset="quickstart")
     app.run()
     if app.farewell:
         print(app.farewell)

@@ -102,4 +102,4 @@ def _writable(name: str, directory: Path) -> Finding:
 
 def _existing(directory: Path) -> Path:
     """The directory itself, or the nearest one above it that exists."""
-    return next(path for path in (directory, *directory.parents) if path.exists())
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))

@@ -59,7 +59,7 @@ def show_run(options: Namespace) -> int:
         print(sanitize(info.problem))
     else:
         for key, value in to_mapping(info.config).items():
-            print(f"{key:18}{format_value(value)}")
+            print(f"{key:18}{sanitize(format_value(value))}")
     if failure is not None:
         print()
         for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):

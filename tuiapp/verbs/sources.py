@@ -67,7 +67,7 @@ def _is_path(source: str) -> bool:
 
 def _read_file(source: str) -> RunConfig:
     # A path that was typed may be a link; what lies in the presets' directory may not.
-    path = Path(source).expanduser().resolve()
+    path = Path(os.path.realpath(os.path.expanduser(source)))
     try:
         return parse_toml(read_limited(path, MAX_FILE_BYTES), source, also=frozenset({"description"}))[0]
     except ConfigError:

@@ -1,0 +1,38 @@
+"""What every test stands on: a home of its own, and a machine that is always the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Textual reads it when it is imported.
+os.environ["TEXTUAL_ANIMATIONS"] = "none"
+
+import pytest
+from textual.widgets import Input
+
+from trainers.contract.machine import Machine
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home directory: no preset, run or setting of the user's is read or written."""
+    directory = tmp_path / "home"
+    directory.mkdir()
+    monkeypatch.setenv("HOME", str(directory))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
+    for name in ("TUIAPP_RUNS_DIR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return directory
+
+
+@pytest.fixture(autouse=True)
+def _steady_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Input.cursor_blink, "_default", False)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    """Two cores, 8 GiB, no GPU."""
+    return Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpu_problem="no NVIDIA driver here")

@@ -1,0 +1,263 @@
+"""Event histories of runs, as their journals would hold them; all times, pids and values fixed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from trainers.contract.config import RunConfig, to_toml_values
+from trainers.contract.events import (
+    Alert,
+    AnyEvent,
+    DeviceSample,
+    Evaluation,
+    HostSample,
+    LogLine,
+    Phase,
+    RankFailed,
+    RankSample,
+    RankStarted,
+    RunEnded,
+    RunStarted,
+    Shard,
+    Sharding,
+    Status,
+    Steps,
+    Summary,
+)
+
+RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
+
+START = 1_795_169_700.0
+"""20 November 2026, 10:15:00 UTC."""
+
+MIB, GIB = 2**20, 2**30
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/trainers/runtime/rank.py", line 61, in main
+    backend.train(config, rank, report)
+  File "/venv/lib/python3.11/site-packages/trainers/backends/torch_ddp.py", line 118, in train
+    loss = step(images, labels)
+  File "/venv/lib/python3.11/site-packages/trainers/backends/torch_ddp.py", line 84, in step
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+RuntimeError: CUDA error: an illegal memory access was encountered
+"""
+
+
+def at(seconds: float) -> dict[str, Any]:
+    """The time stamps of an event so many seconds after the start."""
+    return {"time": START + seconds, "mono": 1000.0 + seconds}
+
+
+def loss_at(step: int, rank: int) -> float:
+    """A loss curve that falls, with a different noise for each rank."""
+    return 0.08 + 2.2 * math.exp(-step / 60) + 0.12 * math.sin(step * (1.7 + rank)) * math.exp(-step / 200)
+
+
+def started(
+    world_size: int = 2, *, total_steps: int = 290, steps_per_epoch: int = 29, gpus: bool = False, attempt: int = 1
+) -> RunStarted:
+    config = RunConfig(platform="cuda" if gpus else "cpu", devices=world_size)
+    return RunStarted(
+        run_id=RUN_ID,
+        attempt=attempt,
+        host="gpubox",
+        pid=4100,
+        config=to_toml_values(config),
+        world_size=world_size,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        **at(0),
+    )
+
+
+def rank_started(rank: int, *, gpus: bool = False, seconds: float = 1.0) -> RankStarted:
+    return RankStarted(
+        rank=rank,
+        pid=4121 + rank,
+        device=f"cuda:{rank}" if gpus else "cpu",
+        device_name="NVIDIA H200" if gpus else "",
+        uuid=f"GPU-{rank:04}" if gpus else "",
+        **at(seconds + rank / 100),
+    )
+
+
+def steps(
+    rank: int,
+    first: int,
+    last: int,
+    seconds: float,
+    *,
+    losses: Sequence[float | None] | None = None,
+    pace: float = 0.05,
+) -> Steps:
+    count = last - first + 1
+    return Steps(
+        rank=rank,
+        first_step=first,
+        losses=list(losses) if losses is not None else [loss_at(step, rank) for step in range(first, last + 1)],
+        seconds=[pace] * count,
+        examples=[24] * count,
+        learning_rates=[0.001] * count,
+        **at(seconds),
+    )
+
+
+def shardings(world_size: int, *, gpus: bool = False) -> list[AnyEvent]:
+    """What DDP ranks report: the batch and labels split, the parameters replicated."""
+    device = [f"cuda:{rank}" if gpus else "cpu" for rank in range(world_size)]
+    arrays: list[tuple[str, list[int], str, bool]] = [
+        ("batch", [48, 28, 28, 1], "float32", True),
+        ("labels", [48], "int64", True),
+        ("parameter conv1.weight", [32, 1, 3, 3], "float32", False),
+        ("parameter fc1.weight", [128, 1600], "float32", False),
+        ("optimizer fc1.weight exp_avg", [128, 1600], "float32", False),
+    ]
+    events: list[AnyEvent] = []
+    for rank in range(world_size):
+        for array, shape, dtype, split in arrays:
+            rows = shape[0] // world_size
+            first = (rank * rows, (rank + 1) * rows) if split else (0, shape[0])
+            size = (8 if dtype == "int64" else 4) * math.prod(shape) // (world_size if split else 1)
+            shard = Shard(rank=rank, device=device[rank], index=[first, *((0, d) for d in shape[1:])], bytes=size)
+            spec: list[str | None] = ["data" if split else None, *(None for _ in shape[1:])]
+            mesh = {"data": world_size}
+            events.append(
+                Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=[shard], **at(2.0))
+            )
+    return events
+
+
+def host_sample(seconds: float) -> HostSample:
+    return HostSample(
+        cpu_percent=47.0 + 5 * math.sin(seconds),
+        cpu_cores=4,
+        load_1m=1.93,
+        memory_used_bytes=int(3.1 * GIB),
+        memory_total_bytes=int(15.6 * GIB),
+        disk_free_bytes=37 * GIB,
+        **at(seconds),
+    )
+
+
+def samples(world_size: int, seconds: float, *, gpus: bool = False) -> list[AnyEvent]:
+    """One moment of telemetry."""
+    events: list[AnyEvent] = [host_sample(seconds)]
+    for rank in range(world_size):
+        events.append(
+            RankSample(rank=rank, cpu_percent=98.0 - 3 * rank, rss_bytes=(412 + rank) * MIB, threads=8, **at(seconds))
+        )
+        if gpus:
+            events.append(
+                DeviceSample(
+                    index=rank,
+                    uuid=f"GPU-{rank:04}",
+                    name="NVIDIA H200",
+                    utilization_percent=97.0 - rank - 4 * math.sin(seconds),
+                    memory_used_bytes=int(31.2 * GIB),
+                    memory_total_bytes=139 * GIB,
+                    power_w=612.0,
+                    power_limit_w=700.0,
+                    temperature_c=64.0 + (24 if rank == 3 else 0),
+                    sm_clock_mhz=1980.0,
+                    **at(seconds),
+                )
+            )
+    return events
+
+
+def evaluation(epoch: int, seconds: float, *, steps_per_epoch: int = 29) -> Evaluation:
+    step = epoch * steps_per_epoch
+    return Evaluation(
+        step=step,
+        epoch=epoch,
+        loss=loss_at(step, 0) + 0.05,
+        accuracy=1 - 0.9 * math.exp(-epoch / 1.5),
+        examples=360,
+        seconds=0.2,
+        **at(seconds),
+    )
+
+
+def beginning(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
+    """Up to the first step."""
+    events: list[AnyEvent] = [started(world_size, gpus=gpus)]
+    for rank in range(world_size):
+        events += [
+            Phase(rank=rank, phase="preparing", **at(0.5)),
+            rank_started(rank, gpus=gpus),
+            LogLine(rank=rank, stream="stderr", text=f"rank {rank} ready", **at(1.5)),
+        ]
+    events += shardings(world_size, gpus=gpus)
+    events += [Phase(rank=rank, phase="training", **at(2.0)) for rank in range(world_size)]
+    return events
+
+
+def training(world_size: int = 2, *, last_step: int = 130, gpus: bool = False) -> list[AnyEvent]:
+    """Batches of 20 steps a second, evaluations after each epoch of 29 steps."""
+    events: list[AnyEvent] = []
+    for first in range(1, last_step + 1, 20):
+        last = min(last_step, first + 19)
+        seconds = 2.0 + last / 20
+        events += [steps(rank, first, last, seconds) for rank in range(world_size)]
+        events += samples(world_size, seconds, gpus=gpus)
+        events += [evaluation(e, seconds) for e in range(1, 100) if first <= e * 29 <= last]
+    return events
+
+
+def running(world_size: int = 2, *, last_step: int = 130, gpus: bool = False) -> list[AnyEvent]:
+    """A run in its middle."""
+    return beginning(world_size, gpus=gpus) + training(world_size, last_step=last_step, gpus=gpus)
+
+
+def ended(status: Status, seconds: float, *, reason: str = "", rank: int | None = None, step: int = 290) -> RunEnded:
+    summary = Summary(
+        steps=step,
+        epochs=step / 29,
+        examples_per_second=951.0,
+        loss=0.0812,
+        test_loss=0.131 if status == "completed" else None,
+        test_accuracy=0.9778 if status == "completed" else None,
+        seconds=seconds,
+    )
+    return RunEnded(status=status, reason=reason, summary=summary, failed_rank=rank, **at(seconds))
+
+
+def completed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
+    """A run from start to end."""
+    done: list[AnyEvent] = [Phase(rank=rank, phase="done", **at(17)) for rank in range(world_size)]
+    return [*running(world_size, last_step=290, gpus=gpus), *done, ended("completed", 17.5)]
+
+
+def failed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
+    """Rank 1 raises in the middle of an epoch; rank 0 then loses its connection and is reported first."""
+    return [
+        *running(world_size, last_step=72, gpus=gpus),
+        RankFailed(
+            rank=0,
+            exit_code=1,
+            error="DistBackendError: Connection closed by peer",
+            traceback="Traceback (most recent call last):\nDistBackendError: Connection closed by peer\n",
+            step=72,
+            **at(6.30),
+        ),
+        RankFailed(
+            rank=1,
+            exit_code=1,
+            error="RuntimeError: CUDA error: an illegal memory access was encountered",
+            traceback=TRACEBACK,
+            step=72,
+            **at(6.25),
+        ),
+        ended("failed", 6.5, reason="rank 1 failed", rank=1, step=72),
+    ]
+
+
+def with_nan(world_size: int = 2) -> list[AnyEvent]:
+    """Losses that are not finite for five steps."""
+    hole: list[float | None] = [0.5] * 10 + [None] * 5 + [0.6] * 5
+    events = running(world_size, last_step=60)
+    events += [steps(rank, 61, 80, 6.0, losses=hole) for rank in range(world_size)]
+    alert = Alert(kind="nan", rank=0, step=71, text="the loss of rank 0 is not finite since step 71", **at(6.0))
+    return [*events, alert, *[steps(rank, 81, 100, 7.0) for rank in range(world_size)]]

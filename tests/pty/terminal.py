@@ -1,0 +1,138 @@
+"""A real terminal for the real program: a pty, with an emulator that knows what is on the screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+import pexpect
+import pyte
+
+KEYS = {
+    "enter": "\r",
+    "tab": "\t",
+    "escape": "\x1b",
+    "up": "\x1b[A",
+    "down": "\x1b[B",
+    "right": "\x1b[C",
+    "left": "\x1b[D",
+    "delete": "\x1b[3~",
+    "backspace": "\x7f",
+    "f1": "\x1bOP",
+}
+
+_UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][0-9;:]*[A-Za-z]|\x1b\[\?[0-9;]*\$p|\x1b\[[0-9; ]*[qt]|\x1b\[\?[0-9;]*u")
+_UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?<>=$ ]*)?\Z")
+
+
+class Terminal:
+    """Runs a program in a pty.
+
+    Args:
+        command: The program and its arguments.
+        columns: Width in cells.
+        lines: Height in cells.
+        environment: Beside this process's own.
+    """
+
+    def __init__(
+        self, command: Sequence[str], columns: int = 120, lines: int = 40, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.screen = pyte.Screen(columns, lines)
+        self.raw = bytearray()
+        """All that the program has written."""
+        self._stream = pyte.ByteStream(self.screen)
+        self._held = b""
+        inherited = {name: text for name, text in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+        self.began = time.monotonic()
+        self.process: pexpect.spawn[bytes] = pexpect.spawn(
+            command[0],
+            list(command[1:]),
+            dimensions=(lines, columns),
+            env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})},
+            timeout=None,
+        )
+        self.process.delaybeforesend = None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.process.close(force=True)
+
+    @property
+    def text(self) -> str:
+        """What stands on the screen."""
+        self._pump(0)
+        return "\n".join(self.screen.display)
+
+    @property
+    def cursor_line(self) -> str:
+        """The line with the cursor, which Textual puts where the focused input is."""
+        return self.screen.display[self.screen.cursor.y]
+
+    def wait(self, pattern: str, seconds: float = 30) -> float:
+        """Wait until the screen matches a pattern.
+
+        Returns:
+            Seconds since the program's start.
+        """
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, "\n".join(self.screen.display)):
+            assert time.monotonic() < deadline, f"{pattern!r} did not come in {seconds} s:\n{self.text}"
+            self._pump(0.05)
+        return time.monotonic() - self.began
+
+    def wait_for_silence(self, quiet_s: float = 0.3, seconds: float = 5) -> None:
+        """Wait until nothing has been written for a moment: what was sent has been dealt with."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._pump(quiet_s):
+            continue
+
+    def press(self, *keys: str) -> None:
+        """Press keys: names of `KEYS`, `ctrl+x`, or text to type."""
+        for key in keys:
+            if key.startswith("ctrl+"):
+                self.process.send(bytes([ord(key[-1]) - ord("a") + 1]))
+            else:
+                self.process.send(KEYS.get(key, key))
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Change the terminal's size, as a window's user would."""
+        self.screen.resize(lines, columns)
+        self.process.setwinsize(lines, columns)
+
+    def wait_exit(self, seconds: float = 15) -> int:
+        """Wait for the program's end.
+
+        Returns:
+            Its exit code; a signal's number, negative, if one ended it.
+        """
+        deadline = time.monotonic() + seconds
+        while self.process.isalive():
+            assert time.monotonic() < deadline, f"it did not end in {seconds} s:\n{self.text}"
+            self._pump(0.05)
+        while self._pump(0):
+            continue
+        return -self.process.signalstatus if self.process.signalstatus else int(self.process.exitstatus or 0)
+
+    def restored(self) -> bool:
+        """Whether the program has left the alternate screen and switched the mouse off again."""
+        pairs = ((b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?1000h", b"\x1b[?1000l"))
+        return all(self.raw.rfind(on) <= self.raw.rfind(off) for on, off in pairs)
+
+    def _pump(self, timeout_s: float) -> bool:
+        """Take what the program has written; False when there was nothing within the timeout."""
+        try:
+            data = self.process.read_nonblocking(65536, timeout_s)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return False
+        self.raw += data
+        data = self._held + data
+        tail = _UNFINISHED.search(data)
+        self._held = data[tail.start() :] if tail else b""
+        self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data[: tail.start()] if tail else data))
+        return True

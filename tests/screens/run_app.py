@@ -1,0 +1,58 @@
+"""The Run screen in an app of its own, with a feed that gives out what a test puts in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual import on
+from textual.app import App
+from textual.message import Message
+
+from tests import histories as h
+from trainers.contract.events import AnyEvent
+from trainers.contract.rundir import RunDir
+from tuiapp.screens.run import RunScreen
+
+
+class ListFeed:
+    """Gives out a list of events."""
+
+    def __init__(self, events: Sequence[AnyEvent] = ()) -> None:
+        self.events = list(events)
+        self.lost = False
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def take(self, limit: int) -> list[AnyEvent]:
+        taken, self.events = self.events[:limit], self.events[limit:]
+        return taken
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class RunApp(App[None]):
+    """Shows one run over an empty screen."""
+
+    def __init__(self, events: Sequence[AnyEvent] = (), *, path: Path | None = None, now: float = 8.9) -> None:
+        super().__init__()
+        self.feed = ListFeed(events)
+        self.run_dir = RunDir(path or Path("/home/ada/runs") / h.RUN_ID)
+        self.now = now
+        self.run_screen = RunScreen(self.run_dir, self.feed, clock=lambda: h.START + self.now)
+        self.messages: list[Message] = []
+        self.left = 0
+
+    def on_mount(self) -> None:
+        self.push_screen(self.run_screen)
+
+    def action_leave(self) -> None:
+        self.left += 1
+
+    @on(RunScreen.RunUpdated)
+    @on(RunScreen.RunFinished)
+    def _record(self, message: Message) -> None:
+        self.messages.append(message)

@@ -1,0 +1,406 @@
+"""Configure, driven by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, OptionList, Static
+
+from trainers.contract.config import RunConfig
+from trainers.contract.machine import Gpu, Machine
+from trainers.contract.options import ConfigError, Problem
+from trainers.contract.presets import load_config, presets_dir, save_preset
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import default_runs_dir
+from trainers.launch import LaunchError
+from tuiapp.app import TuiApp
+from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.save_preset import SavePreset
+from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.config_form import ConfigForm
+from tuiapp.widgets.gpu_checklist import GpuChecklist
+from tuiapp.widgets.option_field import OptionField
+from tuiapp.widgets.preset_list import PresetList
+
+GPUS = tuple(
+    Gpu(
+        index=index,
+        uuid=f"GPU-{index:04}",
+        name="NVIDIA H200",
+        memory_total_bytes=139 << 30,
+        memory_used_bytes=index << 30,
+        utilization_percent=10 * index,
+    )
+    for index in range(4)
+)
+
+
+class Launches:
+    """Stands in for `trainers.launch.launch`: records, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.configs: list[RunConfig] = []
+        self.error: Exception | None = None
+
+    def __call__(self, config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+        self.configs.append(config)
+        raise self.error or LaunchError("no run is started in these tests")
+
+
+@pytest.fixture
+def launches() -> Launches:
+    return Launches()
+
+
+@pytest.fixture
+def start(machine: Machine, launches: Launches) -> Callable[..., AbstractAsyncContextManager[Pilot[None]]]:
+    def start(size: tuple[int, int] = (120, 40), **given: Any) -> AbstractAsyncContextManager[Pilot[None]]:
+        given = {"machine": machine, "launcher": launches, "runs_dir": default_runs_dir(), **given}
+        return TuiApp(**given).run_test(size=size)
+
+    return start
+
+
+Start = Callable[..., AbstractAsyncContextManager[Pilot[None]]]
+
+
+def screen(pilot: Pilot[None]) -> ConfigureScreen:
+    found = pilot.app.screen_stack[0]
+    assert isinstance(found, ConfigureScreen)
+    return found
+
+
+def field(pilot: Pilot[None], key: str) -> OptionField:
+    return next(one for one in screen(pilot).query(OptionField) if one.option.key == key)
+
+
+def words(pilot: Pilot[None], selector: str) -> str:
+    return str(screen(pilot).query_one(selector, Static).content)
+
+
+async def type_into(pilot: Pilot[None], key: str, text: str) -> None:
+    """Put a text into a field as a person would; of a choice, take it."""
+    await until(pilot, lambda: screen(pilot).is_mounted and bool(screen(pilot).query(OptionField)))
+    for choice in field(pilot, key).query(ChoiceInput):
+        choice.take(text)
+        await pilot.pause()
+        return
+    field(pilot, key).focus_control()
+    await pilot.pause()
+    await pilot.press("end", "ctrl+u", *text)
+    await pilot.pause()
+
+
+async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if is_so():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("did not come about")
+
+
+async def test_preset_fills_form_and_command(start: Start) -> None:
+    async with start() as pilot:
+        assert screen(pilot).command == "tuiapp run"
+        await pilot.press("ctrl+l", "enter")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run mlp"
+        assert field(pilot, "model").text == "mlp"
+        await type_into(pilot, "epochs", "3")
+        await type_into(pilot, "learning_rate", "1e-2")
+        assert screen(pilot).command == "tuiapp run mlp --set learning_rate=0.01 --set epochs=3"
+        assert field(pilot, "epochs").changed
+        assert not field(pilot, "seed").changed
+
+
+async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "7")
+        await pilot.press("ctrl+l", "enter")
+        await pilot.pause()
+        assert field(pilot, "epochs").text == "20"
+        await pilot.press("ctrl+z")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run --set epochs=7"
+
+
+async def test_command_names_runs_dir_and_is_quoted(start: Start, tmp_path: Path) -> None:
+    async with start(runs_dir=tmp_path / "my runs") as pilot:
+        assert screen(pilot).command == f"tuiapp run --runs-dir '{tmp_path}/my runs'"
+
+
+async def test_command_is_copied(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "seed", "7")
+        await pilot.press("ctrl+y")
+        assert pilot.app.clipboard == "tuiapp run --set seed=7"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("epochs", "many", "'many' is not allowed; it must be a whole number of at least 1"),
+        ("epochs", "", "is empty"),
+        ("learning_rate", "0", "above 0"),
+        ("learning_rate", "nan", "is not allowed"),
+        ("global_batch_size", "100000", "more than the 1,437 training examples"),
+        ("devices", "7", "cannot be split evenly"),
+        ("devices", "96", "more than this machine has"),
+        ("platform", "cuda", "cuda cannot be used here: no NVIDIA driver here."),
+    ],
+)
+async def test_wrong_value_is_said_beside_a_field_and_not_launched(
+    start: Start, launches: Launches, key: str, text: str, said: str
+) -> None:
+    async with start() as pilot:
+        await type_into(pilot, key, text)
+        assert any(said in str(shown.content) for shown in screen(pilot).query(".problem").results(Static))
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert launches.configs == []
+        assert field(pilot, key).text == text
+
+
+async def test_problem_goes_when_it_is_put_right(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "x")
+        assert screen(pilot).command is None
+        assert "Epochs" in words(pilot, "#facts")
+        await type_into(pilot, "epochs", "4")
+        assert not screen(pilot).query(".problem")
+        assert screen(pilot).command == "tuiapp run --set epochs=4"
+
+
+async def test_only_what_applies_is_shown(start: Start) -> None:
+    async with start() as pilot:
+        assert not field(pilot, "momentum").display
+        assert not field(pilot, "device_ids").display
+        field(pilot, "optimizer").query_one(ChoiceInput).take("sgd")
+        await pilot.pause()
+        assert field(pilot, "momentum").display
+        await type_into(pilot, "momentum", "nonsense")
+        field(pilot, "optimizer").query_one(ChoiceInput).take("adam")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run"
+
+
+async def test_facts_follow_the_form(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        assert "2 CPU ranks (gloo) · 24 examples" in words(pilot, "#facts")
+        await type_into(pilot, "devices", "4")
+        assert "4 CPU ranks (gloo) · 12 examples" in words(pilot, "#facts")
+        assert "29 steps per epoch" in words(pilot, "#facts")
+        assert "225,226 parameters · about" in words(pilot, "#facts")
+
+
+async def test_choice_is_made_with_keys(start: Start) -> None:
+    async with start() as pilot:
+        field(pilot, "model").focus_control()
+        await pilot.press("left")
+        await pilot.pause()
+        assert field(pilot, "model").text == "mlp"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(pilot.app.focused, OptionList)
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert field(pilot, "model").text == "net"
+        assert not field(pilot, "model").query(OptionList)
+        await pilot.press("enter")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not field(pilot, "model").query(OptionList)
+        assert field(pilot, "model").query_one(ChoiceInput).has_focus
+
+
+async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.contract.catalog.Backend.missing", lambda self: ["torch"])
+    async with start() as pilot:
+        assert "pip install 'tuiapp[torch]'" in field(pilot, "backend").problem
+        field(pilot, "backend").focus_control()
+        await pilot.press("enter")
+        await pilot.pause()
+        entry = field(pilot, "backend").query_one(OptionList).get_option("torch-ddp")
+        assert entry.disabled
+        assert "torch not installed: pip install 'tuiapp[torch]'" in str(entry.prompt)
+
+
+async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> None:
+    gpus = Machine(cpu_cores=8, memory_total_bytes=64 << 30, gpus=GPUS, driver="580")
+    async with start(machine=gpus) as pilot:
+        assert "4 GPUs (nccl) · 12 examples" in words(pilot, "#facts")
+        screen(pilot).query_one(GpuChecklist).focus()
+        await pilot.press("down", "enter", "down", "down", "enter")
+        await pilot.pause()
+        assert field(pilot, "device_ids").text == "1,3"
+        assert screen(pilot).command == "tuiapp run --set device_ids=1,3"
+        assert "2 GPUs (nccl)" in words(pilot, "#facts")
+        await type_into(pilot, "device_ids", "9")
+        assert "there is no GPU '9' here" in field(pilot, "device_ids").problem
+        field(pilot, "device_ids").show_text("")
+        field(pilot, "platform").query_one(ChoiceInput).take("cpu")
+        await pilot.pause()
+        assert not screen(pilot).query_one(GpuChecklist).display
+
+
+async def test_form_is_usable_before_the_machine_is_known(start: Start, machine: Machine) -> None:
+    async with start(machine=None) as pilot:
+        await type_into(pilot, "epochs", "5")
+        screen(pilot).post_message(ConfigureScreen.MachineInspected(machine))
+        await until(pilot, lambda: "2 CPU ranks" in words(pilot, "#facts"))
+        assert screen(pilot).command == "tuiapp run --set epochs=5"
+
+
+async def test_preset_is_saved_and_becomes_the_base(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        await type_into(pilot, "epochs", "3")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press(*"mine", "enter")
+        await until(pilot, lambda: screen(pilot).command == "tuiapp run mine")
+        assert load_config("mine").epochs == 3
+
+
+async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
+    async with start() as pilot:
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        asking = pilot.app.screen
+        for name, said in (
+            ("../x", "is no name for a preset"),
+            ("quickstart", "is a built-in preset and read-only"),
+        ):
+            asking.query_one("#name", Input).value = name
+            await pilot.pause()
+            assert said in str(asking.query_one("#verdict", Static).content)
+            assert asking.query_one("#save", Button).disabled
+            await pilot.press("enter")
+            assert pilot.app.screen is asking
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen is screen(pilot)
+        assert not presets_dir().exists()
+
+
+async def test_overwriting_is_asked(start: Start) -> None:
+    save_preset("mine", RunConfig(epochs=9), "nine of them")
+    async with start() as pilot:
+        for answer, epochs in ((("enter",), 9), (("right", "enter"), 2)):
+            await type_into(pilot, "epochs", "2")
+            await pilot.press("ctrl+s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+            await pilot.press("end", "ctrl+u", *"mine", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+            await pilot.press(*answer)
+            await until(pilot, lambda: not isinstance(pilot.app.screen, Choice))
+            if isinstance(pilot.app.screen, SavePreset):
+                await pilot.press("escape")
+            await until(pilot, lambda: pilot.app.screen is screen(pilot))
+            await pilot.app.workers.wait_for_complete()
+            assert load_config("mine").epochs == epochs
+
+
+async def test_wrong_form_is_not_saved(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "0")
+        await pilot.press("ctrl+s")
+        await pilot.app.workers.wait_for_complete()
+        assert pilot.app.screen is screen(pilot)
+
+
+async def test_deleting_is_asked(start: Start) -> None:
+    path = save_preset("mine", RunConfig(epochs=9))
+    async with start(preset="mine") as pilot:
+        assert screen(pilot).query_one(PresetList).cursor is not None
+        for answer, left in ((("enter",), True), (("escape",), True), (("right", "enter"), False)):
+            await pilot.press("ctrl+l", "delete")
+            await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+            await pilot.press(*answer)
+            await pilot.app.workers.wait_for_complete()
+            assert path.exists() is left
+        # What was typed stays; only what it is compared with is gone.
+        assert screen(pilot).command == "tuiapp run --set epochs=9"
+
+
+async def test_built_in_preset_is_not_deleted(start: Start) -> None:
+    async with start() as pilot:
+        await pilot.press("ctrl+l", "delete")
+        await pilot.app.workers.wait_for_complete()
+        assert pilot.app.screen is screen(pilot)
+        assert load_config("mlp")
+
+
+@pytest.fixture
+def bad_preset() -> Path:
+    presets_dir().mkdir(parents=True)
+    path = presets_dir() / "bad.toml"
+    path.write_text('schema = 1\noptimizer = "[b]adamm\\u001b[31m"\n')
+    return path
+
+
+async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, bad_preset: Path) -> None:
+    async with start() as pilot:
+        presets = screen(pilot).query_one(PresetList)
+        prompt = str(presets.get_option("own/bad").prompt)
+        assert "✗ bad" in prompt
+        assert "[b]adamm" in prompt
+        presets.highlighted = presets.get_option_index("own/bad")
+        await pilot.press("ctrl+l", "enter")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run"
+
+
+async def test_launch_gets_what_the_form_holds(start: Start, launches: Launches) -> None:
+    launches.error = LaunchError("Cannot make a run directory in /nowhere: [red]Permission denied.")
+    async with start(preset="quickstart") as pilot:
+        await type_into(pilot, "epochs", "3")
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        assert [config.epochs for config in launches.configs] == [3]
+        assert "[red]Permission denied." in words(pilot, "#failure")
+        assert screen(pilot).query_one("#failure-scroll").display
+        assert field(pilot, "epochs").text == "3"
+        assert not screen(pilot).launching
+        await type_into(pilot, "epochs", "4")
+        assert not screen(pilot).query_one("#failure-scroll").display
+
+
+async def test_configuration_error_of_a_launch_is_shown_beside_its_field(start: Start, launches: Launches) -> None:
+    launches.error = ConfigError([Problem("devices", "the last GPU was just taken."), Problem("", "and it rains")])
+    async with start() as pilot:
+        await pilot.click("#launch")
+        await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+        assert field(pilot, "devices").problem == "the last GPU was just taken."
+        assert "And it rains" in words(pilot, "#failure")
+
+
+async def test_run_is_launched_once(start: Start, launches: Launches) -> None:
+    async with start() as pilot:
+        screen(pilot).launching = True
+        await pilot.pause()
+        assert str(screen(pilot).query_one("#launch", Button).label) == "Starting…"
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert launches.configs == []
+
+
+async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Start) -> None:
+    async with start(size=(80, 24)) as pilot:
+        form = screen(pilot).query_one(ConfigForm)
+        shown = [one for one in screen(pilot).query(OptionField) if one.display]
+        shown[0].focus_control()
+        await pilot.pause()
+        for one in shown:
+            assert one.has_focus_within
+            assert form.content_region.contains_region(one.region), one.option.key
+            await pilot.press("down")
+            await pilot.pause()
+        assert screen(pilot).query_one("#command").region.bottom <= 24

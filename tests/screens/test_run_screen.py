@@ -1,0 +1,249 @@
+"""The Run screen with an injected feed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.screens.run_app import RunApp
+from trainers.contract import mailbox
+from trainers.contract.events import Evaluation, StopRequested
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.run import PANELS, RunScreen
+from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.run_header import RunHeader
+
+LARGE, SMALL = (120, 40), (80, 24)
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
+    """Wait, in the app's own time, until the condition holds."""
+    for _ in range(200):
+        if condition():
+            return
+        await pilot.pause(0.02)
+    pytest.fail("it did not come to that")
+
+
+async def settled(pilot: Pilot[Any], app: RunApp) -> None:
+    """Wait until all events are folded and shown."""
+    await until(pilot, lambda: not app.feed.events and bool(app.messages))
+    await pilot.pause()
+
+
+def visible(app: RunApp) -> list[str]:
+    panels = [app.run_screen.query_one(f"#{name}", Widget) for name in PANELS]
+    return [panel.id or "" for panel in panels if panel.region.area > 0]
+
+
+def text_of(widget: Widget) -> str:
+    return "\n".join(str(part.render()) for part in (widget.query(Static) or [widget]))
+
+
+async def test_the_message_sequence_from_empty_to_the_end() -> None:
+    app = RunApp()
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: app.feed.calls == ["start"] and bool(app.messages))
+        header = app.run_screen.query_one(RunHeader)
+        assert "waiting for the first event" in str(header.render())
+        app.messages.clear()
+        app.feed.events = h.running()
+        await settled(pilot, app)
+        first = app.messages[0]
+        assert isinstance(first, RunScreen.RunUpdated)
+        assert {"run", "curves", "ranks", "devices", "sharding", "log"} <= first.topics
+        assert "RUNNING training" in str(header.render())
+        assert app.run_screen.is_live
+        app.messages.clear()
+        app.feed.events = h.training()[-3:] + h.completed()[-3:]
+        await until(pilot, lambda: isinstance(app.messages[-1] if app.messages else None, RunScreen.RunFinished))
+        kinds = [type(message).__name__ for message in app.messages]
+        assert kinds == ["RunUpdated", "RunFinished"]
+        assert not app.run_screen.is_live
+        assert "COMPLETED" in str(header.render())
+        assert "completed: 290 steps" in str(app.run_screen.query_one(AlertStrip).render())
+
+
+async def test_a_lost_run_is_said_to_be_lost() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        app.feed.lost = True
+        await until(pilot, lambda: app.run_screen.state.lost)
+        await pilot.pause()
+        assert "LOST" in str(app.run_screen.query_one(RunHeader).render())
+        assert "supervisor" in str(app.run_screen.query_one(AlertStrip).render())
+
+
+async def test_all_panels_where_there_is_room() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert visible(app) == ["loss", "devices", "ranks", "sharding", "log"]
+        for key, name in zip("12345", PANELS, strict=False):
+            await pilot.press(key)
+            await pilot.pause()
+            assert visible(app) == [name]
+        await pilot.press("5")
+        await pilot.pause()
+        assert len(visible(app)) == 5
+        await pilot.press("2", "escape")
+        await pilot.pause()
+        assert len(visible(app)) == 5
+
+
+async def test_one_panel_at_a_time_at_80_by_24() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        assert visible(app) == ["loss"]
+        for key, name in zip("23451", [*PANELS[1:5], "loss"], strict=True):
+            await pilot.press(key)
+            await pilot.pause()
+            assert visible(app) == [name]
+        await pilot.click("#tabs", offset=(12, 0))
+        await pilot.pause()
+        assert visible(app) == ["devices"]
+        await pilot.resize_terminal(*LARGE)
+        await pilot.pause()
+        await pilot.press("2")
+        await pilot.pause()
+        assert len(visible(app)) == 5
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE, (200, 60)])
+async def test_panels_never_overlap(size: tuple[int, int]) -> None:
+    app = RunApp(h.failed())
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        shown = [app.run_screen.query_one(f"#{name}", Widget).region for name in visible(app)]
+        for index, region in enumerate(shown):
+            assert not any(region.overlaps(other) for other in shown[index + 1 :])
+            assert app.screen.region.contains_region(region)
+
+
+async def test_a_failure_shows_its_first_cause_and_traceback() -> None:
+    app = RunApp(h.running(last_step=72))
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        assert visible(app) == ["loss"]
+        app.feed.events = h.failed()[-3:]
+        await until(pilot, lambda: bool(app.run_screen.state.failures))
+        await pilot.pause()
+        assert visible(app) == ["failure"]
+        told = text_of(app.run_screen.query_one(FailurePanel))
+        assert told.startswith("✖ first cause: rank 1 failed at step 72: RuntimeError: CUDA error")
+        assert 'torch_ddp.py", line 84, in step' in told
+        assert told.index("illegal memory") < told.index("Connection closed by peer")
+        await pilot.press("5")
+        await pilot.pause()
+        assert visible(app) == ["log"]
+
+
+async def test_keys_of_the_chart() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        chart, log = app.run_screen.query_one(LossChart), app.run_screen.query_one(LogView)
+        await pilot.press("y", "right_square_bracket", "r")
+        assert (chart.log_scale, chart.smoothing, chart.rank, log.rank) == (True, 0.8, 0, 0)
+        await pilot.press("y", *["left_square_bracket"] * 9, "r")
+        assert (chart.log_scale, chart.smoothing, chart.rank, log.rank) == (False, 0.0, 1, 1)
+        await pilot.press("r")
+        assert (chart.rank, log.rank) == (None, None)
+        assert chart.drawings > 0
+
+
+async def test_the_chart_draws_only_what_changed() -> None:
+    events = h.running()
+    app = RunApp(events)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        chart = app.run_screen.query_one(LossChart)
+        await until(pilot, lambda: chart.is_current and chart.drawings > 0)
+        drawings = chart.drawings
+        for _ in range(3):
+            chart.draw_if_due()
+        assert chart.drawings == drawings
+        app.feed.events.append(Evaluation(step=200, epoch=3, loss=0.1, accuracy=0.9, examples=360, seconds=0.1))
+        await until(pilot, lambda: chart.drawings == drawings + 1)
+
+
+async def test_search_shows_the_lines_with_the_text() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        log = app.run_screen.query_one(LogView)
+        await pilot.press("slash", *"READY", "enter")
+        assert log.pattern == "READY"
+        assert log.shown_lines() == ["rank 0 ready", "rank 1 ready"]
+        await pilot.press("escape")
+        assert log.pattern == ""
+        assert len(log.shown_lines()) > 2
+        assert app.screen is app.run_screen
+
+
+async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert mailbox.take(app.run_dir.commands) == []
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await pilot.pause()
+        assert mailbox.take(app.run_dir.commands) == ["stop"]
+        app.feed.events = [StopRequested(by="command", **h.at(9))]
+        await until(pilot, lambda: app.run_screen.state.stop_requested is not None)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop-now")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await pilot.pause()
+        assert mailbox.take(app.run_dir.commands) == ["stop-now"]
+
+
+async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path / "gone")
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop")
+        await until(pilot, lambda: any("Cannot ask" in note.message for note in app._notifications))
+
+
+async def test_stop_of_an_ended_run_only_says_so() -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: any("over" in note.message for note in app._notifications))
+        assert app.screen is app.run_screen
+
+
+async def test_leaving() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("q")
+        assert app.left == 1
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is not app.run_screen)
+        await until(pilot, lambda: app.feed.calls == ["start", "close"])

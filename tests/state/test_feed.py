@@ -1,0 +1,123 @@
+"""The feed on real journal files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from trainers.contract.events import AnyEvent
+from trainers.contract.journal import JournalWriter
+from trainers.contract.rundir import RunDir
+from tuiapp.feed import JournalFeed
+from tuiapp.state.run_state import RunState
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def quick(run: RunDir) -> JournalFeed:
+    return JournalFeed(run, poll_s=0.005, live_check_s=0.005)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def write(run: RunDir, events: list[AnyEvent]) -> None:
+    writer = JournalWriter(run.journal)
+    writer.append(events)
+    writer.close()
+
+
+def test_a_whole_journal_arrives_in_order(run: RunDir) -> None:
+    events = h.completed()
+    write(run, events)
+    feed = quick(run)
+    feed.start()
+    taken: list[AnyEvent] = []
+
+    def all_taken() -> bool:
+        taken.extend(feed.take(7))
+        return len(taken) >= len(events)
+
+    until(all_taken)
+    assert [event.seq for event in taken] == list(range(1, len(events) + 1))
+    assert not feed.lost
+    feed.close()
+
+
+def test_a_journal_that_grows_with_a_torn_tail(run: RunDir) -> None:
+    lock = run.take_lock()
+    assert lock >= 0
+    events = h.running()
+    write(run, events[:10])
+    with run.journal.open("ab") as file:
+        file.write(b'{"type":"steps","ra')
+    feed = quick(run)
+    feed.start()
+    state = RunState()
+
+    def folded(count: int) -> Callable[[], bool]:
+        def check() -> bool:
+            for event in feed.take(100):
+                state.apply(event)
+            return state.revision >= count
+
+        return check
+
+    until(folded(10))
+    write(run, events[10:])
+    until(folded(len(events)))
+    assert state.step == 130
+    assert not feed.lost
+    feed.close()
+
+
+def test_without_supervisor_and_end_the_run_is_lost(run: RunDir) -> None:
+    write(run, h.running(last_step=72))
+    feed = quick(run)
+    feed.start()
+
+    def lost() -> bool:
+        feed.take(1)
+        return feed.lost
+
+    until(lost)
+    assert feed.take(1) == []
+    feed.close()
+
+
+def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
+    run.take_lock()
+    write(run, h.beginning())
+    feed = quick(run)
+    feed.start()
+    until(lambda: not feed.take(1000) and feed._reader._offset > 0)
+    until(lambda: feed._polls > 3)
+    assert not feed.lost
+    feed.close()
+
+
+def test_a_missing_journal_is_a_lost_run(run: RunDir) -> None:
+    feed = quick(run)
+    feed.start()
+    until(lambda: feed.lost)
+    feed.close()
+
+
+def test_closing_ends_the_thread(run: RunDir) -> None:
+    feed = quick(run)
+    feed.start()
+    feed.close()
+    feed._thread.join(5)
+    assert not feed._thread.is_alive()
+    assert feed._thread.daemon

@@ -1,0 +1,268 @@
+"""The fold, driven by a table of event histories."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from tests import histories as h
+from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
+from tuiapp.state.condition import headline, rank_condition
+from tuiapp.state.run_facts import MAX_LOG_LINES
+from tuiapp.state.run_state import RunState
+
+
+def fold(events: Sequence[object]) -> RunState:
+    state = RunState("before-the-first-event")
+    for event in events:
+        state.apply(event)
+    return state
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    events: Sequence[Event]
+    status: str
+    step: int
+    phase: str = ""
+    lost: bool = False
+
+
+RUNNING = h.running()
+STOPPING = [*RUNNING, StopRequested(by="command", **h.at(9))]
+
+CASES = [
+    Case("nothing yet", [], "starting", 0),
+    Case("the supervisor alone", [h.started()], "running", 0, "preparing"),
+    Case("up to the first step", h.beginning(), "running", 0, "training"),
+    Case("in its middle", RUNNING, "running", 130, "training"),
+    Case("8 ranks", h.running(8), "running", 130, "training"),
+    Case("completed", h.completed(), "completed", 290),
+    Case("failed", h.failed(), "failed", 72),
+    Case("not finite for a while", h.with_nan(), "running", 100, "training"),
+    Case("asked to stop", STOPPING, "running", 130, "stopping"),
+    Case("stopped", [*STOPPING, h.ended("stopped", 9.5, reason="command", step=130)], "stopped", 130),
+    Case("the beginning is missing", h.training(), "running", 130, "preparing"),
+    Case("death in the middle of an epoch", h.running(last_step=72), "lost", 72, lost=True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_histories(case: Case) -> None:
+    state = fold(case.events)
+    if case.lost:
+        state.mark_lost()
+    assert (state.status, state.step, state.phase) == (case.status, case.step, case.phase)
+    assert state.is_live == (case.status in ("starting", "running"))
+    # Whatever the history: nothing that the screen asks for may raise.
+    now = h.START + 20
+    state.elapsed(now)
+    state.remaining()
+    headline(state)
+    for rank in state.ranks.values():
+        assert state.leader is not None
+        rank_condition(state, rank, rank.behind(state.leader, now), now)
+
+
+def test_the_run_s_facts() -> None:
+    state = fold(h.running())
+    assert (state.run_id, state.world_size, state.total_steps) == (h.RUN_ID, 2, 290)
+    assert (state.epoch, state.epochs) == (5, 10)
+    assert state.progress == pytest.approx(130 / 290)
+    assert state.config["backend"] == "torch-ddp"
+    assert [evaluation.epoch for evaluation in state.evaluations] == [1, 2, 3, 4]
+    assert state.elapsed(h.START + 8.5) == 8.5
+
+
+def test_speed_is_summed_over_the_ranks_and_the_rest_follows_from_it() -> None:
+    state = fold(h.running())
+    assert state.examples_per_second == pytest.approx(2 * 24 / 0.05)
+    # 160 steps of 50 ms, and the evaluations of epochs 5 to 10 of 0.2 s.
+    assert state.remaining() == pytest.approx(160 * 0.05 + 6 * 0.2)
+
+
+def test_what_remains_is_not_said_before_it_can_be() -> None:
+    assert fold(h.beginning()).remaining() is None
+    assert fold(h.completed()).remaining() is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_may_come_in_any_order(seed: int) -> None:
+    """Each rank's own events keep their order; between ranks any may come first."""
+    events = h.running(4)
+    queues = [[e for e in events if getattr(e, "rank", None) == rank] for rank in (*range(4), None)]
+    mixed: list[Event] = []
+    dice = random.Random(seed)
+    while any(queues):
+        mixed.append(dice.choice([queue for queue in queues if queue]).pop(0))
+    state, straight = fold(mixed), fold(list(events))
+    for rank in range(4):
+        assert state.ranks[rank].step == straight.ranks[rank].step
+        assert state.ranks[rank].loss == straight.ranks[rank].loss
+        assert state.ranks[rank].losses.reduce(10, 1, 130) == straight.ranks[rank].losses.reduce(10, 1, 130)
+    assert state.arrays["batch"].devices == straight.arrays["batch"].devices
+    assert state.step == straight.step
+
+
+def test_reports_at_different_moments_are_not_a_lag() -> None:
+    """Rank 1 reports half a second after rank 0; both take 20 steps a second."""
+    state = fold(
+        [
+            h.steps(0, 1, 20, 1.0),
+            h.steps(1, 1, 10, 0.5),
+            h.steps(0, 21, 40, 2.0),
+            h.steps(1, 11, 30, 1.5),
+        ]
+    )
+    leader = state.leader
+    assert leader is not None
+    assert leader.rank == 0
+    assert state.ranks[1].behind(leader, h.START + 2) == 0
+
+
+def test_a_rank_that_lags_stands_out() -> None:
+    state = fold([h.started(), h.steps(0, 1, 60, 2.0), h.steps(1, 1, 30, 2.0)])
+    leader, slow = state.leader, state.ranks[1]
+    assert leader is not None
+    behind = slow.behind(leader, h.START + 2)
+    assert behind == 30
+    assert rank_condition(state, slow, behind, h.START + 2).text == "slow"
+
+
+def test_a_silent_rank_is_compared_with_the_leader_s_last_step() -> None:
+    events = [Phase(rank=rank, phase="training", **h.at(0)) for rank in (0, 1)]
+    state = fold([*events, h.steps(1, 1, 20, 1.0), h.steps(0, 1, 20, 1.0), h.steps(0, 21, 400, 20.0)])
+    leader = state.leader
+    assert leader is not None
+    behind = state.ranks[1].behind(leader, h.START + 20)
+    assert behind == 380
+    assert rank_condition(state, state.ranks[1], behind, h.START + 20).text == "silent 19s"
+
+
+def test_the_named_rank_is_the_first_cause() -> None:
+    state = fold(h.failed())
+    first = state.first_failure
+    assert first is not None
+    assert first.rank == 1
+    found = headline(state)
+    assert found is not None
+    assert found.text.startswith("rank 1 failed at step 72: RuntimeError: CUDA error")
+    assert found.text.endswith("then 1 more rank")
+
+
+def test_without_a_named_rank_the_earliest_failure_is() -> None:
+    state = fold(h.failed()[:-1])
+    assert state.first_failure is not None
+    assert state.first_failure.rank == 1
+
+
+def test_a_killed_rank_in_plain_words() -> None:
+    state = fold([h.started(), RankFailed(rank=1, signal="SIGKILL", step=418, **h.at(5))])
+    found = headline(state)
+    assert found is not None
+    assert found.text == "rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer?"
+
+
+def test_losses_that_are_not_finite_leave_gaps() -> None:
+    state = fold(h.with_nan())
+    points = state.ranks[0].losses.reduce(100, 1, 100)
+    assert [round(p.step) for p in points if p and p.gaps] == [71, 72, 73, 74, 75]
+    found = headline(state)
+    assert found is not None
+    assert found.severity == "warning"
+
+
+def test_lost_runs_come_back_with_their_next_event() -> None:
+    state = fold(h.running(last_step=72))
+    state.mark_lost()
+    assert state.lost
+    assert state.elapsed(h.START + 9999) == pytest.approx(5.6)
+    state.apply(h.steps(0, 73, 80, 6.0))
+    assert (state.status, state.lost) == ("running", False)
+
+
+def test_an_ended_run_is_not_lost() -> None:
+    state = fold(h.completed())
+    state.mark_lost()
+    assert state.status == "completed"
+
+
+def test_a_new_attempt_takes_steps_anew() -> None:
+    state = fold([*h.failed(), h.started(attempt=2), h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)])
+    assert (state.status, state.failures, state.step) == ("running", [], 60)
+    losses = state.ranks[0].losses
+    assert (losses.first_step, losses.last_step) == (1, 60)
+    assert losses.reduce(1, 51, 60)[0] is not None
+
+
+def test_shards_of_several_ranks_are_joined() -> None:
+    array = fold(h.beginning(4)).arrays["batch"]
+    assert array.layout == "split"
+    assert array.split_dimensions() == [0]
+    assert array.devices == [(rank, "cpu") for rank in range(4)]
+    assert array.bytes_per_device == 4 * 48 * 784 // 4
+    assert fold(h.beginning(4)).arrays["parameter fc1.weight"].layout == "replicated"
+
+
+def test_partly_replicated_arrays_are_told_apart() -> None:
+    shards = [
+        Shard(rank=0, device=f"cuda:{d}", index=[(0, 8), (d % 2 * 4, d % 2 * 4 + 4)], bytes=128) for d in range(4)
+    ]
+    mesh = {"data": 2, "model": 2}
+    event = Sharding(array="w", shape=[8, 8], dtype="float32", mesh=mesh, spec=[None, "model"], shards=shards)
+    array = fold([event]).arrays["w"]
+    assert array.layout == "split and replicated"
+    assert [len(devices) for devices in array.blocks().values()] == [2, 2]
+
+
+def test_the_log_is_bounded_and_hands_out_what_is_new() -> None:
+    state = RunState()
+    for number in range(MAX_LOG_LINES + 10):
+        state.apply(LogLine(rank=0, stream="stdout", text=f"line {number}", **h.at(0)))
+    assert len(state.log) == MAX_LOG_LINES
+    assert state.log_count == MAX_LOG_LINES + 10
+    assert [entry.text for entry in state.log_since(state.log_count - 2)] == ["line 5008", "line 5009"]
+    assert len(state.log_since(0)) == MAX_LOG_LINES
+    assert state.log_since(state.log_count) == []
+
+
+def test_nothing_from_outside_reaches_the_terminal() -> None:
+    evil = "\x1b]52;c;aGk=\x07\x1b[2J[@click=app.exit]x[/]\u202e"
+    state = fold(
+        [
+            h.started(),
+            LogLine(rank=0, stream="stderr", text=evil, **h.at(1)),
+            Alert(kind="nan", text=evil, **h.at(1)),
+            RankFailed(rank=0, exit_code=1, error=evil, **h.at(1)),
+        ]
+    )
+    for entry in state.log:
+        assert entry.text.isprintable()
+    found = headline(state)
+    assert found is not None
+    assert found.text.isprintable()
+
+
+def test_what_is_unknown_or_absurd_changes_nothing() -> None:
+    state = fold(h.running())
+    before = (state.revision, state.step)
+    state.apply(object())
+    state.apply(None)
+    assert (state.revision, state.step) == before
+    state.apply(h.steps(-1, 1, 5, 9.0))
+    state.apply(h.steps(10**9, 1, 5, 9.0))
+    state.apply(h.steps(0, 131, 130, 9.0))
+    assert state.step == 130
+    assert set(state.ranks) == {0, 1}
+
+
+def test_changes_are_told_once() -> None:
+    state = fold(h.beginning())
+    assert {"run", "ranks", "sharding", "log"} <= state.take_changes()
+    assert state.take_changes() == frozenset()
+    state.apply(h.steps(0, 1, 5, 3.0))
+    assert state.take_changes() == {"run", "curves", "ranks"}

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tuiapp.state import text
+
+
+@pytest.mark.parametrize(
+    ("hostile", "harmless"),
+    [
+        ("plain", "plain"),
+        ("a\tb", "a    b"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]52;c;aGVsbG8=\x07copied", "copied"),
+        ("\x1b]0;title\x1b\\after", "after"),
+        ("\x1bP1$r q\x1b\\x", "x"),
+        ("\x9b31mc1", "c1"),
+        ("\x9d0;t\x9cy", "y"),
+        ("\x1b]never closed", ""),
+        ("\x1b", ""),
+        ("\x1b[", ""),
+        ("a\x1b(Bb", "ab"),
+        ("bell\x07 null\x00 del\x7f", "bell null del"),
+        ("abc\u202egnp.exe\u202c", "abcgnp.exe"),
+        ("\u2066x\u2069\u200b\ufeff\u061c", "x"),
+        ("lone \udc9b surrogate", "lone  surrogate"),
+        ("two\nlines\u2028three", "two lines three"),
+        (" 10%|#  |\r 50%|## |\r100%|###|", "100%|###|"),
+        ("progress\r", "progress"),
+        ("\r\r", ""),
+        ("[@click=app.exit]x[/]", "[@click=app.exit]x[/]"),
+        ("日本 é", "日本 é"),
+    ],
+)
+def test_sanitize(hostile: str, harmless: str) -> None:
+    assert text.sanitize(hostile) == harmless
+
+
+def test_sanitize_is_bounded_and_quick() -> None:
+    assert text.sanitize("x" * 10_000, 50) == "x" * 49 + "…"
+    # Must not take time that grows with the square of the length.
+    text.sanitize("\x1b]" * 500_000)
+    text.sanitize("\x1b[" * 500_000)
+    text.sanitize("\r" * 500_000)
+
+
+def test_sanitize_lines_keeps_both_ends() -> None:
+    lines = text.sanitize_lines("\n".join(str(n) for n in range(1000)), limit=11)
+    assert len(lines) == 11
+    assert lines[0] == "0"
+    assert lines[-1] == "999"
+    assert lines[5] == "… 990 lines left out …"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "–"),
+        (math.inf, "–"),
+        (-3, "0s"),
+        (4.9, "4s"),
+        (63, "1m 03s"),
+        (7500, "2h 05m"),
+        (3 * 86400 + 4 * 3600, "3d 04h"),
+    ],
+)
+def test_durations(seconds: float | None, shown: str) -> None:
+    assert text.format_duration(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(None, "–"), (0, "0 B"), (512, "512 B"), (401_408, "392 KiB"), (31.2 * 2**30, "31.2 GiB"), (2**40, "1.00 TiB")],
+)
+def test_bytes(count: float | None, shown: str) -> None:
+    assert text.format_bytes(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (math.nan, "–"),
+        (0, "0.0000"),
+        (0.41234, "0.4123"),
+        (2.3456, "2.346"),
+        (1.5e-6, "1.5e-06"),
+        (123456, "1.2e+05"),
+    ],
+)
+def test_metrics_are_at_most_seven_wide(value: float | None, shown: str) -> None:
+    assert text.format_metric(value) == shown
+    assert len(shown) <= 7
+
+
+def test_other_numbers() -> None:
+    assert text.format_count(1170) == "1,170"
+    assert text.format_count(9.4) == "9.4"
+    assert text.format_rate(18432.4) == "18,432"
+    assert text.format_percent(0.861, 1) == "86.1 %"
+    assert [text.format_seconds(s) for s in (85e-6, 0.0278, 0.5, 1.42)] == ["85 µs", "27.8 ms", "500 ms", "1.42 s"]
+    assert text.plural(1, "rank") == "1 rank"
+    assert text.fit("abcdef", 4) == "abc…"
+
+
+def test_bars_have_their_width() -> None:
+    assert text.bar(0.5, 4) == "██  "
+    assert text.bar(None, 3) == "   "
+    assert text.bar(7.0, 3) == "███"
+    assert len(text.bar(0.33, 10)) == 10
+    assert text.sparkline([0.0, 50.0, None, 100.0], 6, 100.0) == "  ▁▅ █"

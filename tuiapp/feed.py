@@ -1,0 +1,105 @@
+"""Where a view's events come from: a thread tails the journal, the screen takes what has arrived when it has time."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Protocol
+
+from trainers.contract.events import AnyEvent, RunEnded, RunStarted
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+
+POLL_S = 0.08
+"""How often a journal that grows is looked at once it has been read to its end."""
+
+ENDED_POLL_S = 1.0
+"""How often after the run's end: it may be resumed."""
+
+LIVE_CHECK_S = 1.0
+"""How often the lock is tried, to see whether the supervisor still lives."""
+
+MAX_WAITING = 4096
+"""Events that wait to be taken; the thread reads no further while there are more."""
+
+
+class Feed(Protocol):
+    """A source of events that never makes its taker wait."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether all events have been taken, no supervisor lives, and the run has not said that it ended."""
+        ...
+
+    def start(self) -> None:
+        """Begin to gather events."""
+        ...
+
+    def take(self, limit: int) -> list[AnyEvent]:
+        """The next events, in order, at most `limit`; empty when none have arrived."""
+        ...
+
+    def close(self) -> None:
+        """Stop gathering; does not wait for it."""
+        ...
+
+
+class JournalFeed:
+    """Tails the journal of a run, live or ended.
+
+    Args:
+        run: Its directory.
+        poll_s: How often to look for more.
+        live_check_s: How often to look whether the supervisor lives.
+    """
+
+    def __init__(self, run: RunDir, *, poll_s: float = POLL_S, live_check_s: float = LIVE_CHECK_S) -> None:
+        self._run = run
+        self._reader = JournalReader(run.journal)
+        self._poll_s = poll_s
+        self._checks_every = max(1, round(live_check_s / poll_s))
+        self._waiting: deque[AnyEvent] = deque()
+        self._closed = threading.Event()
+        self._dead = False
+        self._ended = False
+        self._polls = 0
+        # A daemon: it must never keep the program from exiting.
+        self._thread = threading.Thread(target=self._tail, name="journal-feed", daemon=True)
+
+    @property
+    def lost(self) -> bool:
+        """Whether all events have been taken, no supervisor lives, and the run has not said that it ended."""
+        return self._dead and not self._waiting
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def take(self, limit: int) -> list[AnyEvent]:
+        """The next events, in order, at most `limit`."""
+        waiting = self._waiting
+        return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
+
+    def close(self) -> None:
+        """Tell the thread to end; it does so within a poll."""
+        self._closed.set()
+
+    def _tail(self) -> None:
+        while not self._closed.is_set():
+            if len(self._waiting) > MAX_WAITING:
+                self._closed.wait(0.005)
+                continue
+            # Liveness is asked before the read: what a supervisor wrote before it let go of the lock is then seen.
+            alive = self._run.is_live() if self._polls % self._checks_every == 0 else None
+            events = self._reader.read()
+            if events:
+                self._waiting.extend(events)
+                for event in events:
+                    if isinstance(event, RunEnded | RunStarted):
+                        self._ended = isinstance(event, RunEnded)
+                self._dead = False
+                continue
+            if alive is not None:
+                self._dead = not alive and not self._ended
+            self._polls += 1
+            self._closed.wait(ENDED_POLL_S if self._ended else self._poll_s)

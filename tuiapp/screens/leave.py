@@ -1,0 +1,58 @@
+"""Leaving the program while runs go on."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from textual.app import App
+
+from trainers.contract.mailbox import Command, send
+from trainers.contract.rundir import RunDir
+from tuiapp.screens.confirm import Choice
+
+Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
+"""What was decided: not to leave, to leave the runs running, or to leave having told them to stop."""
+
+COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
+"""Answer → what the runs are told."""
+
+
+async def leave_asking(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
+    """Ask what is to become of the runs that go on, and tell them; must run in a worker."""
+    answer = await app.push_screen_wait(_question(runs))
+    if answer == "leave":
+        return "leave"
+    if answer not in COMMANDS:
+        return "stay"
+    for run in runs:
+        try:
+            send(run.commands, COMMANDS[answer])
+        except OSError as error:
+            app.notify(f"{run.run_id} cannot be told: {error.strerror}", severity="error", markup=False)
+            return "stay"
+    return "stopping"
+
+
+def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
+    """What a user who has left should know of the runs that go on: a line each."""
+    return "\n".join(
+        f"Run {run.run_id} is stopping. See what came of it: tuiapp attach {run.run_id}"
+        if run in stopping
+        else f"Run {run.run_id} goes on. Watch it: tuiapp attach {run.run_id}"
+        for run in going_on
+    )
+
+
+def _question(runs: Sequence[RunDir]) -> Choice:
+    names = "\n".join(run.run_id for run in runs)
+    return Choice(
+        "A run goes on" if len(runs) == 1 else f"{len(runs)} runs go on",
+        f"{names}\n \nLeft running, training goes on without this program.\nStop ends it in order, kill at once.",
+        [
+            ("leave", "Leave it running", "primary"),
+            ("stop", "Stop", "warning"),
+            ("kill", "Kill", "error"),
+            ("cancel", "Cancel", "default"),
+        ],
+    )

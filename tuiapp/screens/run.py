@@ -1,0 +1,299 @@
+"""Run: one run, live or ended, at a glance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from trainers.contract import mailbox
+from trainers.contract.rundir import RunDir
+from tuiapp.feed import Feed, JournalFeed
+from tuiapp.screens.confirm import Choice
+from tuiapp.state.run_facts import RunStatus
+from tuiapp.state.run_state import RunState, Topic
+from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.panel_tabs import PanelTabs
+from tuiapp.widgets.rank_table import RankTable
+from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.sharding_map import ShardingMap
+
+TICK_S = 0.15
+"""How often what has arrived is taken and shown."""
+
+FOLD_BUDGET_S = 0.02
+"""Most time per tick that folding may take: keys are served between ticks."""
+
+TAKE = 64
+"""Events folded between two looks at the clock."""
+
+CATCH_UP_S = 0.01
+"""Until the next tick, while more events wait than a tick can fold."""
+
+PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
+
+
+class RunScreen(Screen[None]):
+    """Header, curves, devices, ranks, sharding and log of one run."""
+
+    CSS_PATH = "run.tcss"
+
+    AUTO_FOCUS: ClassVar[str | None] = ""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "stop", "Stop"),
+        Binding("y", "toggle_log_scale", "Log y"),
+        Binding("left_square_bracket", "smoothing(-1)", "Smooth", key_display="[ ]"),
+        Binding("right_square_bracket", "smoothing(1)", "Smoother", show=False),
+        Binding("r", "next_rank", "Rank"),
+        Binding("f", "follow", "Follow", show=False),
+        Binding("slash", "search", "Search", key_display="/"),
+        *(Binding(str(n), f"panel('{name}')", name.capitalize(), show=False) for n, name in enumerate(PANELS, start=1)),
+        Binding("question_mark", "app.toggle_help", "Keys", key_display="?"),
+        Binding("escape", "back", "Back"),
+        Binding("q", "app.leave", "Leave"),
+    ]
+
+    @dataclass
+    class RunUpdated(Message):
+        """Events were folded in; says which parts they changed."""
+
+        topics: frozenset[Topic]
+
+    @dataclass
+    class RunFinished(Message):
+        """The run has ended, or turned out to be lost."""
+
+        status: RunStatus
+
+    chosen: reactive[str] = reactive("")
+    """The panel that has the room to itself; "" for all, where all have room."""
+
+    single: reactive[bool] = reactive(False)
+    """Whether there is room for one panel at a time only."""
+
+    def __init__(self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Prepare the screen.
+
+        Args:
+            run: What to watch.
+            feed: Where its events come from; its journal by default.
+            clock: Gives the time in seconds since the epoch.
+        """
+        super().__init__()
+        self.run = run
+        self.state = RunState(run.run_id)
+        self._feed = feed or JournalFeed(run)
+        self._clock = clock
+        self._second = -1
+        self._finished: RunStatus | None = None
+        self._asked_to_stop = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run goes on, as far as is known."""
+        return self.state.is_live
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        yield RunHeader(id="header")
+        yield AlertStrip(id="alert")
+        yield PanelTabs(id="tabs")
+        with Container(id="body"):
+            with Container(id="upper"):
+                with Vertical(id="left"):
+                    yield LossChart(id="loss", classes="panel")
+                    yield RankTable(id="ranks", classes="panel")
+                with Vertical(id="right"):
+                    yield DevicePanel(id="devices", classes="panel")
+                    yield ShardingMap(id="sharding", classes="panel")
+            with Container(id="lower"):
+                yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
+                yield LogView(id="log", classes="panel")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to watch."""
+        for number, name in enumerate(PANELS, start=1):
+            self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
+        self._arrange()
+        self._feed.start()
+        self._take()
+
+    def on_unmount(self) -> None:
+        """Stop watching; the run goes on."""
+        self._feed.close()
+
+    def on_resize(self) -> None:
+        """One panel at a time where there is no room for all."""
+        self.single = self.size.width < 100 or self.size.height < 30
+
+    def _take(self) -> None:
+        """Fold what has arrived, for a bounded time; say what changed; come back soon."""
+        started = time.perf_counter()
+        more = True
+        while more and time.perf_counter() - started < FOLD_BUDGET_S:
+            events = self._feed.take(TAKE)
+            for event in events:
+                self.state.apply(event)
+            more = len(events) == TAKE
+        if not more and self._feed.lost:
+            self.state.mark_lost()
+        topics = self.state.take_changes()
+        second = int(self._clock())
+        if second != self._second:
+            # Times and silences grow without events.
+            self._second = second
+            topics |= {"run", "ranks"} if self.state.is_live else set()
+        if topics:
+            self.post_message(self.RunUpdated(topics))
+        self.set_timer(CATCH_UP_S if more else TICK_S, self._take)
+
+    @on(RunUpdated)
+    def _show(self, event: RunUpdated) -> None:
+        state, now, topics = self.state, self._clock(), event.topics
+        if "run" in topics:
+            self.query_one(RunHeader).show(state, now)
+        if "ranks" in topics:
+            self.query_one(RankTable).show(state, now)
+        if "curves" in topics:
+            self.query_one(LossChart).show(state)
+        if "devices" in topics:
+            self.query_one(DevicePanel).show(state)
+        if "sharding" in topics:
+            self.query_one(ShardingMap).show(state)
+        if "log" in topics:
+            self.query_one(LogView).show(state)
+        if "alerts" in topics:
+            self.query_one(AlertStrip).show(state)
+            self.query_one(FailurePanel).show(state)
+            self._arrange()
+        if self._finished != state.status and not state.is_live:
+            self._finished = state.status
+            self.post_message(self.RunFinished(state.status))
+
+    def watch_single(self) -> None:
+        """Arrange the panels."""
+        self._arrange()
+
+    def watch_chosen(self) -> None:
+        """Arrange the panels."""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Show all panels, or the chosen one, with the containers around it."""
+        if not self.query(PanelTabs):
+            return
+        failed = bool(self.state.failures)
+        names = PANELS if failed else PANELS[:-1]
+        shown = self.chosen or ((names[-1] if failed else names[0]) if self.single else "")
+        tabs = self.query_one(PanelTabs)
+        tabs.names = tuple(f"{number} {name}" for number, name in enumerate(names, start=1))
+        tabs.active = names.index(shown) if shown in names else 0
+        tabs.display = self.single
+        self.set_class(failed, "-failed")
+        self.set_class(bool(shown), "-one")
+        self.set_class(self.single, "-single")
+        for name in PANELS:
+            panel = self.query_one(f"#{name}", Widget)
+            visible = name in names and (not shown or name == shown)
+            # A traceback needs the whole width; the log is a key away.
+            crowded = name == "log" and failed and not shown and self.size.width < 160
+            panel.display = visible and not crowded
+        for container in self.query("#upper, #left, #right, #lower"):
+            container.display = any(panel.display for panel in container.query(".panel"))
+
+    @on(PanelTabs.Chosen)
+    def _choose_tab(self, event: PanelTabs.Chosen) -> None:
+        self.chosen = PANELS[event.index]
+
+    def action_panel(self, name: str) -> None:
+        """Give a panel all the room; once more gives it back."""
+        if name == "failure" and not self.state.failures:
+            return
+        self.chosen = "" if self.chosen == name and not self.single else name
+        panel = self.query_one(f"#{name}", Widget)
+        # So that the arrow keys scroll it.
+        if target := next((widget for widget in (panel, *panel.query("*")) if widget.focusable), None):
+            target.focus(scroll_visible=False)
+
+    def action_back(self) -> None:
+        """Give all panels their room again; otherwise leave the screen, the run goes on."""
+        if self.chosen and not self.single:
+            self.chosen = ""
+        elif len(self.app.screen_stack) > 1:
+            self.dismiss()
+
+    def action_toggle_log_scale(self) -> None:
+        """Switch the loss axis between linear and logarithmic."""
+        chart = self.query_one(LossChart)
+        chart.log_scale = not chart.log_scale
+
+    def action_smoothing(self, by: int) -> None:
+        """Smooth the curves more or less."""
+        self.query_one(LossChart).change_smoothing(by)
+
+    def action_next_rank(self) -> None:
+        """Choose the next rank for the chart and the log; after the last one, all of them."""
+        log = self.query_one(LogView)
+        ranks = [None, *sorted(self.state.ranks)]
+        place = ranks.index(log.rank) if log.rank in ranks else 0
+        log.rank = ranks[(place + 1) % len(ranks)]
+        self.query_one(LossChart).rank = log.rank
+
+    def action_follow(self) -> None:
+        """Follow the log, or stand still."""
+        self.query_one(LogView).toggle_follow()
+
+    def action_search(self) -> None:
+        """Look for lines in the log."""
+        if self.single:
+            self.chosen = "log"
+        self.query_one(LogView).open_search()
+
+    @work(exclusive=True, group="stop")
+    async def action_stop(self) -> None:
+        """Ask, then ask the run to stop; once it is stopping, offer to stop it at once."""
+        if not self.state.is_live:
+            self.notify(f"This run is over: {self.state.status}.")
+            return
+        if self.state.stop_requested is not None or self._asked_to_stop:
+            choice = Choice(
+                "Stop now?",
+                "The run is stopping after the step that all ranks agree on. Stopping now ends the ranks at once.",
+                [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")],
+            )
+        else:
+            choice = Choice(
+                "Stop this run?",
+                "It ends after the step that all ranks agree on. What it recorded stays.",
+                [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")],
+            )
+        answer = await self.app.push_screen_wait(choice)
+        if answer in ("stop", "stop-now"):
+            self._send("stop-now" if answer == "stop-now" else "stop")
+
+    def _send(self, command: mailbox.Command) -> None:
+        try:
+            mailbox.send(self.run.commands, command)
+        except OSError as error:
+            self.notify(f"Cannot ask the run to stop: {error.strerror} ({self.run.commands}).", severity="error")
+            return
+        self._asked_to_stop = True
+        self.notify("Asked the run to stop now." if command == "stop-now" else "Asked the run to stop.")

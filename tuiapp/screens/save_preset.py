@@ -1,0 +1,103 @@
+"""Asks under which name the form is to be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static
+
+from trainers.contract.presets import NAME_RULE, PresetError, check_name
+
+
+@dataclass(frozen=True, slots=True)
+class PresetName:
+    """What the user wants a preset to be called."""
+
+    name: str
+    description: str
+    """One line; "" keeps that of an existing preset."""
+
+
+class SavePreset(ModalScreen[PresetName | None]):
+    """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself."""
+
+    CSS_PATH = "save_preset.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+        Binding("up", "app.focus_previous", "Previous", show=False),
+        Binding("down", "app.focus_next", "Next", show=False),
+    ]
+
+    def __init__(self, *, suggested: str, existing: Collection[str]) -> None:
+        """Prepare the question.
+
+        Args:
+            suggested: The name to start with; "" for none.
+            existing: Names of the user's presets, which saving would overwrite.
+        """
+        super().__init__()
+        self._suggested = suggested
+        self._existing = existing
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = "Save preset"
+            yield Label("Name")
+            yield Input(self._suggested, placeholder="my-preset", max_length=64, id="name")
+            yield Static(id="verdict")
+            yield Label("Description (optional)")
+            yield Input(placeholder="one line: what it is for", max_length=200, id="description")
+            with Horizontal(id="buttons"):
+                yield Button("Save", variant="primary", id="save")
+                yield Button("Cancel", id="cancel")
+
+    def on_mount(self) -> None:
+        """Start with the name."""
+        self.query_one("#name", Input).focus()
+        self._judge()
+
+    @on(Input.Changed, "#name")
+    def _judge(self) -> None:
+        name, verdict = self._wanted, self.query_one("#verdict", Static)
+        fault = self._fault()
+        verdict.set_class(bool(fault) and bool(name), "-wrong")
+        verdict.set_class(not fault and name in self._existing, "-warning")
+        if not name:
+            verdict.update(Content(NAME_RULE))
+        elif fault:
+            verdict.update(Content(f"✗ {fault}"))
+        elif name in self._existing:
+            verdict.update(Content("! There is a preset of that name; saving asks before it overwrites it."))
+        else:
+            verdict.update(Content("✓ This name is free."))
+        self.query_one("#save", Button).disabled = bool(fault)
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#save")
+    def _save(self) -> None:
+        if not self._fault():
+            self.dismiss(PresetName(self._wanted, self.query_one("#description", Input).value.strip()))
+
+    @on(Button.Pressed, "#cancel")
+    def _cancel(self) -> None:
+        self.dismiss(None)
+
+    @property
+    def _wanted(self) -> str:
+        return self.query_one("#name", Input).value.strip()
+
+    def _fault(self) -> str:
+        try:
+            check_name(self._wanted)
+        except PresetError as error:
+            return str(error)
+        return ""

@@ -1,0 +1,128 @@
+"""Judgements in words: how a rank does, and what a person should know of the run first."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from trainers.contract.events import RankFailed
+from tuiapp.state.rank_state import SILENT_AFTER_S, RankState
+from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.text import (
+    format_count,
+    format_duration,
+    format_metric,
+    format_percent,
+    join_words,
+    plural,
+    sanitize,
+)
+
+Severity: TypeAlias = Literal["good", "info", "warning", "error"]
+
+SLOW_BEHIND_STEPS = 3
+SLOW_BEHIND_S = 1.0
+"""A rank that lags by more steps and by more time is called slow; less may come from when ranks report."""
+
+
+class Condition(NamedTuple):
+    """A state with a symbol, so that it never rests on colour alone."""
+
+    symbol: str
+    text: str
+    severity: Severity
+
+
+def describe_failure(failure: RankFailed) -> str:
+    """How a rank ended, in one sentence."""
+    where = f"at step {failure.step:,}" if failure.step else "before its first step"
+    if failure.signal:
+        guess = " — the kernel's out-of-memory killer?" if failure.signal == "SIGKILL" else ""
+        return f"rank {failure.rank} was killed by {sanitize(failure.signal, 20)} {where}{guess}"
+    error = sanitize(failure.error, 300)
+    return f"rank {failure.rank} failed {where}: {error or f'exited with code {failure.exit_code}'}"
+
+
+def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) -> Condition:
+    """How a rank does.
+
+    Args:
+        state: The run's.
+        rank: Which one.
+        behind: Its steps behind the leader.
+        now: Seconds since the epoch.
+    """
+    if rank.failure is not None:
+        first = " · 1st" if len(state.failures) > 1 and rank.failure is state.first_failure else ""
+        return Condition("✖", (rank.failure.signal or f"exit {rank.failure.exit_code}") + first, "error")
+    if not state.is_live:
+        return Condition("✔", "done", "good") if state.status == "completed" else Condition("■", "ended", "info")
+    if rank.pid is None and rank.phase is None and not rank.step:
+        return Condition("◌", "starting", "info")
+    silent = now - rank.last_time
+    if rank.phase == "training" and silent > SILENT_AFTER_S:
+        return Condition("▲", f"silent {format_duration(silent)}", "warning")
+    lag_s = behind * (rank.pace.seconds_per_step or 0.0)
+    if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
+        return Condition("▲", "slow", "warning")
+    return Condition("●", rank.phase or "preparing", "good" if rank.phase == "training" else "info")
+
+
+def headline(state: RunFacts) -> Condition | None:
+    """What a person should know first; None while there is nothing to say."""
+    if state.status == "failed":
+        return Condition("✖", _why_failed(state), "error")
+    if state.status == "lost":
+        text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
+        return Condition("✖", text, "error")
+    if state.ended is not None:
+        return _summary(state)
+    if state.failures:
+        first = state.first_failure
+        return Condition("✖", describe_failure(first), "error") if first else None
+    if state.stop_requested is not None:
+        now = state.stop_requested.now
+        text = "stopping now" if now else "stopping after the step that all ranks agree on · s again to stop now"
+        return Condition("■", text, "warning")
+    return _latest_alert(state)
+
+
+def _why_failed(state: RunFacts) -> str:
+    first = state.first_failure
+    if first is not None:
+        others = len({failure.rank for failure in state.failures}) - 1
+        return describe_failure(first) + (f" · then {plural(others, 'more rank')}" if others else "")
+    return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
+
+
+def _summary(state: RunFacts) -> Condition:
+    assert state.ended is not None
+    summary = state.ended.summary
+    words = join_words(
+        [
+            plural(summary.steps, "step"),
+            f"{format_count(round(summary.epochs, 1))} epochs",
+            f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
+            f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
+            format_duration(summary.seconds),
+            f"{plural(troubles, 'alert')} in the log" if (troubles := _troubles(state)) else "",
+        ]
+    )
+    if state.ended.status == "completed":
+        return Condition("✔", f"completed: {words}", "warning" if troubles else "good")
+    reason = sanitize(state.ended.reason, 120)
+    return Condition("■", join_words([f"stopped: {reason}" if reason else "stopped", words]), "info")
+
+
+def _troubles(state: RunFacts) -> int:
+    return sum(alert.severity != "info" for alert in state.alerts)
+
+
+def _latest_alert(state: RunFacts) -> Condition | None:
+    ranked = [alert for alert in state.alerts if alert.severity == "error"] or [
+        alert for alert in state.alerts if alert.severity == "warning"
+    ]
+    if not ranked:
+        return None
+    latest, more = ranked[-1], _troubles(state) - 1
+    text = sanitize(latest.text, 300) + (f" · {more} more in the log" if more else "")
+    return Condition("✖" if latest.severity == "error" else "▲", text, latest.severity)

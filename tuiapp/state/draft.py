@@ -1,0 +1,187 @@
+"""A configuration being written: what was typed, and all that follows from it on this machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from trainers.contract.catalog import BACKENDS, memory_per_device, model_size
+from trainers.contract.config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
+from trainers.contract.machine import Machine
+from trainers.contract.options import ConfigError, Option, Problem, Value, format_value
+from trainers.contract.placement import misplaced, place
+from tuiapp.state.text import format_bytes, join_words, plural, sanitize
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the form holds. Made by `examine`."""
+
+    base: RunConfig
+    """What it is compared with: the preset loaded, or the defaults."""
+    config: RunConfig
+    """What was typed; a key whose text cannot be read stands at the base's value."""
+    placed: RunConfig | None = None
+    """The same with its devices made exact; None while the machine is unknown, or when it cannot run there."""
+    unreadable: frozenset[str] = frozenset()
+    """Keys whose text is no allowed value."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Configuration key, or "" for none, → what is wrong with it, in words."""
+    changed: frozenset[str] = frozenset()
+    """Keys that differ from the base."""
+    hidden: frozenset[str] = frozenset()
+    """Keys that do not apply."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it can be run somewhere, if not here: what a preset must be."""
+        return not self.unreadable and not cross_check(self.config)
+
+    @property
+    def parameters(self) -> int:
+        """Trainable parameters of the model."""
+        return model_size(self.config.model, self.config.dataset).parameters
+
+    @property
+    def batch_per_device(self) -> int | None:
+        """Examples per step on one device, once the devices are known."""
+        return self.placed.global_batch_size // self.placed.devices if self.placed else None
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Steps of an epoch; None when the batch size is wrong."""
+        return None if "global_batch_size" in self.problems else self.config.steps_per_epoch
+
+    @property
+    def total_steps(self) -> int | None:
+        """Steps of the run; None when something they follow from is wrong."""
+        return None if self.problems.keys() & {"global_batch_size", "epochs", "max_steps"} else self.config.total_steps
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """A rough estimate of training memory on one device, once the devices are known."""
+        if (batch := self.batch_per_device) is None:
+            return None
+        return memory_per_device(self.config.model, self.config.dataset, self.config.optimizer, batch)
+
+    def with_problems(self, problems: Iterable[Problem]) -> Draft:
+        """The same, with what somebody else found wrong with it."""
+        return replace(self, placed=None, problems={**self.problems, **in_words(problems)})
+
+
+def to_texts(config: RunConfig) -> dict[str, str]:
+    """Every key's value as the form shows it."""
+    return {key: format_value(value) for key, value in to_mapping(config).items()}
+
+
+def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
+    """Read what was typed and check it, by itself, together, and against the machine.
+
+    Args:
+        texts: Configuration key → text.
+        base: What it is compared with, and what stands in for what cannot be read.
+        machine: What this machine has; None while that is not known.
+    """
+    values, problems = _read(texts)
+    optimizer = values.get("optimizer", base.optimizer)
+    # A key that does not apply must neither stand in the way nor turn up in the command.
+    idle = {key for key, option in OPTIONS.items() if option.optimizers and optimizer not in option.optimizers}
+    values = {key: value for key, value in values.items() if key not in idle}
+    problems = [problem for problem in problems if problem.key not in idle]
+    unreadable = frozenset(problem.key for problem in problems)
+    config = msgspec.structs.replace(base, **values)
+    for found in (misplaced(config, machine) if machine is not None else [], cross_check(config)):
+        # What was found wrong already makes what depends on it wrong too: once said is enough.
+        wrong = {problem.key for problem in problems}
+        problems += [problem for problem in found if not wrong & problem.keys]
+    placed = place(config, machine) if machine is not None and not problems else None
+    if not _device_ids_apply(config, machine) and "device_ids" not in unreadable:
+        idle.add("device_ids")
+    return Draft(
+        base=base,
+        config=config,
+        placed=placed,
+        unreadable=unreadable,
+        problems=in_words(problems),
+        changed=unreadable | changed_keys(config, base).keys(),
+        hidden=frozenset(idle),
+    )
+
+
+def in_words(problems: Iterable[Problem]) -> dict[str, str]:
+    """Problems by the key of the form they belong to; a key the form does not have counts as none."""
+    words: dict[str, str] = {}
+    for problem in problems:
+        known = problem.key in OPTIONS
+        text = problem.message if known else str(problem)
+        text = text[:1].upper() + text[1:] if not known else text
+        key = problem.key if known else ""
+        words[key] = f"{words[key]} {text}" if key in words else text
+    return words
+
+
+def command_line(draft: Draft, preset: str | None, runs_dir: str | None) -> str | None:
+    """The `tuiapp run` command that does the same, quoted for a shell; None while a key cannot be read.
+
+    Args:
+        draft: What the form holds.
+        preset: The name of the preset it is based on; None when it is based on the defaults.
+        runs_dir: Where runs are kept, if not where they are kept by default.
+    """
+    if draft.unreadable:
+        return None
+    words = ["tuiapp", "run", *([preset] if preset else [])]
+    for key, value in changed_keys(draft.config, draft.base).items():
+        words += ["--set", f"{key}={format_value(value)}"]
+    if runs_dir is not None:
+        words += ["--runs-dir", runs_dir]
+    return shlex.join(words)
+
+
+def device_words(config: RunConfig) -> str:
+    """The devices of a placed configuration, for people."""
+    one = config.devices == 1
+    if config.platform == "cuda":
+        return "1 GPU" if one else f"{config.devices} GPUs (nccl)"
+    if BACKENDS[config.backend].process_per_device:
+        return "1 CPU rank" if one else f"{config.devices} CPU ranks (gloo)"
+    return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
+
+
+def _read(texts: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
+    values: dict[str, Value] = {}
+    problems: list[Problem] = []
+    for key, text in texts.items():
+        try:
+            values[key] = _parse(OPTIONS[key], text)
+        except ConfigError as error:
+            problems += error.problems
+    return values, problems
+
+
+def _parse(option: Option, text: str) -> Value:
+    if not text.strip() and option.kind in ("int", "float"):
+        raise ConfigError([Problem(option.key, f"is empty; it must be {option.allowed()}.")])
+    return option.parse(text)
+
+
+def _device_ids_apply(config: RunConfig, machine: Machine | None) -> bool:
+    return bool(config.device_ids) or (machine is not None and bool(machine.gpus) and config.platform != "cpu")
+
+
+def machine_words(machine: Machine | None) -> str:
+    """What this machine has, on one line."""
+    if machine is None:
+        return "looking for devices…"
+    words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]
+    names = Counter(sanitize(gpu.name) for gpu in machine.gpus)
+    words += [f"{count} × {name}" for name, count in names.items()]
+    if machine.driver:
+        words.append(f"driver {sanitize(machine.driver)}")
+    if not machine.gpus:
+        words.append(f"no GPU: {sanitize(machine.gpu_problem)}" if machine.gpu_problem else "no GPU")
+    return join_words(words)

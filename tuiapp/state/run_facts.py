@@ -1,0 +1,185 @@
+"""What is known of a run, and what follows from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Literal, NamedTuple, TypeAlias
+
+from trainers.contract import events as ev
+from tuiapp.state.array_state import ArrayState, Device
+from tuiapp.state.rank_state import RankState
+
+RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
+
+MAX_LOG_LINES = 5000
+HISTORY = 120
+"""Samples kept per device."""
+
+
+class LogEntry(NamedTuple):
+    """One line of the log, free of anything that could harm a terminal."""
+
+    time: float
+    rank: int | None
+    stream: Literal["stdout", "stderr", "run", "event", "problem"]
+    """"event" and "problem" are the run's own milestones."""
+    text: str
+
+
+@dataclass(slots=True)
+class GpuState:
+    """One GPU: its latest sample, and what its utilization has been."""
+
+    sample: ev.DeviceSample
+    utilization: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+class RunFacts:
+    """All that is known of a run; `RunState` folds events into it.
+
+    Args:
+        run_id: What to call the run before its first event.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
+        self.revision = 0
+        """Grows with every visible change."""
+        self.started: ev.RunStarted | None = None
+        self.ended: ev.RunEnded | None = None
+        self.lost = False
+        self.stop_requested: ev.StopRequested | None = None
+        self.first_time: float | None = None
+        """Of the attempt's first event, in seconds since the epoch."""
+        self.last_time = 0.0
+        self.ranks: dict[int, RankState] = {}
+        self.evaluations: list[ev.Evaluation] = []
+        self.arrays: dict[str, ArrayState] = {}
+        self.gpus: dict[str, GpuState] = {}
+        """By UUID."""
+        self.host: ev.HostSample | None = None
+        self.host_cpu: deque[float | None] = deque(maxlen=HISTORY)
+        self.alerts: deque[ev.Alert] = deque(maxlen=200)
+        self.failures: list[ev.RankFailed] = []
+        self.log: deque[LogEntry] = deque(maxlen=MAX_LOG_LINES)
+        self.log_count = 0
+        """Lines ever logged; the log holds the last of them."""
+
+    @property
+    def status(self) -> RunStatus:
+        """What the header says."""
+        if self.ended is not None:
+            return self.ended.status
+        if self.lost:
+            return "lost"
+        return "running" if self.started is not None or self.ranks else "starting"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run goes on, as far as is known."""
+        return self.status in ("starting", "running")
+
+    @property
+    def phase(self) -> str:
+        """What rank 0 does; "stopping" once a stop was asked for; "" when the run is over or has not begun."""
+        if not self.is_live:
+            return ""
+        if self.stop_requested is not None:
+            return "stopping"
+        first = self.ranks.get(min(self.ranks)) if self.ranks else None
+        return (first.phase or "preparing") if first else "preparing" if self.started else ""
+
+    @property
+    def config(self) -> dict[str, object]:
+        """As in run.toml; empty before the run's first event."""
+        return self.started.config if self.started else {}
+
+    @property
+    def world_size(self) -> int:
+        """Rank processes."""
+        return self.started.world_size if self.started else len(self.ranks)
+
+    @property
+    def total_steps(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.total_steps) if self.started else 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.steps_per_epoch) if self.started else 0
+
+    @property
+    def step(self) -> int:
+        """The furthest rank's last reported step."""
+        return max((rank.step for rank in self.ranks.values()), default=0)
+
+    @property
+    def leader(self) -> RankState | None:
+        """The rank that is furthest."""
+        return max(self.ranks.values(), key=lambda rank: rank.step, default=None)
+
+    @property
+    def epoch(self) -> int:
+        """Counted from 1; 0 before the first step or when not known."""
+        return (self.step - 1) // self.steps_per_epoch + 1 if self.step and self.steps_per_epoch else 0
+
+    @property
+    def epochs(self) -> int:
+        """How many are wanted; 0 when not known."""
+        return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
+
+    @property
+    def progress(self) -> float | None:
+        """From 0 to 1; None when not known."""
+        return min(1.0, self.step / self.total_steps) if self.total_steps else None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over all ranks: lately while the run is live, on the whole once it has ended."""
+        if self.ended is not None and self.ended.summary.examples_per_second is not None:
+            return self.ended.summary.examples_per_second
+        rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
+        return sum(rates) if rates else None
+
+    @property
+    def first_failure(self) -> ev.RankFailed | None:
+        """The failure that the run names as its cause, or else the earliest one."""
+        named = self.ended.failed_rank if self.ended else None
+        by_cause = sorted(self.failures, key=lambda failure: (failure.rank != named, failure.mono))
+        return by_cause[0] if by_cause else None
+
+    def elapsed(self, now: float) -> float | None:
+        """Seconds since the attempt began, or that it took; None before the first event."""
+        if self.ended is not None and self.ended.summary.seconds > 0:
+            return self.ended.summary.seconds
+        if self.first_time is None:
+            return None
+        return max(0.0, (now if self.is_live else self.last_time) - self.first_time)
+
+    def remaining(self) -> float | None:
+        """Seconds still to go at the recent pace, evaluations included; None while that cannot be said."""
+        paces = [pace for rank in self.ranks.values() if (pace := rank.pace.seconds_per_step) is not None]
+        if not self.is_live or not paces or not self.total_steps or self.stop_requested is not None:
+            return None
+        left = max(0, self.total_steps - self.step) * max(paces)
+        every = self.config.get("eval_every")
+        if self.evaluations and isinstance(every, int):
+            recent = self.evaluations[-3:]
+            due = max(0, self.epochs - self.epoch + 1) // every if every else 1
+            left += due * sum(evaluation.seconds for evaluation in recent) / len(recent)
+        return left
+
+    def devices(self) -> list[Device]:
+        """All devices of the run, in the order of their letters."""
+        found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+        for array in self.arrays.values():
+            found.update(array.shards)
+        return sorted(found)
+
+    def log_since(self, count: int) -> list[LogEntry]:
+        """The lines after the first `count` ever logged, as far as they are kept."""
+        fresh = min(len(self.log), self.log_count - count)
+        return list(islice(self.log, len(self.log) - fresh, None)) if fresh > 0 else []

@@ -1,0 +1,185 @@
+"""The fold: from a run's events, one after the other, to all that its screen shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from trainers.contract import events as ev
+from tuiapp.state.array_state import ArrayState
+from tuiapp.state.condition import describe_failure
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_facts import GpuState, LogEntry, RunFacts
+from tuiapp.state.text import format_metric, format_percent, join_words, sanitize
+
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
+"""A part of the screen that an event may change."""
+
+MAX_RANKS = 4096
+MAX_ARRAYS = 512
+MAX_EVALUATIONS = 4096
+"""Beyond it every second one is forgotten, but for the first and the last."""
+
+
+class RunState(RunFacts):
+    """Takes in a run's events. `apply` never raises for what an event says."""
+
+    def __init__(self, run_id: str = "") -> None:
+        super().__init__(run_id)
+        self._changed: set[Topic] = set()
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.RunStarted: self._run_started,
+            ev.Phase: self._phase,
+            ev.RankStarted: self._rank_started,
+            ev.Steps: self._steps,
+            ev.Evaluation: self._evaluation,
+            ev.Sharding: self._sharding,
+            ev.DeviceSample: self._device_sample,
+            ev.RankSample: self._rank_sample,
+            ev.HostSample: self._host_sample,
+            ev.LogLine: self._log_line,
+            ev.Alert: self._alert,
+            ev.StopRequested: self._stop_requested,
+            ev.RankFailed: self._rank_failed,
+            ev.RunEnded: self._run_ended,
+        }
+
+    def apply(self, event: object) -> None:
+        """Take in one event; what this version does not know changes nothing."""
+        handler = self._handlers.get(type(event))
+        if handler is None or not isinstance(event, ev.Event):
+            return
+        if self.first_time is None:
+            self.first_time = event.time
+        self.last_time = max(self.last_time, event.time)
+        self.lost = False
+        handler(event)
+        self.revision += 1
+
+    def mark_lost(self) -> None:
+        """The journal is at its end, no supervisor is alive, and the run never said that it ended."""
+        if self.ended is None and not self.lost:
+            self.lost = True
+            self.revision += 1
+            self._changed |= {"run", "ranks", "alerts", "devices"}
+
+    def take_changes(self) -> frozenset[Topic]:
+        """The parts that changed since the last call."""
+        changed = frozenset(self._changed)
+        self._changed.clear()
+        return changed
+
+    def _note(self, event: ev.Event, text: str, *, rank: int | None = None, problem: bool = False) -> None:
+        self._write(LogEntry(event.time, rank, "problem" if problem else "event", sanitize(text)))
+
+    def _write(self, entry: LogEntry) -> None:
+        self.log.append(entry)
+        self.log_count += 1
+        self._changed.add("log")
+
+    def _rank(self, number: int) -> RankState | None:
+        if number in self.ranks:
+            return self.ranks[number]
+        if not 0 <= number < MAX_RANKS:
+            return None
+        self._changed |= {"run", "ranks", "devices"}
+        return self.ranks.setdefault(number, RankState(number))
+
+    def _run_started(self, event: ev.RunStarted) -> None:
+        if self.started is not None and event.attempt > self.started.attempt:
+            for rank in self.ranks.values():
+                rank.restart()
+            self.ended = self.stop_requested = None
+            self.failures.clear()
+            self.first_time = event.time
+        self.started = event
+        self.run_id = sanitize(event.run_id, 100) or self.run_id
+        for number in range(min(event.world_size, MAX_RANKS)):
+            self._rank(number)
+        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        self._note(event, f"run started on {event.host}{again}: {event.world_size} rank processes")
+        self._changed |= {"run", "curves", "ranks", "devices", "alerts"}
+
+    def _phase(self, event: ev.Phase) -> None:
+        if rank := self._rank(event.rank):
+            rank.phase, rank.last_time = event.phase, event.time
+            self._changed |= {"run", "ranks"}
+
+    def _rank_started(self, event: ev.RankStarted) -> None:
+        if rank := self._rank(event.rank):
+            rank.pid, rank.last_time = event.pid, event.time
+            rank.device, rank.uuid = sanitize(event.device, 40), event.uuid
+            rank.device_name = sanitize(event.device_name, 60)
+            name = f" ({rank.device_name})" if rank.device_name else ""
+            self._note(event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
+            self._changed |= {"run", "ranks", "devices", "sharding"}
+
+    def _steps(self, event: ev.Steps) -> None:
+        if rank := self._rank(event.rank):
+            rank.add_steps(event)
+            rank.last_time = event.time
+            self._changed |= {"run", "curves", "ranks"}
+
+    def _evaluation(self, event: ev.Evaluation) -> None:
+        while self.evaluations and self.evaluations[-1].step >= event.step:
+            self.evaluations.pop()  # a resumed attempt evaluates anew
+        self.evaluations.append(event)
+        if len(self.evaluations) > MAX_EVALUATIONS:
+            del self.evaluations[1:-1:2]
+        loss = format_metric(event.loss) if event.loss is not None else "not finite"
+        accuracy = format_percent(event.accuracy, 1)
+        self._note(event, f"epoch {event.epoch}  test loss {loss}  accuracy {accuracy}  step {event.step:,}")
+        self._changed |= {"run", "curves"}
+
+    def _sharding(self, event: ev.Sharding) -> None:
+        name = sanitize(event.array, 120)
+        if name in self.arrays or len(self.arrays) < MAX_ARRAYS:
+            self.arrays.setdefault(name, ArrayState(name)).add(event)
+            self._changed |= {"sharding", "ranks", "devices"}
+
+    def _device_sample(self, event: ev.DeviceSample) -> None:
+        if event.uuid in self.gpus:
+            self.gpus[event.uuid].sample = event
+        elif len(self.gpus) < MAX_RANKS:
+            self.gpus[event.uuid] = GpuState(event)
+        else:
+            return
+        self.gpus[event.uuid].utilization.append(event.utilization_percent)
+        self._changed.add("devices")
+
+    def _rank_sample(self, event: ev.RankSample) -> None:
+        if rank := self._rank(event.rank):
+            rank.cpu_percent, rank.rss_bytes, rank.threads = event.cpu_percent, event.rss_bytes, event.threads
+            self._changed |= {"ranks", "devices"}
+
+    def _host_sample(self, event: ev.HostSample) -> None:
+        self.host = event
+        self.host_cpu.append(event.cpu_percent)
+        self._changed.add("devices")
+
+    def _log_line(self, event: ev.LogLine) -> None:
+        self._write(LogEntry(event.time, event.rank, event.stream, sanitize(event.text)))
+
+    def _alert(self, event: ev.Alert) -> None:
+        self.alerts.append(event)
+        self._note(event, event.text, rank=event.rank, problem=event.severity != "info")
+        self._changed.add("alerts")
+
+    def _stop_requested(self, event: ev.StopRequested) -> None:
+        self.stop_requested = event
+        how = "stop now" if event.now else "stop"
+        self._note(event, join_words([f"{how} requested", sanitize(event.by, 40)]))
+        self._changed |= {"run", "alerts"}
+
+    def _rank_failed(self, event: ev.RankFailed) -> None:
+        if len(self.failures) < MAX_RANKS:
+            self.failures.append(event)
+        if (rank := self._rank(event.rank)) and rank.failure is None:
+            rank.failure = event
+        self._note(event, describe_failure(event), rank=event.rank, problem=True)
+        self._changed |= {"run", "ranks", "alerts"}
+
+    def _run_ended(self, event: ev.RunEnded) -> None:
+        self.ended = event
+        self._note(event, join_words([event.status, event.reason]), problem=event.status == "failed")
+        self._changed |= {"run", "ranks", "alerts", "devices", "curves"}

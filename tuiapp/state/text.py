@@ -1,0 +1,186 @@
+"""Numbers, times and other people's text, made fit for the screen."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Sequence
+
+MISSING = "–"
+"""Stands where there is no value; never a 0 that nobody measured."""
+
+MAX_LINE_CHARACTERS = 2000
+"""What `sanitize` keeps of a line unless told otherwise."""
+
+_SEQUENCES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movements
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\\\)?"  # OSC, DCS, SOS, PM, APC
+    "|\x1b[ -/]*[0-~]?"  # all other escapes
+)
+_TAB = "    "
+_DROPPED = dict.fromkeys(
+    [
+        *range(0x20),  # C0
+        *range(0x7F, 0xA0),  # DEL and C1
+        0x00AD,  # soft hyphen
+        0x061C,
+        *range(0x200B, 0x2010),  # zero-width characters and direction marks
+        *range(0x202A, 0x202F),  # direction embeddings and overrides
+        *range(0x2060, 0x2070),  # invisible operators and direction isolates
+        *range(0xD800, 0xE000),  # lone surrogates: no terminal encoding has them
+        0xFEFF,
+        *range(0xFFF9, 0xFFFC),
+        *range(0xE0000, 0xE0080),  # tags
+    ]
+)
+_CLEAN: dict[int, str | None] = {**_DROPPED, 0x09: _TAB, 0x0A: " ", 0x0B: " ", 0x0C: " ", 0x2028: " ", 0x2029: " "}
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def sanitize(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
+    r"""One line of text that can do nothing to a terminal.
+
+    Escape sequences, control, direction and invisible characters are dropped, a tab becomes spaces, a line break a
+    space. Of a progress bar, which returns to the line's start with `\r`, what was written last is kept.
+
+    Args:
+        text: From outside.
+        limit: Most characters that are kept; a cut is marked with "…".
+    """
+    # A line that is cut anyway need not be looked at to its end.
+    text = text[: 16 * limit]
+    if "\r" in text:
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    if not text.isprintable():
+        text = _SEQUENCES.sub("", text).translate(_CLEAN)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def sanitize_lines(text: str, limit: int = 200) -> list[str]:
+    """Text of several lines, such as a traceback, line by line; of a long one the first and the last lines."""
+    lines = [sanitize(line).rstrip() for line in text.strip("\n").split("\n")]
+    if len(lines) > limit:
+        head = limit // 2
+        cut = len(lines) - limit + 1
+        lines = [*lines[:head], f"… {cut:,} lines left out …", *lines[len(lines) - (limit - head - 1) :]]
+    return lines
+
+
+def format_duration(seconds: float | None) -> str:
+    """A duration in its two largest units: "4s", "1m 03s", "2h 05m", "3d 04h"."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02}h"
+
+
+def format_count(value: float | None) -> str:
+    """A number with thousands separators; one decimal below 100 unless it is whole."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if abs(value) < 99.95 and value != int(value):
+        return f"{value:.1f}"
+    return f"{value:,.0f}"
+
+
+def format_rate(value: float | None) -> str:
+    """A rate whose width does not jump: one decimal below 100, thousands separators above."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
+
+
+def format_metric(value: float | None) -> str:
+    """A loss or another metric in at most seven characters, four of them significant."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    size = abs(value)
+    if size != 0 and (size < 0.001 or size >= 100_000):
+        return f"{value:.1e}"
+    digits = 4 if size < 1 else 3 if size < 10 else 2 if size < 100 else 1
+    return f"{value:.{digits}f}"
+
+
+def format_percent(fraction: float | None, decimals: int = 0) -> str:
+    """A fraction in per cent, with a narrow and constant form: "86.1 %"."""
+    if fraction is None or not math.isfinite(fraction):
+        return MISSING
+    return f"{100 * fraction:.{decimals}f} %"
+
+
+def format_bytes(count: float | None) -> str:
+    """A number of bytes in three significant digits: "512 B", "31.2 GiB"."""
+    if count is None or not math.isfinite(count):
+        return MISSING
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
+    while abs(value) >= 999.5 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    if units[0] == "B":
+        return f"{value:.0f} B"
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {units[0]}"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """The time of one step, in the unit that suits it: "85 µs", "27.8 ms", "1.42 s"."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.{1 if seconds < 0.1 else 0}f} ms"
+    return f"{seconds:.2f} s"
+
+
+def format_clock(moment: float) -> str:
+    """A moment in seconds since the epoch as local time of day."""
+    try:
+        return time.strftime("%H:%M:%S", time.localtime(moment))
+    except (OverflowError, ValueError, OSError):
+        return "--:--:--"
+
+
+def bar(fraction: float | None, width: int) -> str:
+    """A bar of exactly `width` cells, filled by eighths."""
+    if fraction is None or not math.isfinite(fraction):
+        return " " * width
+    eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
+    """The last values as a line of exactly `width` cells, `top` being full height."""
+    recent = values[-width:] if width > 0 else []
+    cells = [
+        " " if value is None else _LEVELS[min(7, max(0, int(value / top * 8)))] if top > 0 else _LEVELS[0]
+        for value in recent
+    ]
+    return "".join(cells).rjust(width)
+
+
+def fit(text: str, width: int) -> str:
+    """Text in exactly `width` cells, cut with "…" or filled with spaces; for characters one cell wide."""
+    if len(text) > width:
+        return text[: width - 1] + "…" if width > 0 else ""
+    return text.ljust(width)
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: "1 rank", "1,024 ranks"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def join_words(parts: Iterable[str]) -> str:
+    """The parts that are not empty, with a middle dot between them."""
+    return " · ".join(part for part in parts if part)

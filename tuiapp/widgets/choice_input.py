@@ -1,0 +1,158 @@
+"""A one-line control that takes one of a few values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+
+class ChoiceInput(Widget, can_focus=True):
+    """Shows the value chosen; enter opens a menu of all values, left and right take the neighbour.
+
+    Unlike Textual's `Select` it can list a value that cannot be taken, with the reason, says in the menu what each
+    value is, and makes the menu only when it is opened.
+    """
+
+    ALLOW_SELECT = False
+
+    BINDING_GROUP_TITLE = "Choice"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,space", "open", "Open the menu", show=False),
+        Binding("left", "step(-1)", "Previous value", show=False),
+        Binding("right", "step(1)", "Next value", show=False),
+        Binding("escape", "close", "Close the menu", show=False),
+    ]
+
+    DEFAULT_CSS = """
+    ChoiceInput {
+        height: 1;
+        padding: 0 1;
+        background: $surface;
+        color: $foreground;
+        pointer: pointer;
+
+        &:hover { background: $surface-lighten-1; }
+        &:focus { background: $primary; color: $text; text-style: bold; }
+
+        OptionList {
+            overlay: screen;
+            constrain: inside;
+            offset: -1 1;
+            width: auto;
+            min-width: 24;
+            max-width: 90;
+            height: auto;
+            max-height: 14;
+            border: tall $primary;
+            background: $surface;
+            text-style: none;
+        }
+    }
+    """
+
+    value: reactive[str] = reactive("")
+    """The value chosen; may be one that cannot be taken here, when a preset says so."""
+
+    class Changed(Message):
+        """The user took another value."""
+
+        def __init__(self, sender: ChoiceInput, value: str) -> None:
+            super().__init__()
+            self.sender = sender
+            self.value = value
+
+    def __init__(
+        self,
+        *,
+        choices: Sequence[str],
+        value: str,
+        notes: Mapping[str, str] | None = None,
+        unavailable: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make the control.
+
+        Args:
+            choices: All values, in order.
+            value: The one to start with.
+            notes: Value → one line of what it is.
+            unavailable: Value → why it cannot be taken here and how to mend that.
+        """
+        super().__init__()
+        self.choices = choices
+        self.notes = notes or {}
+        self.unavailable = unavailable or {}
+        self.set_reactive(ChoiceInput.value, value)
+
+    def render(self) -> Content:
+        """The value, and a mark that there are more."""
+        width = max(self.content_size.width, 2)
+        return Content(self.value).truncate(width - 2, ellipsis=True, pad=True).append(" ▾")
+
+    def take(self, value: str) -> None:
+        """Take a value as if the user had; nothing happens when it cannot be taken."""
+        if value != self.value and value in self.choices and value not in self.unavailable:
+            self.value = value
+            self.post_message(self.Changed(self, value))
+
+    def action_step(self, by: int) -> None:
+        """Take the next value in a direction that can be taken."""
+        index = self.choices.index(self.value) if self.value in self.choices else 0
+        rest = self.choices[index + 1 :] if by > 0 else self.choices[:index][::-1]
+        if found := next((choice for choice in rest if choice not in self.unavailable), None):
+            self.take(found)
+
+    async def action_open(self) -> None:
+        """Show the menu."""
+        if self.query(OptionList):
+            return
+        menu = OptionList(
+            *(Option(self._entry(choice), id=choice, disabled=choice in self.unavailable) for choice in self.choices)
+        )
+        await self.mount(menu)
+        menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
+        menu.focus(scroll_visible=False)
+
+    async def action_close(self) -> None:
+        """Put the menu away and take the focus back."""
+        self.focus()
+        await self.query(OptionList).remove()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape is this control's only while its menu is open."""
+        return bool(self.query(OptionList)) == (action == "close")
+
+    async def on_click(self) -> None:
+        """A click opens the menu, and puts it away again."""
+        await (self.action_close() if self.query(OptionList) else self.action_open())
+
+    @on(OptionList.OptionSelected)
+    async def _take_from_menu(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        await self.action_close()
+        if event.option_id is not None:
+            self.take(event.option_id)
+
+    @on(OptionList.OptionHighlighted)
+    def _keep_to_itself(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+
+    @on(events.DescendantBlur)
+    async def _drop_menu(self) -> None:
+        await self.query(OptionList).remove()
+
+    def _entry(self, choice: str) -> Content:
+        width = max(map(len, self.choices))
+        note = self.notes.get(choice, "")
+        if reason := self.unavailable.get(choice, ""):
+            note = f"cannot run here: {reason}"
+        return Content.assemble(Content(choice.ljust(width)), (f"  {note}" if note else "", "dim"))

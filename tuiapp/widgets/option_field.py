@@ -1,0 +1,159 @@
+"""One configuration key of the form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual import on
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from trainers.contract.options import Option
+from tuiapp.state.text import sanitize
+from tuiapp.widgets.choice_input import ChoiceInput
+
+LABEL_CELLS = 17
+"""The label's column, the mark of a change included."""
+
+CONTROL_CELLS = 20
+"""The control's column."""
+
+USEFUL_CELLS = 16
+"""Less room than this is not used for help."""
+
+FAINT = "$foreground 60%"
+"""The style of what is read second."""
+
+
+class OptionField(Widget):
+    """Label, control and help on one line; what is wrong, in words, beneath."""
+
+    DEFAULT_CSS = """
+    OptionField {
+        height: auto;
+
+        Input, ChoiceInput { width: 20; margin-left: 17; }
+        Input.-textual-compact { padding: 0 1; background: $surface; }
+        Input:focus { background: $surface-lighten-1; }
+
+        .problem {
+            height: auto;
+            margin-left: 17;
+            color: $text-error;
+        }
+    }
+    """
+
+    changed: reactive[bool] = reactive(False, toggle_class="-changed")
+    """Whether it differs from the preset that was loaded."""
+
+    problem: reactive[str] = reactive("")
+    """What is wrong with it, in words, or ""."""
+
+    class Changed(Message):
+        """The user changed the text or the choice."""
+
+        def __init__(self, field: OptionField) -> None:
+            super().__init__()
+            self.field = field
+
+    def __init__(
+        self,
+        *,
+        option: Option,
+        text: str,
+        notes: Mapping[str, str] | None = None,
+        unavailable: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make the field.
+
+        Args:
+            option: The key it stands for.
+            text: What it shows at first.
+            notes: For a choice: value → one line of what it is.
+            unavailable: For a choice: value → why it cannot be taken here.
+        """
+        super().__init__(id=f"field-{option.key.replace('_', '-')}")
+        self.option = option
+        self._text = text
+        self._notes = notes or {}
+        self._unavailable = unavailable or {}
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        if self.option.choices:
+            yield ChoiceInput(
+                choices=self.option.choices, value=self._text, notes=self._notes, unavailable=self._unavailable
+            )
+        else:
+            yield Input(self._text, compact=True, select_on_focus=True)
+
+    def render(self) -> Content:
+        """The label and the help; the control lies between them."""
+        label = f"{'•' if self.changed else ' '} {self.option.label}".ljust(LABEL_CELLS)
+        room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
+        # A few letters of it are worse than none: the form shows it in full for the field in focus.
+        helping = Content(self.help).truncate(room, ellipsis=True) if room >= USEFUL_CELLS else Content("")
+        return Content.assemble(
+            (label, "bold $text-warning" if self.changed else ""),
+            " " * (CONTROL_CELLS + 2),
+            helping.stylize(FAINT),
+        )
+
+    @property
+    def help(self) -> str:
+        """What the key, or the value chosen, means."""
+        note = self._notes.get(self.text, "")
+        return self._unavailable.get(self.text) or note or self.option.help
+
+    @property
+    def text(self) -> str:
+        """What is typed or chosen."""
+        return self._text
+
+    def show_text(self, text: str) -> None:
+        """Show another text, without a word to those who wait for the user's changes."""
+        self._text = text
+        with self.prevent(Input.Changed):
+            for box in self.query(Input):
+                box.value = text
+        for choice in self.query(ChoiceInput):
+            choice.value = text
+        self.refresh()
+
+    def focus_control(self) -> None:
+        """Put the cursor into the control."""
+        self.query_one("Input, ChoiceInput").focus()
+
+    def watch_problem(self, problem: str) -> None:
+        """Show what is wrong under the control, or nothing."""
+        shown = self.query(".problem")
+        if not problem:
+            shown.remove()
+        elif shown:
+            shown.only_one(Static).update(self._words(problem))
+        else:
+            self.mount(Static(self._words(problem), classes="problem"))
+
+    @staticmethod
+    def _words(problem: str) -> Content:
+        return Content(f"✗ {sanitize(problem)}")
+
+    @on(Input.Changed)
+    def _text_typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._note(event.value)
+
+    @on(ChoiceInput.Changed)
+    def _value_chosen(self, event: ChoiceInput.Changed) -> None:
+        event.stop()
+        self._note(event.value)
+
+    def _note(self, text: str) -> None:
+        if text != self._text:
+            self._text = text
+            self.refresh()
+            self.post_message(self.Changed(self))

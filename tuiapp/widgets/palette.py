@@ -1,0 +1,36 @@
+"""Colours that people with colour blindness can tell apart, and the styles of severities."""
+
+from __future__ import annotations
+
+from tuiapp.state.condition import Severity
+
+# Okabe & Ito, "Color Universal Design" (2008); in the order that keeps neighbours apart on each background.
+_ON_DARK = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
+_ON_LIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#B8A900", "#666666")
+
+MUTED = "$foreground 60%"
+"""For what matters less; `$text-muted` works in stylesheets only."""
+
+SEVERITY_STYLES: dict[Severity, str] = {
+    "good": "$text-success",
+    "info": MUTED,
+    "warning": "bold $text-warning",
+    "error": "bold $text-error",
+}
+
+
+def series_color(index: int, *, dark: bool) -> str:
+    """The colour of a rank's curve or of a device, as "#RRGGBB"; the eighth and later ones come around again."""
+    colors = _ON_DARK if dark else _ON_LIGHT
+    return colors[index % len(colors)]
+
+
+def text_on(color: str) -> str:
+    """Black or white: whichever reads better on a "#RRGGBB" colour."""
+    red, green, blue = to_rgb(color)
+    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 110 else "white"
+
+
+def to_rgb(color: str) -> tuple[int, int, int]:
+    """A "#RRGGBB" colour as three numbers."""
+    return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)

@@ -1,0 +1,56 @@
+"""The panels' names in one line, for terminals that have room for one panel at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from tuiapp.widgets.palette import MUTED
+
+
+class PanelTabs(Widget):
+    """Shows which panels there are and which one is open; a click chooses one."""
+
+    DEFAULT_CSS = """
+    PanelTabs {
+        height: 1;
+        background: $panel;
+    }
+    """
+
+    names: reactive[tuple[str, ...]] = reactive(())
+    """What the tabs say, each starting with its key."""
+
+    active: reactive[int] = reactive(0)
+    """The open one's place in `names`."""
+
+    @dataclass
+    class Chosen(Message):
+        """A tab was clicked."""
+
+        index: int
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+
+    def render(self) -> Content:  # noqa: D102
+        parts = []
+        for index, name in enumerate(self.names):
+            style = "bold reverse" if index == self.active else MUTED
+            parts.append(Content.styled(f" {name} ", style))
+        return Content(" ").join(parts)
+
+    def on_click(self, event: events.Click) -> None:
+        """Find the tab under the pointer."""
+        left = 0
+        for index, name in enumerate(self.names):
+            right = left + len(name) + 2
+            if left <= event.x < right:
+                self.post_message(self.Chosen(index))
+                return
+            left = right + 1

@@ -1,0 +1,99 @@
+"""The presets to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from trainers.contract.presets import Preset
+from tuiapp.state.text import sanitize
+
+FAINT = "dim"
+"""The style of what is read second; follows the colour of the line that the cursor is on."""
+
+
+class PresetList(OptionList):
+    """Built-in presets, then the user's: name, and one line of what it does or of what is wrong with it."""
+
+    BINDING_GROUP_TITLE = "Presets"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("delete,backspace", "delete", "Delete preset", show=False),
+    ]
+
+    class PresetChosen(Message):
+        """The user asked for a preset; it may be one with an error."""
+
+        def __init__(self, preset: Preset) -> None:
+            super().__init__()
+            self.preset = preset
+
+    class DeleteRequested(Message):
+        """The user wants a preset gone; it may be a built-in one."""
+
+        def __init__(self, preset: Preset) -> None:
+            super().__init__()
+            self.preset = preset
+
+    def __init__(self, *, presets: Iterable[Preset] = (), loaded: str | None = None) -> None:
+        """Make the list.
+
+        Args:
+            presets: What it lists.
+            loaded: The name of the one the form was filled from.
+        """
+        super().__init__()
+        self._presets: dict[str, Preset] = {}
+        self.show(presets, loaded)
+
+    def show(self, presets: Iterable[Preset], loaded: str | None) -> None:
+        """List presets, keeping the cursor on the name where it is, or else putting it on the one that is loaded."""
+        before = self.cursor.name if self.cursor else loaded
+        self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}
+        builtin = [self._option(key, loaded) for key, preset in self._presets.items() if preset.builtin]
+        own = [self._option(key, loaded) for key, preset in self._presets.items() if not preset.builtin]
+        self.clear_options()
+        self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
+        if not own:
+            self.add_option(Option(Content.styled("None yet: Ctrl+S saves what the form holds.", FAINT), disabled=True))
+        keys = [key for key, preset in self._presets.items() if preset.name == before] or list(self._presets)
+        self.highlighted = self.get_option_index(keys[0]) if keys else None
+
+    @property
+    def cursor(self) -> Preset | None:
+        """The preset that the cursor is on."""
+        option = self.highlighted_option
+        return self._presets.get(option.id or "") if option else None
+
+    def action_delete(self) -> None:
+        """Ask for the highlighted preset to be deleted."""
+        if self.cursor is not None:
+            self.post_message(self.DeleteRequested(self.cursor))
+
+    def _option(self, key: str, loaded: str | None) -> Option:
+        preset = self._presets[key]
+        return Option(_entry(preset, preset.name == loaded), id=key)
+
+    @on(OptionList.OptionSelected)
+    def _tell_of_choice(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_id is not None:
+            self.post_message(self.PresetChosen(self._presets[event.option_id]))
+
+
+def _entry(preset: Preset, loaded: bool) -> Content:
+    name, summary = sanitize(preset.name), sanitize(preset.summary)
+    if preset.error is not None:
+        return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used: {summary}")
+    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", (summary, FAINT))
+
+
+def _heading(words: str) -> Option:
+    return Option(Content.styled(words, "$text-primary"), disabled=True)

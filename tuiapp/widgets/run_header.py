@@ -1,0 +1,142 @@
+"""The run in three lines: is it alive, how far, how fast, how long still."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
+
+from tuiapp.state.run_facts import RunFacts, RunStatus
+from tuiapp.state.text import (
+    format_duration,
+    format_percent,
+    format_rate,
+    join_words,
+    plural,
+    sanitize,
+)
+from tuiapp.widgets.palette import MUTED
+
+SYMBOLS: dict[RunStatus, tuple[str, str]] = {
+    "starting": ("◌", MUTED),
+    "running": ("●", "$text-primary"),
+    "completed": ("✔", "$text-success"),
+    "failed": ("✖", "$text-error"),
+    "stopped": ("■", "$text-warning"),
+    "lost": ("✖", "$text-error"),
+}
+"""Status → symbol and style."""
+
+
+class RunHeader(Widget):
+    """Status, phase, what is trained, epoch, step, progress, speed, times."""
+
+    DEFAULT_CSS = """
+    RunHeader {
+        height: 3;
+        padding: 0 1;
+        background: $surface;
+    }
+    """
+
+    ALLOW_MAXIMIZE: ClassVar[bool | None] = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._state = RunFacts()
+        self._now = 0.0
+        self._shown: Content | None = None
+
+    def show(self, state: RunFacts, now: float) -> None:
+        """Show the run as it stands at that time; costs nothing when nothing visible changed."""
+        self._state, self._now = state, now
+        content = self._build(self.content_size.width)
+        if self._shown is None or not content.is_same(self._shown):
+            self.refresh()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: D102
+        return 3
+
+    def render(self) -> Content:  # noqa: D102
+        self._shown = self._build(self.content_size.width)
+        return self._shown
+
+    def _build(self, width: int) -> Content:
+        state = self._state
+        symbol, style = SYMBOLS[state.status]
+        status = Content.assemble((f"{symbol} {state.status.upper()}", f"bold {style}"), f" {state.phase}")
+        what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
+        speed = Content(self._speed())
+        if width >= 100:
+            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]
+        else:
+            lines = [_spread(width, status, Content(self._where())), _spread(width, what, speed)]
+        return Content("\n").join([*lines, self._progress(width, style)])
+
+    def _what(self) -> str:
+        config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
+        if not config:
+            return ""
+        platform = {"cpu": "CPU rank", "cuda": "GPU"}.get(str(config.get("platform")), "device")
+        names = [sanitize(str(config.get(key, "")), 60) for key in ("backend", "model", "dataset")]
+        return join_words([*names, plural(devices, platform)])
+
+    def _where(self) -> str:
+        state = self._state
+        if not state.step and not state.total_steps:
+            return "waiting for the first event…" if state.status == "starting" else ""
+        if not state.step and state.is_live:
+            return f"waiting for the first step of {state.total_steps:,}…"
+        total = f"{state.total_steps:,}"
+        step = f"step {state.step:>{len(total)},}/{total}" if state.total_steps else f"step {state.step:,}"
+        epochs = str(state.epochs)
+        return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
+
+    def _speed(self) -> str:
+        state = self._state
+        rate = state.examples_per_second
+        last = state.evaluations[-1] if state.evaluations else None
+        return join_words(
+            [
+                f"{format_rate(rate)} examples/s" if rate is not None else "",
+                f"test accuracy {format_percent(last.accuracy, 1)}" if last else "",
+            ]
+        )
+
+    def _progress(self, width: int, style: str) -> Content:
+        state = self._state
+        elapsed, left = state.elapsed(self._now), state.remaining()
+        times = join_words(
+            [
+                f"{format_percent(state.progress):>5}" if state.progress is not None else "",
+                f"elapsed {format_duration(elapsed)}" if elapsed is not None else "",
+                f"left {format_duration(left)}" if left is not None else "",
+            ]
+        )
+        room = max(0, width - len(times) - 1)
+        done = round((state.progress or 0.0) * room * 2)
+        full, half = divmod(done, 2)
+        line = "━" * full + ("╸" if half else "")
+        return Content.assemble((line, style), ("─" * (room - len(line)), "$foreground 30%"), " ", times)
+
+
+def _spread(width: int, *parts: Content) -> Content:
+    """The parts with equal spaces between them; the first ones are cut where there is no room."""
+    kept = [part for part in parts if part]
+    if not kept:
+        return Content("")
+    while len(kept) > 1 and sum(part.cell_length for part in kept) + 2 * (len(kept) - 1) > width:
+        if len(kept) > 2:
+            kept.pop(1)
+        else:
+            kept[0] = kept[0].truncate(max(0, width - kept[1].cell_length - 2), ellipsis=True)
+            break
+    free = max(0, width - sum(part.cell_length for part in kept))
+    gaps = max(1, len(kept) - 1)
+    spaces = [free // gaps + (1 if gap < free % gaps else 0) for gap in range(gaps)]
+    line = kept[0]
+    for part, space in zip(kept[1:], spaces, strict=False):
+        line = Content.assemble(line, " " * space, part)
+    return line
