@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable
 from functools import partial
@@ -81,6 +82,7 @@ class TuiApp(App[None]):
     def on_mount(self) -> None:
         """Watch the run that was given, and end in order when told to."""
         end_on_signals(self)
+        self.call_after_refresh(gc.enable)
         for run in self._runs:
             self._watch(run)
 

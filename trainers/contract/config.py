@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-import tomlkit
 
 from trainers.contract.catalog import BACKENDS, DATASETS, MODELS, OPTIMIZER_SLOTS
 from trainers.contract.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
@@ -202,6 +201,9 @@ def to_toml_values(config: RunConfig) -> dict[str, object]:
 
 def to_toml(config: RunConfig) -> str:
     """The text of a configuration file with all keys."""
+    # Only writing needs it; the dashboard's first picture does not.
+    import tomlkit
+
     return tomlkit.dumps({"schema": SCHEMA, **to_toml_values(config)})
 
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 
 import msgspec
-import psutil
 
 GPU_PROBE_TIMEOUT_S = 10.0
 
@@ -57,6 +56,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 def inspect_machine() -> Machine:
     """Look at this machine; takes some milliseconds, with GPUs up to a second."""
+    import psutil
+
     report = _probe_gpus()
     return Machine(
         cpu_cores=len(os.sched_getaffinity(0)),

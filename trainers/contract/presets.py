@@ -12,9 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import tomlkit
 from platformdirs import user_config_path
-from tomlkit.exceptions import TOMLKitError
 
 from trainers.contract.config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
 from trainers.contract.files import read_limited, write_atomically
@@ -194,6 +192,10 @@ def _load(path: Path, *, builtin: bool) -> Preset:
 
 
 def _render(config: RunConfig, description: str, existing: Path | None) -> str:
+    # Only writing needs it; the dashboard's first picture does not.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     document = tomlkit.document()
     if existing is not None:
         # What cannot be parsed has nothing that could be kept.
