@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -11,11 +12,14 @@ from typing import Literal, TypeAlias
 from platformdirs import user_data_path
 
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
-from trainers.contract.events import RunEnded, Steps, Summary
+from trainers.contract.events import AnyEvent, Evaluation, RunEnded, Steps, Summary
 from trainers.contract.files import read_limited
 from trainers.contract.journal import read_tail
 from trainers.contract.options import ConfigError, Problem, suggest
 from trainers.contract.rundir import RUN_ID, RunDir
+
+STARTING_S = 30.0
+"""What a launch may take: a directory without a journal that is no older is being started."""
 
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost"]
 
@@ -113,14 +117,29 @@ def summarise(run: RunDir) -> RunInfo:
     tail = read_tail(run.journal)
     if tail and isinstance(end := tail[-1], RunEnded) and not live:
         return RunInfo(run, end.status, config, problem, end.summary, end.reason, started)
-    step = max((event.last_step for event in tail if isinstance(event, Steps)), default=0)
-    last = tail[-1].time if tail else started
-    partial = Summary(
-        steps=step,
-        epochs=step / config.steps_per_epoch if config else 0.0,
-        seconds=last - started if last and started else 0.0,
-    )
-    if live:
+    partial = _so_far(tail, config, started)
+    if live or _is_starting(run, started):
         return RunInfo(run, "running", config, problem, partial, "", started)
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started)
+
+
+def _so_far(tail: list[AnyEvent], config: RunConfig | None, started: float | None) -> Summary:
+    """What the last part of a journal without an end tells."""
+    steps = [event for event in tail if isinstance(event, Steps)]
+    evaluation = next((event for event in reversed(tail) if isinstance(event, Evaluation)), None)
+    step = max((event.last_step for event in steps), default=evaluation.step if evaluation else 0)
+    last = tail[-1].time if tail else started
+    return Summary(
+        steps=step,
+        epochs=step / config.steps_per_epoch if config else 0.0,
+        loss=steps[-1].losses[-1] if steps and steps[-1].losses else None,
+        test_loss=evaluation.loss if evaluation else None,
+        test_accuracy=evaluation.accuracy if evaluation else None,
+        seconds=last - started if last and started else 0.0,
+    )
+
+
+def _is_starting(run: RunDir, started: float | None) -> bool:
+    """Whether it was made a moment ago: its supervisor makes the journal once it is up."""
+    return started is not None and not run.journal.exists() and time.time() - started < STARTING_S

@@ -56,22 +56,6 @@ def describe_exit(returncode: int) -> tuple[int | None, str]:
         return None, f"signal {-returncode}"
 
 
-def in_words(failure: RankFailed) -> str:
-    """One sentence about a failure."""
-    where = f" after step {failure.step:,}" if failure.step else " before its first step"
-    if failure.signal:
-        hint = {
-            "SIGKILL": " — the kernel's out-of-memory killer, or somebody's kill -9?",
-            "SIGSEGV": " — a crash in native code; its stacks are in stderr.log",
-            "SIGBUS": " — /dev/shm or a memory-mapped file may be full",
-            "SIGABRT": " — native code gave up; see stderr.log",
-        }.get(failure.signal, "")
-        return f"rank {failure.rank} was killed by {failure.signal}{where}{hint}"
-    if failure.error:
-        return f"rank {failure.rank} failed{where}: {failure.error.splitlines()[0][:300]}"
-    return f"rank {failure.rank} exited with code {failure.exit_code}{where}, without saying why"
-
-
 def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
     """Of several failures the one that the others follow from.
 

@@ -76,4 +76,9 @@ def _record(path: Path, error: Exception) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # All is said and written. Taking the interpreter down around the frameworks' native threads gains nothing, takes
+    # the better part of a second, and now and then ends in "terminate called without an active exception".
+    os._exit(code)

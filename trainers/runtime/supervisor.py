@@ -26,8 +26,9 @@ from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, R
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
+from trainers.contract.wording import describe_failure
 from trainers.runtime import wire
-from trainers.runtime.failures import first_cause, in_words
+from trainers.runtime.failures import first_cause
 from trainers.runtime.processes import (
     RankProcess,
     bind_loopback,
@@ -41,6 +42,7 @@ from trainers.runtime.teardown import Teardown
 
 TICK_S = 0.05
 POLL_S = 0.1
+TELEMETRY_END_S = 1.0
 
 
 class Supervisor:
@@ -157,9 +159,16 @@ class Supervisor:
             self._say(event)
         if messages.ended:
             self._forget(messages.fd)
-            text = f"telemetry ended (exit code {process.wait()}); training goes on"
+            text = f"telemetry ended (exit code {self._collect(process)}); training goes on"
             self._say(Alert(kind="telemetry", text=text))
             self._telemetry = None
+
+    def _collect(self, telemetry: subprocess.Popen[bytes]) -> int | None:
+        """Its exit code; None when a driver call holds it: then it is not waited for."""
+        try:
+            return telemetry.wait(TELEMETRY_END_S)
+        except subprocess.TimeoutExpired:
+            return None
 
     def _poll(self) -> None:
         """What is not worth a descriptor: commands, log files."""
@@ -184,17 +193,17 @@ class Supervisor:
             process, messages = self._telemetry
             self._forget(messages.fd)
             process.kill()
-            process.wait()
+            self._collect(process)
         for pid in kill_carriers(self._token):
             self._say(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
         if self._failures:
             cause = first_cause(self._failures)
-            end = RunEnded(status="failed", reason=in_words(cause), summary=summary, failed_rank=cause.rank)
+            end = RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)
         elif self._teardown.stopping and summary.steps < self._config.total_steps:
             end = RunEnded(status="stopped", reason=self._teardown.reason(summary.steps), summary=summary)
         else:
-            end = RunEnded(status="completed", reason=f"all {summary.steps:,} steps are done", summary=summary)
+            end = RunEnded(status="completed", reason=f"all {summary.steps:,} steps", summary=summary)
         self._say(end)
         self._write(durable=True)
         self._journal.close()

@@ -96,6 +96,6 @@ class Teardown:
         by = {
             "command": "on request",
             "SIGTERM": "by SIGTERM",
-            "nan_policy": "because the loss is not finite (nan_policy = stop)",
+            "nan_policy": "because a loss was not finite (nan_policy = stop)",
         }.get(self._by, f"by {self._by}")
-        return f"stopped {by} after step {step:,}" + (", at once" if self.killing else "")
+        return f"{by}, after step {step:,}" + (", at once" if self.killing else "")

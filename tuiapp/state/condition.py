@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
+from trainers.contract import wording
 from trainers.contract.events import RankFailed
 from tuiapp.state.rank_state import SILENT_AFTER_S, RankState
 from tuiapp.state.run_facts import RunFacts
@@ -33,13 +34,8 @@ class Condition(NamedTuple):
 
 
 def describe_failure(failure: RankFailed) -> str:
-    """How a rank ended, in one sentence."""
-    where = f"at step {failure.step:,}" if failure.step else "before its first step"
-    if failure.signal:
-        guess = " — the kernel's out-of-memory killer?" if failure.signal == "SIGKILL" else ""
-        return f"rank {failure.rank} was killed by {sanitize(failure.signal, 20)} {where}{guess}"
-    error = sanitize(failure.error, 300)
-    return f"rank {failure.rank} failed {where}: {error or f'exited with code {failure.exit_code}'}"
+    """How a rank ended, in one sentence fit for the screen."""
+    return sanitize(wording.describe_failure(failure), 400)
 
 
 def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) -> Condition:

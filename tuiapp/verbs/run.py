@@ -101,4 +101,7 @@ class _Interrupts:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._count += 1
         self.by_key |= number == signal.SIGINT
-        mailbox.send(self._run.commands, "stop" if self._count == 1 else "stop-now")
+        try:
+            mailbox.send(self._run.commands, "stop" if self._count == 1 else "stop-now")
+        except OSError as error:
+            print(f"tuiapp: cannot ask the run to stop: {error.strerror} ({self._run.commands})", file=sys.stderr)

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Command, in_process
+
+
+@pytest.fixture
+def tuiapp(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process."""
+    return partial(in_process, capsys)
+
+
+@pytest.fixture
+def runs_dir(home: Path) -> Path:
+    """Where runs are kept by default; not there yet."""
+    return home / "data" / "tuiapp" / "runs"

@@ -1,0 +1,153 @@
+"""Configurations that are wrong: refused before anything starts, with one clear message and exit code 2."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Command, Done, as_process
+from trainers.contract.config import OPTIONS
+from trainers.contract.presets import presets_dir
+
+MAX_MESSAGE = 2000
+
+
+def check_refused(done: Done, runs_dir: Path, *words: str) -> None:
+    """Exit code 2, nothing on stdout, the words on stderr, and no trace of a run."""
+    assert done.code == 2, done
+    assert done.out == ""
+    lines = done.err.splitlines()
+    assert lines
+    assert all(line.startswith("tuiapp: ") and line.isprintable() for line in lines), done.err
+    assert len(done.err) < MAX_MESSAGE
+    for word in words:
+        assert word in done.err
+    assert not runs_dir.exists() or os.listdir(runs_dir) == []
+
+
+SETTINGS = {
+    "unknown-key": ("epoch=3", "epoch: there is no such key. Did you mean 'epochs'?"),
+    "unknown-key-like-none": ("zzz=3", f"zzz: there is no such key. The keys are: {', '.join(OPTIONS)}."),
+    "no-key": ("=3", "'': there is no such key."),
+    "no-value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
+    "empty-value": ("epochs=", "epochs: '' is not allowed; it must be a whole number of at least 1"),
+    "wrong-type": ("epochs=many", "epochs: 'many' is not allowed; it must be a whole number of at least 1"),
+    "fraction": ("epochs=1.5", "epochs: '1.5' is not allowed; it must be a whole number"),
+    "range": (
+        "epochs=0",
+        "epochs: 0 is not allowed; it must be a whole number of at least 1 and of at most 1,000,000.",
+    ),
+    "huge": ("epochs=1" + "0" * 400, "epochs: 1000"),
+    "nan": ("learning_rate=nan", "learning_rate: nan is not allowed; it must be a number above 0"),
+    "choice": ("optimizer=adm", "one of sgd, adam, adamw, adadelta. Did you mean 'adam'?"),
+    "escape": ("optimizer=\x1b]52;c;aGk=\x07", r"optimizer: '\x1b]52;c;aGk=\x07' is not allowed"),
+    "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': there is no such key."),
+    "no-utf8": ("optimizer=\udcff", r"optimizer: '\udcff' is not allowed"),
+    "batch": ("global_batch_size=47", "global_batch_size: 47 cannot be split evenly over 2 devices; 46 or 48 can."),
+    "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
+    "devices": ("devices=1000", "devices: 1000 is more than this machine has: "),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_that_is_wrong(tuiapp: Command, runs_dir: Path, name: str, no_gpus: None) -> None:
+    setting, words = SETTINGS[name]
+    more = ["--set", "devices=2"] if name == "batch" else []
+    check_refused(tuiapp("run", "quickstart", *more, "--set", setting, "--json"), runs_dir, words)
+
+
+@pytest.fixture
+def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainers.contract.machine import Machine
+
+    machine = Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpu_problem="no NVIDIA driver here")
+    monkeypatch.setattr("tuiapp.verbs.run.inspect_machine", lambda: machine)
+
+
+def test_every_wrong_setting_is_named(tuiapp: Command, runs_dir: Path) -> None:
+    done = tuiapp("run", "--set", "epochs=0", "--set", "optimzer=adam", "--set", "seed=x")
+    check_refused(done, runs_dir, "epochs: 0", "optimzer: there is no such key", "seed: 'x'")
+    assert len(done.err.splitlines()) == 3
+
+
+def test_as_a_real_process(runs_dir: Path, home: Path) -> None:
+    before = sorted(home.rglob("*"))
+    check_refused(as_process("run", "quickstart", "--set", "epochs=0", "--json"), runs_dir, "epochs: 0 is not allowed")
+    check_refused(as_process("run", "quickstrat"), runs_dir, "no preset 'quickstrat'. Did you mean 'quickstart'?")
+    check_refused(as_process("run", home / "none.toml"), runs_dir, "none.toml: cannot be read: No such file")
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_preset_that_is_not_there(tuiapp: Command, runs_dir: Path) -> None:
+    check_refused(tuiapp("run", "quickstrat"), runs_dir, "no preset 'quickstrat'. Did you mean 'quickstart'?")
+    check_refused(tuiapp("run", ""), runs_dir, "no preset ''. There are: ")
+    check_refused(tuiapp("run", "..", "--json"), runs_dir, "no preset '..'.")
+
+
+def test_a_preset_that_is_broken(tuiapp: Command, runs_dir: Path) -> None:
+    presets_dir().mkdir(parents=True)
+    path = presets_dir() / "mine.toml"
+    path.write_text('epochs = "many"\nseed = -1\n')
+    done = tuiapp("run", "mine", "--set", "epochs=3")
+    check_refused(done, runs_dir, f"tuiapp: {path}: epochs: 'many' is not allowed", f"{path}: seed: -1 is not allowed")
+
+
+FILES = {
+    "no-toml": (b"epochs: 3\n", "is no TOML: "),
+    "binary": (b"\xff\xfe\x00", "is not UTF-8 text"),
+    "long": (b"# long\n" * 1_500_000, "is longer than 64 KiB"),
+    "deep": (b"epochs = " + b"[" * 50_000, "nested too deeply"),
+    "newer": (b"schema = 2\n", "schema: 2 is not known to this version of tuiapp; it reads schema 1."),
+    "wrong-value": (b"epochs = true\n", "epochs: True is not allowed; it must be a whole number"),
+    "escape": (b'"\\u001b]52;c;aGk=\\u0007" = 1\n', r"'\x1b]52;c;aGk=\x07': there is no such key"),
+    "together": (b'platform = "cpu"\nprecision = "tf32"\n', "precision: tf32 is a GPU format"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_wrong(tuiapp: Command, runs_dir: Path, tmp_path: Path, name: str) -> None:
+    data, words = FILES[name]
+    path = tmp_path / "x.toml"
+    path.write_bytes(data)
+    check_refused(tuiapp("run", path), runs_dir, f"tuiapp: {path}: ", words)
+
+
+def test_a_file_that_is_no_file(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.toml")
+    (tmp_path / "directory.toml").mkdir()
+    (tmp_path / "loop.toml").symlink_to(tmp_path / "loop.toml")
+    for name, words in {
+        "fifo": "cannot be read: not a regular file.",
+        "directory": "cannot be read: not a regular file.",
+        "loop": "cannot be read: ",
+        "x" * 300: "cannot be read: File name too long.",
+        "missing": "cannot be read: No such file or directory.",
+    }.items():
+        check_refused(tuiapp("run", tmp_path / f"{name}.toml"), runs_dir, words)
+    check_refused(tuiapp("run", "~nobody-at-all/x.toml"), runs_dir, "~nobody-at-all/x.toml: cannot be read: ")
+
+
+def test_a_file_name_is_made_fit_for_the_terminal(tuiapp: Command, runs_dir: Path) -> None:
+    check_refused(tuiapp("run", "./\x1b]0;title\x07x.toml"), runs_dir, "./x.toml: cannot be read")
+
+
+def test_a_runs_directory_that_cannot_be_made(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("in the way")
+    for directory in (in_the_way, in_the_way / "runs", Path("/proc/runs")):
+        done = tuiapp("run", "mlp", "--set", "platform=cpu", "--runs-dir", directory)
+        check_refused(done, runs_dir, f"Cannot make a run directory in {directory}: ", "--runs-dir or TUIAPP_RUNS_DIR")
+    assert in_the_way.read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["no-such-verb"], ["run", "a", "b"], ["run", "--no-such-option"], ["show"], ["stop"], ["presets", "rename", "x"]],
+)
+def test_usage(tuiapp: Command, runs_dir: Path, arguments: list[str]) -> None:
+    done = tuiapp(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("usage: tuiapp")
+    assert not runs_dir.exists()

@@ -1,0 +1,76 @@
+"""`tuiapp doctor`: its findings, and the exit code that follows from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.cli.terminal import Command, Done, as_process
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.presets import presets_dir
+
+
+def findings(done: Done) -> dict[str, dict[str, Any]]:
+    """Name → finding; checks that the exit code is that of the worst one."""
+    found = json.loads(done.out)
+    assert all(set(finding) == {"name", "status", "detail"} for finding in found)
+    statuses = {finding["status"] for finding in found}
+    assert statuses <= {"pass", "warn", "fail"}
+    assert done.code == (2 if "fail" in statuses else 1 if "warn" in statuses else 0)
+    return {finding["name"]: finding for finding in found}
+
+
+def test_findings_as_json(home: Path) -> None:
+    done = as_process("doctor", "--json")
+    assert done.err == ""
+    found = findings(done)
+    assert {"tuiapp", "versions", "CPU", "runs", "presets", "disk", "/dev/shm", *BACKENDS} <= set(found)
+    assert found["torch-ddp"]["status"] == "pass"
+    assert found["runs"] == {"name": "runs", "status": "pass", "detail": f"{home}/data/tuiapp/runs (will be made)"}
+    assert list(home.iterdir()) == []
+
+
+def test_findings_for_people(tuiapp: Command) -> None:
+    done = tuiapp("doctor")
+    assert all(line.startswith(("ok    ", "warn  ", "FAIL  ")) for line in done.out.splitlines())
+    assert done.code == (2 if "\nFAIL" in done.out else 1 if "\nwarn" in done.out else 0)
+
+
+def test_a_place_that_cannot_be_written_fails(tuiapp: Command, tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("in the way")
+    for directory in (in_the_way, in_the_way / "runs"):
+        done = tuiapp("doctor", "--json", "--runs-dir", directory)
+        assert findings(done)["runs"] == {
+            "name": "runs",
+            "status": "fail",
+            "detail": f"{directory} cannot be written",
+        }
+        assert done.code == 2
+
+
+def test_a_broken_preset_is_a_warning(tuiapp: Command) -> None:
+    presets_dir().mkdir(parents=True)
+    (presets_dir() / "mine.toml").write_text("epochs = 0")
+    done = tuiapp("doctor", "--json")
+    assert findings(done)["preset"]["status"] == "warn"
+    assert "mine.toml: epochs: 0 is not allowed" in findings(done)["preset"]["detail"]
+    assert done.code in (1, 2)
+
+
+def test_a_directory_that_may_not_be_looked_into(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    (hidden / "runs").mkdir(parents=True)
+    hidden.chmod(0)
+    script = "import os, sys; from pathlib import Path; from tuiapp.verbs.doctor import _writable\n"
+    # Root may look everywhere; nobody may not.
+    script += "if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+    script += "print(_writable('runs', Path(sys.argv[1])).status)"
+    command = [sys.executable, "-c", script, str(hidden / "runs")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ})
+    hidden.chmod(0o700)
+    assert done.stdout == "fail\n", done.stderr

@@ -1,0 +1,163 @@
+"""`tuiapp runs`, `show` and `stop`, on recorded run directories."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import histories
+from tests.cli.terminal import Command
+from tests.contract.recorded import CONFIG, record
+from trainers.contract.config import to_toml, to_toml_values
+from trainers.contract.events import RankFailed
+from trainers.contract.rundir import RunDir
+
+COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (
+    "20261120T101500-torch-ddp-net-3fa1",
+    "20261120T101400-torch-ddp-net-3fa2",
+    "20261120T101300-torch-ddp-net-3fa3",
+    "20261120T101200-torch-ddp-net-3fa4",
+    "20261120T101100-torch-ddp-net-3fa5",
+)
+ALL = [COMPLETED, FAILED, LOST, DAMAGED, EMPTY]
+
+
+@pytest.fixture
+def recorded(runs_dir: Path) -> Path:
+    record(runs_dir, COMPLETED, histories.completed())
+    record(runs_dir, FAILED, histories.failed())
+    lost = record(runs_dir, LOST, histories.running(last_step=72))
+    with lost.journal.open("ab") as file:
+        file.write(b'{"type":"run-end')
+    damaged = record(runs_dir, DAMAGED, histories.running(last_step=72))
+    damaged.config.write_bytes(b"\x1b]52;c;aGk=\x07 = \xff")
+    damaged.journal.write_bytes(b"\x00\xff\x1b[31m\n" * 1000)
+    (runs_dir / EMPTY).mkdir()
+    return runs_dir
+
+
+def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("runs")
+    assert (done.code, done.err) == (0, "")
+    header, *rows = done.out.splitlines()
+    assert header.split() == ["RUN", "STATE", "STEPS", "LOSS", "ACCURACY", "EXAMPLES/S", "TOOK", "STARTED"]
+    assert [row.split()[:3] for row in rows] == [
+        [COMPLETED, "completed", "290"],
+        [FAILED, "failed", "72"],
+        [LOST, "lost", "72"],
+        [DAMAGED, "lost", "0"],
+        [EMPTY, "lost", "0"],
+    ]
+    assert all(row.isprintable() for row in rows)
+
+
+def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
+    facts = json.loads(tuiapp("runs", "--json").out)
+    assert [run["run"] for run in facts] == ALL
+    assert facts[0] == {
+        "run": COMPLETED,
+        "directory": str(recorded / COMPLETED),
+        "status": "completed",
+        "steps": 290,
+        "epochs": 10.0,
+        "examples_per_second": 951.0,
+        "loss": 0.0812,
+        "test_loss": 0.131,
+        "test_accuracy": 0.9778,
+        "seconds": 17.5,
+    }
+    assert [run["status"] for run in facts] == ["completed", "failed", "lost", "lost", "lost"]
+
+
+def test_no_runs(tuiapp: Command, runs_dir: Path) -> None:
+    assert json.loads(tuiapp("runs", "--json").out) == []
+    done = tuiapp("runs")
+    assert (done.code, done.out) == (0, "")
+    assert "tuiapp run quickstart" in done.err
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_another_directory_is_given_before_the_verb_or_after_it(tuiapp: Command, tmp_path: Path, before: bool) -> None:
+    record(tmp_path / "other", COMPLETED, histories.completed())
+    option = ["--runs-dir", tmp_path / "other"]
+    done = tuiapp(*option, "runs", "--json") if before else tuiapp("runs", "--json", *option)
+    assert [run["run"] for run in json.loads(done.out)] == [COMPLETED]
+
+
+def test_show_a_completed_run(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("show", "latest")
+    lines = {line.split()[0]: line.split(None, 1)[-1] for line in done.out.splitlines() if line}
+    assert (done.code, done.err) == (0, "")
+    assert lines["run"] == COMPLETED
+    assert lines["state"] == "completed"
+    assert lines["accuracy"] == "97.8 %"
+    assert lines["devices"] == "2"
+    assert lines["learning_rate"] == "0.001"
+    facts = json.loads(tuiapp("show", COMPLETED, "--json").out)
+    assert facts["config"] == to_toml_values(CONFIG)
+    assert facts["traceback"] is None
+
+
+def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("show", FAILED)
+    assert done.code == 0
+    assert histories.TRACEBACK in done.out
+    assert "Connection closed by peer" not in done.out
+    facts = json.loads(tuiapp("show", FAILED, "--json").out)
+    assert (facts["status"], facts["reason"]) == ("failed", "rank 1 failed")
+    assert facts["traceback"] == histories.TRACEBACK
+
+
+def test_show_the_last_lines_of_a_rank_that_was_killed(tuiapp: Command, runs_dir: Path) -> None:
+    lines = ["Fatal Python error: Segmentation fault", "\x1b]52;c;aGk=\x07red \x1b[31mtext"]
+    killed = RankFailed(rank=0, signal="SIGSEGV", last_lines=lines, **histories.at(6))
+    end = histories.ended("failed", 6.5, reason="rank 0 was killed by SIGSEGV", rank=0)
+    record(runs_dir, FAILED, [*histories.running(), killed, end])
+    assert tuiapp("show", "latest").out.endswith("\n\nFatal Python error: Segmentation fault\nred text\n")
+
+
+@pytest.mark.parametrize("run_id", [LOST, DAMAGED, EMPTY])
+def test_show_what_is_left_of_others(tuiapp: Command, recorded: Path, run_id: str) -> None:
+    done = tuiapp("show", run_id)
+    assert (done.code, done.err) == (0, "")
+    assert "its supervisor died without saying why" in done.out
+    assert all(line.isprintable() for line in done.out.splitlines())
+    assert ("run.toml" in done.out) == (run_id != LOST)
+    facts = json.loads(tuiapp("show", run_id, "--json").out)
+    assert (facts["status"], facts["config"] is None) == ("lost", run_id != LOST)
+
+
+def test_what_a_configuration_says_can_do_nothing_to_a_terminal(tuiapp: Command, recorded: Path) -> None:
+    text = to_toml(CONFIG).replace("device_ids = []", 'device_ids = ["\\u001b]52;c;aGk=\\u0007x", "\\u009b31my"]')
+    RunDir(recorded / COMPLETED).config.write_text(text.replace('platform = "cpu"', 'platform = "cuda"'))
+    done = tuiapp("show", COMPLETED)
+    assert "device_ids        x,y" in done.out
+    assert all(line.isprintable() for line in done.out.splitlines())
+
+
+def test_a_run_by_its_directory(tuiapp: Command, recorded: Path) -> None:
+    assert tuiapp("show", recorded / FAILED).out == tuiapp("show", FAILED).out
+
+
+@pytest.mark.parametrize("verb", ["show", "stop", "attach"])
+def test_a_run_that_is_not_there(tuiapp: Command, recorded: Path, verb: str) -> None:
+    for name, words in {
+        "20261120T1015x": "There is no run '20261120T1015x'",
+        "2026": "is the start of 5 runs",
+        "/nowhere/at/all": "/nowhere/at/all is no run directory",
+    }.items():
+        done = tuiapp(verb, name)
+        assert (done.code, done.out) == (2, "")
+        assert words in done.err
+
+
+@pytest.mark.parametrize(("run_id", "status"), [(COMPLETED, "completed"), (LOST, "lost"), (EMPTY, "lost")])
+def test_only_a_run_that_goes_on_can_be_stopped(tuiapp: Command, recorded: Path, run_id: str, status: str) -> None:
+    done = tuiapp("stop", run_id)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"tuiapp: {run_id} is not running: {status}.\n"
+    commands = RunDir(recorded / run_id).commands
+    assert not commands.exists() or os.listdir(commands) == []

@@ -1,0 +1,86 @@
+"""The catalog's figures, held against the real models and data."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from trainers.contract.catalog import (
+    BACKENDS,
+    DATASETS,
+    MODELS,
+    OPTIMIZER_SLOTS,
+    Backend,
+    installed_version,
+    memory_per_device,
+    model_size,
+)
+from trainers.models import torch_models
+
+SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_those_of_the_torch_model(name: str, shape: tuple[int, int, int], classes: int) -> None:
+    model = torch_models.build(name, shape, classes)
+    assert MODELS[name].size(shape, classes).parameters == sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_are_about_what_the_torch_model_makes(name: str) -> None:
+    made = 0
+
+    def count(_module: torch.nn.Module, _inputs: object, output: torch.Tensor) -> None:
+        nonlocal made
+        made += output.numel()
+
+    model = torch_models.build(name, (28, 28, 1), 10)
+    for layer in model.children():
+        layer.register_forward_hook(count)
+    model(torch.zeros(2, 1, 28, 28))
+    assert model_size(name, "digits").activations == pytest.approx(made / 2, rel=0.1)
+
+
+def test_the_network_of_the_article() -> None:
+    assert model_size("net", "digits").parameters == 225_226
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("optimizer", OPTIMIZER_SLOTS)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_memory_estimate_grows_with_the_batch(model: str, optimizer: str, dataset: str) -> None:
+    parameters = model_size(model, dataset).parameters
+    one, many = (memory_per_device(model, dataset, optimizer, examples) for examples in (1, 1000))
+    # At least parameters, gradients and one slot, in float32; at most ten times that for one example.
+    assert 12 * parameters <= one <= 120 * parameters
+    assert many - one == 999 * 8 * model_size(model, dataset).activations
+    assert many < 1 << 30
+
+
+def test_sgd_needs_less_than_adam() -> None:
+    difference = memory_per_device("net", "digits", "adam", 1) - memory_per_device("net", "digits", "sgd", 1)
+    assert difference == 4 * 225_226
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_backends_are_there_when_their_packages_are(name: str) -> None:
+    backend = BACKENDS[name]
+    assert importlib.util.find_spec(backend.module) is not None
+    assert (backend.unavailable() == "") == (backend.missing() == [])
+
+
+def test_what_to_install_is_said() -> None:
+    backend = Backend(
+        "b", "m", "s", packages=("numpy", "no_such_thing_1", "no_such_thing_2"), extra="e", process_per_device=True
+    )
+    assert backend.missing() == ["no_such_thing_1", "no_such_thing_2"]
+    assert backend.unavailable() == "no_such_thing_1, no_such_thing_2 not installed: pip install 'tuiapp[e]'"
+
+
+def test_installed_versions() -> None:
+    assert installed_version("numpy")
+    assert installed_version("no-such-distribution") is None

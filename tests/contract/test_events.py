@@ -1,0 +1,102 @@
+"""What an event looks like as a line, and what is made of lines that are none."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+
+from tests.contract.specimens import EVENT_TYPES, specimen, specimens
+from trainers.contract.events import DeviceSample, Evaluation, Event, Phase, Steps, decode, encode
+
+
+@pytest.mark.parametrize("kind", EVENT_TYPES)
+class TestEveryType:
+    def test_comes_back_as_it_went(self, kind: type[Event]) -> None:
+        event = specimen(kind)
+        defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+        assert all(getattr(event, name) != default for name, default in defaults.items())
+        assert decode(encode(event)) == event
+
+    def test_is_one_line_with_its_type(self, kind: type[Event]) -> None:
+        line = encode(specimen(kind))
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        assert b"\r" not in line
+        assert json.loads(line)["type"] == kind.__struct_config__.tag
+
+    def test_is_nothing_when_it_is_torn(self, kind: type[Event]) -> None:
+        line = encode(specimen(kind))
+        for end in range(len(line) - 1):
+            assert decode(line[:end]) is None
+        for start in range(1, len(line) - 1):
+            assert decode(line[start:]) is None
+
+    def test_takes_fields_of_a_newer_version(self, kind: type[Event]) -> None:
+        line = encode(specimen(kind)).replace(b"{", b'{"field_of_the_future": [1, {"a": null}], ', 1)
+        assert decode(line) == specimen(kind)
+
+
+def test_types_have_names_of_their_own() -> None:
+    assert len({kind.__struct_config__.tag for kind in EVENT_TYPES}) == len(EVENT_TYPES)
+    assert len(specimens()) == len(EVENT_TYPES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"\n",
+        b"null",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"type": "event-of-the-future", "rank": 0}',
+        b'{"type": 5}',
+        b'{"type": "phase", "rank": "zero", "phase": "training"}',
+        b'{"type": "phase", "rank": 0, "phase": "dreaming"}',
+        b'{"type": "phase", "rank": 0}',
+        b'{"type": "log", "rank": 0, "stream": "stdout", "text": "\xff\xfe"}',
+        b'{"type": "log", "rank": 0, "stream": "stdout", "text": "\\ud800"}',
+        b'{"type": "phase", "rank": 1e400, "phase": "training"}',
+        b'{"type": "run-ended", "summary": ' + b"[" * 100_000,
+        b"\x00" * 4096,
+    ],
+)
+def test_what_is_no_event_of_this_version(line: bytes) -> None:
+    assert decode(line) is None
+
+
+def test_every_event_says_when_it_happened() -> None:
+    first, second = Phase(rank=0, phase="training"), Phase(rank=0, phase="done")
+    assert 0 < first.time <= second.time
+    assert 0 < first.mono <= second.mono
+    assert b'"time"' in encode(first)
+    assert b'"mono"' in encode(first)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_null(value: float) -> None:
+    steps = Steps(
+        rank=0, first_step=1, losses=[1.0, value], seconds=[0.1] * 2, examples=[1] * 2, learning_rates=[1] * 2
+    )
+    evaluation = Evaluation(step=1, epoch=1, loss=value, accuracy=0.5, examples=1, seconds=1)
+    sample = DeviceSample(index=0, uuid="u", name="n", power_w=value)
+    for event in (steps, evaluation, sample):
+        json.loads(encode(event), parse_constant=lambda constant: pytest.fail(f"no JSON: {constant}"))
+    came = decode(encode(steps))
+    assert isinstance(came, Steps)
+    assert came.losses == [1.0, None]
+    came_evaluation, came_sample = decode(encode(evaluation)), decode(encode(sample))
+    assert isinstance(came_evaluation, Evaluation)
+    assert came_evaluation.loss is None
+    assert isinstance(came_sample, DeviceSample)
+    assert came_sample.power_w is None
+
+
+def test_the_last_step_of_a_batch() -> None:
+    two = Steps(rank=0, first_step=5, losses=[1, 1], seconds=[1, 1], examples=[1, 1], learning_rates=[1, 1])
+    assert two.last_step == 6
+    assert msgspec.structs.replace(two, counts=[3, 2]).last_step == 9

@@ -1,0 +1,72 @@
+"""Commands to a run: in order, each once, and nothing else that lies there is one."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from trainers.contract import mailbox
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    directory = tmp_path / "commands"
+    directory.mkdir()
+    return directory
+
+
+def test_taken_once_in_the_order_in_which_they_were_sent(commands: Path) -> None:
+    assert mailbox.take(commands) == []
+    for command in ("stop", "stop-now", "stop"):
+        mailbox.send(commands, command)
+    assert mailbox.take(commands) == ["stop", "stop-now", "stop"]
+    assert mailbox.take(commands) == []
+    assert list(commands.iterdir()) == []
+
+
+def test_what_is_no_command_is_removed(commands: Path) -> None:
+    for name in ("1-aaaa.checkpoint-at-noon", "notes", "stop", "2-bbbb.stop.swp", "3-cccc.STOP"):
+        (commands / name).write_text("x" * 1000)
+    (commands / "4-dddd.stop-now").touch()
+    assert mailbox.take(commands) == ["stop-now"]
+    assert list(commands.iterdir()) == []
+
+
+def test_a_command_under_way_is_left_alone(commands: Path) -> None:
+    (commands / ".1-aaaa.stop.x7").touch()
+    assert mailbox.take(commands) == []
+    assert len(list(commands.iterdir())) == 1
+
+
+def test_what_cannot_be_removed_is_not_obeyed(commands: Path) -> None:
+    (commands / "1-aaaa.stop").mkdir()
+    mailbox.send(commands, "stop-now")
+    assert mailbox.take(commands) == ["stop-now"]
+    assert mailbox.take(commands) == []
+
+
+def test_no_mailbox(commands: Path) -> None:
+    assert mailbox.take(commands / "nowhere") == []
+    with pytest.raises(FileNotFoundError):
+        mailbox.send(commands / "nowhere", "stop")
+    assert list(commands.iterdir()) == []
+
+
+def test_many_senders(commands: Path) -> None:
+
+    def send() -> None:
+        for _ in range(10):
+            mailbox.send(commands, "stop")
+
+    senders = [threading.Thread(target=send) for _ in range(8)]
+    for sender in senders:
+        sender.start()
+    taken: list[mailbox.Command] = []
+    while any(sender.is_alive() for sender in senders):
+        taken += mailbox.take(commands)
+    for sender in senders:
+        sender.join()
+    taken += mailbox.take(commands)
+    assert taken == ["stop"] * 80

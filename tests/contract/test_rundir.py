@@ -1,0 +1,126 @@
+"""A run's directory, and the lock by which everybody sees whether its supervisor lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.rundir import RUN_ID, RunDir, new_run_id
+
+HOLD = """
+import sys
+from pathlib import Path
+from trainers.contract.rundir import RunDir
+fd = RunDir(Path(sys.argv[1])).take_lock()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(run: RunDir) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has the run's lock."""
+    command = [sys.executable, "-c", HOLD, str(run.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_it_touches_nothing(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "runs" / "20261120T101500-torch-ddp-net-3fa1")
+    assert run.run_id == "20261120T101500-torch-ddp-net-3fa1"
+    files = [run.config, run.environment, run.journal, run.supervisor_log, run.commands, run.lock, run.rank(3)]
+    assert len(set(files)) == len(files)
+    assert all(run.path in file.parents for file in files)
+    assert not run.is_live()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_live_while_the_lock_is_held(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    fd = run.take_lock()
+    assert run.is_live()
+    assert run.is_live()
+    assert run.lock.stat().st_mode & 0o777 == 0o600
+    os.close(fd)
+    assert not run.is_live()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_lock_goes_with_its_holder(tmp_path: Path, number: signal.Signals) -> None:
+    run = RunDir(tmp_path)
+    with holder(run) as process:
+        assert run.is_live()
+        process.send_signal(number)
+        process.wait()
+        assert not run.is_live()
+        os.close(run.take_lock(timeout_s=0))
+
+
+def test_a_stopped_holder_still_holds_it(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with holder(run) as process:
+        process.send_signal(signal.SIGSTOP)
+        assert run.is_live()
+
+
+def test_there_is_one_holder(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    descriptors = os.listdir("/proc/self/fd")
+    with holder(run):
+        began = time.monotonic()
+        with pytest.raises(BlockingIOError):
+            run.take_lock(timeout_s=0.1)
+        assert 0.1 <= time.monotonic() - began < 5
+        assert run.is_live()
+    os.close(run.take_lock())
+    assert os.listdir("/proc/self/fd") == descriptors
+
+
+def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.lock.touch()
+    look = "import sys; from pathlib import Path; from trainers.contract.rundir import RunDir\nprint(1, flush=True)\n"
+    look += "while True: RunDir(Path(sys.argv[1])).is_live()"
+    with subprocess.Popen([sys.executable, "-c", look, str(tmp_path)], stdout=subprocess.PIPE) as looker:
+        assert looker.stdout is not None
+        looker.stdout.readline()
+        try:
+            for _ in range(50):
+                os.close(run.take_lock())
+        finally:
+            looker.kill()
+
+
+def test_one_that_looks_is_not_taken_for_a_supervisor(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    os.close(run.take_lock())
+    with run.lock.open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not run.is_live()
+
+
+def test_a_lock_that_is_none(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.lock.mkdir()
+    assert not run.is_live()
+
+
+def test_ids() -> None:
+    ids = {new_run_id("torch-ddp", "net") for _ in range(20)}
+    assert len(ids) > 15
+    assert all(RUN_ID.fullmatch(name) for name in ids)
+    assert time.strftime("%Y%m%d", time.gmtime()) in next(iter(ids))

@@ -1,0 +1,103 @@
+"""Why ranks ended, in words, and which failure came first."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.events import RankFailed
+from trainers.runtime.failures import (
+    MAX_ERROR_BYTES,
+    RankError,
+    describe_exit,
+    first_cause,
+    is_consequence,
+    read_error,
+)
+
+
+def failed(rank: int, mono: float, *, consequence: bool = False) -> tuple[RankFailed, bool]:
+    return RankFailed(rank=rank, mono=mono), consequence
+
+
+@pytest.mark.parametrize(
+    ("failures", "rank"),
+    [
+        ([failed(0, 5.0)], 0),
+        ([failed(0, 5.0), failed(1, 4.0)], 1),
+        # A collective's error may be raised, or seen, before what it follows from.
+        ([failed(0, 4.0, consequence=True), failed(1, 5.0)], 1),
+        ([failed(0, 4.0, consequence=True), failed(1, 5.0), failed(2, 4.5), failed(3, 3.0, consequence=True)], 2),
+        ([failed(0, 4.0, consequence=True), failed(1, 3.0, consequence=True)], 1),
+    ],
+)
+def test_the_first_cause(failures: list[tuple[RankFailed, bool]], rank: int) -> None:
+    for seed in range(5):
+        random.Random(seed).shuffle(failures)
+        assert first_cause(failures).rank == rank
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:94",
+        "torch.distributed.DistStoreError: wait timeout after 1000ms",
+        "RuntimeError: Broken pipe",
+        "RuntimeError: Connection reset by peer",
+    ],
+)
+def test_what_collectives_raise_when_a_rank_is_gone(error: str) -> None:
+    assert is_consequence(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: global batch of 7",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (24x784 and 785x256)",
+        "KeyError: 'connection'",
+    ],
+)
+def test_what_a_rank_raises_by_itself(error: str) -> None:
+    assert not is_consequence(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise SystemExit(3)", (3, "")),
+        ("pass", (0, "")),
+        ("import os; os.kill(os.getpid(), 9)", (None, "SIGKILL")),
+        ("import os; os.abort()", (None, "SIGABRT")),
+        ("import os; os.kill(os.getpid(), 40)", (None, "signal 40")),
+    ],
+)
+def test_how_a_real_process_ended(code: str, expected: tuple[int | None, str]) -> None:
+    assert describe_exit(subprocess.run([sys.executable, "-S", "-c", code], check=False).returncode) == expected
+
+
+def test_every_signal_has_a_name() -> None:
+    assert [describe_exit(-number)[1] for number in signal.Signals] == [number.name for number in signal.Signals]
+
+
+def test_an_error_record_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "error.json"
+    assert read_error(path) is None
+    record = {"mono": 1.5, "error": "E: é", "traceback": "T\n", "consequence": True}
+    path.write_text(json.dumps(record))
+    assert read_error(path) == RankError(mono=1.5, error="E: é", traceback="T\n", consequence=True)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"mono": "x"}', b"\xff", b"x" * (MAX_ERROR_BYTES + 1)])
+def test_a_damaged_error_record_is_none(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "error.json"
+    path.write_bytes(data)
+    assert read_error(path) is None

@@ -1,0 +1,135 @@
+"""Ranks in lockstep stop after the same step, whenever the stop comes: real threads over a real barrier."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from trainers.contract.events import StopRequested
+from trainers.runtime import wire
+from trainers.runtime.stop_gate import StopGate
+from trainers.runtime.teardown import Teardown
+
+DEADLINE_S = 20.0
+
+
+@dataclass
+class SimulatedRank:
+    """A training thread that meets the others at a barrier in each step, and a control thread."""
+
+    rank: int
+    barrier: threading.Barrier
+    steps: int
+    to_supervisor: queue.Queue[wire.Vote]
+    dice: random.Random
+    gate: StopGate = field(default_factory=StopGate)
+    inbox: queue.Queue[wire.ToRank | None] = field(default_factory=queue.Queue)
+    done: int = 0
+
+    def start(self) -> list[threading.Thread]:
+        threads = [threading.Thread(target=work, daemon=True) for work in (self.train, self.obey)]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def train(self) -> None:
+        for step in range(1, self.steps + 1):
+            if not self.gate.enter(step):
+                return
+            self.dawdle()
+            self.barrier.wait(DEADLINE_S)
+            self.done = step
+
+    def obey(self) -> None:
+        while (message := self.inbox.get(timeout=2 * DEADLINE_S)) is not None:
+            self.dawdle()
+            match message:
+                case wire.Propose():
+                    self.to_supervisor.put(wire.Vote(self.rank, self.gate.vote()))
+                case wire.StopAfter(step):
+                    self.gate.decide(step)
+
+    def dawdle(self) -> None:
+        """Some work of random length, so that threads overtake each other."""
+        for _ in range(self.dice.choice([0, 0, 0, 100, 3000])):
+            pass
+
+    # What a `Teardown` needs.
+
+    def send(self, message: wire.ToRank) -> None:
+        self.inbox.put(message)
+
+    def kill(self, number: int) -> None:
+        raise AssertionError(f"signal {number} sent")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_all_ranks_stop_after_the_same_step(seed: int) -> None:
+    dice = random.Random(seed)
+    world, steps = dice.choice([1, 2, 3, 5, 8]), dice.choice([1, 3, 200, 2000])
+    barrier, votes = threading.Barrier(world), queue.Queue[wire.Vote]()
+    ranks = [SimulatedRank(rank, barrier, steps, votes, random.Random(dice.random())) for rank in range(world)]
+    threads = [rank.start() for rank in ranks]
+    for _ in range(dice.choice([0, 0, 1000, 100_000])):
+        pass
+    teardown = Teardown()
+    teardown.stop(StopRequested(by="command"), 0.0, ranks)
+    for _ in ranks:
+        teardown.count_vote(votes.get(timeout=DEADLINE_S), ranks)
+    for training, _ in threads:
+        training.join(DEADLINE_S)
+    assert not any(training.is_alive() for training, _ in threads), [rank.done for rank in ranks]
+    for rank in ranks:
+        rank.inbox.put(None)
+    assert len({rank.done for rank in ranks}) == 1
+    assert not barrier.broken
+
+
+def test_without_a_vote_nothing_is_held() -> None:
+    gate = StopGate()
+    assert all(gate.enter(step) for step in range(1, 100))
+    assert gate.vote() == 99
+
+
+def test_a_held_rank_finishes_the_step_it_has_started() -> None:
+    gate = StopGate()
+    assert gate.enter(5)
+    assert gate.vote() == 5
+    # It may ask again for a step that it has entered: nothing new is started.
+    assert gate.enter(5)
+
+
+@pytest.mark.parametrize(("decided", "goes_on"), [(5, False), (6, True)])
+def test_a_held_rank_waits_for_the_decision(decided: int, goes_on: bool) -> None:
+    gate, answers = StopGate(), queue.Queue[bool]()
+    gate.enter(5)
+    gate.vote()
+    thread = threading.Thread(target=lambda: answers.put(gate.enter(6)), daemon=True)
+    thread.start()
+    with pytest.raises(queue.Empty):
+        answers.get(timeout=0.05)
+    gate.decide(decided)
+    assert answers.get(timeout=DEADLINE_S) is goes_on
+    assert gate.enter(7) is False
+
+
+def test_a_rank_whose_supervisor_is_gone_is_let_go() -> None:
+    gate, answers = StopGate(), queue.Queue[bool]()
+    gate.vote()
+    thread = threading.Thread(target=lambda: answers.put(gate.enter(1)), daemon=True)
+    thread.start()
+    gate.release()
+    assert answers.get(timeout=DEADLINE_S) is True
+    assert gate.enter(2)
+
+
+def test_a_decision_outlives_the_supervisor() -> None:
+    gate = StopGate()
+    gate.vote()
+    gate.decide(0)
+    gate.release()
+    assert not gate.enter(1)

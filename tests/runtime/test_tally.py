@@ -1,0 +1,103 @@
+"""A run's figures, added up from its events."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Evaluation, LogLine, Steps, Summary
+from trainers.runtime.tally import Tally
+
+CONFIG = RunConfig(devices=2, global_batch_size=100, epochs=3)
+"""14 steps an epoch, 42 in all."""
+
+
+def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float | None = 1.0) -> Steps:
+    count = last - first + 1
+    return Steps(
+        rank=rank,
+        first_step=first,
+        losses=[*[9.0] * (count - 1), loss],
+        seconds=[seconds] * count,
+        examples=[50] * count,
+        learning_rates=[0.1] * count,
+    )
+
+
+def test_nothing_yet() -> None:
+    tally = Tally(CONFIG, 2)
+    assert tally.step == 0
+    assert tally.summary(3.0) == Summary(seconds=3.0)
+
+
+def test_a_step_counts_once_every_rank_has_reported_it() -> None:
+    tally = Tally(CONFIG, 2)
+    tally.add(steps(0, 1, 10))
+    assert (tally.step, tally.last_step(0), tally.last_step(1)) == (0, 10, 0)
+    tally.add(steps(1, 1, 7))
+    assert tally.step == 7
+    assert tally.summary(1.0).steps == 7
+    assert tally.summary(1.0).epochs == 0.5
+
+
+def test_the_rate_leaves_out_the_first_epoch() -> None:
+    tally = Tally(CONFIG, 2)
+    tally.add(steps(0, 1, 13, seconds=100))
+    assert tally.summary(1.0).examples_per_second is None
+    # 14 is still of the first epoch; rank 1 goes the same way at the same time.
+    tally.add(steps(0, 14, 18, seconds=0.25))
+    tally.add(steps(1, 1, 18, seconds=77))
+    assert tally.summary(1.0).examples_per_second == pytest.approx(100 / 0.25)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [RunConfig(global_batch_size=100, epochs=1), RunConfig(global_batch_size=100, epochs=9, max_steps=14)],
+)
+def test_with_one_epoch_the_rate_leaves_out_the_first_tenth(config: RunConfig) -> None:
+    tally = Tally(config, 1)
+    tally.add(steps(0, 1, 1, seconds=100))
+    tally.add(steps(0, 2, 14, seconds=0.5))
+    assert tally.summary(1.0).examples_per_second == pytest.approx(200)
+
+
+def test_a_run_of_one_step_has_a_rate_too() -> None:
+    tally = Tally(RunConfig(global_batch_size=100, max_steps=1), 1)
+    tally.add(steps(0, 1, 1, seconds=0.5))
+    assert tally.summary(1.0).examples_per_second == pytest.approx(200)
+
+
+def test_windows_count_all_their_steps() -> None:
+    tally = Tally(CONFIG, 1)
+    tally.add(
+        Steps(
+            rank=0,
+            first_step=1,
+            losses=[1.0, 2.0, 3.0],
+            seconds=[100.0, 0.5, 0.25],
+            examples=[700, 700, 400],
+            learning_rates=[0.1] * 3,
+            counts=[14, 7, 4],
+        )
+    )
+    assert tally.step == 25
+    assert tally.summary(1.0).examples_per_second == pytest.approx(11 * 100 / (7 * 0.5 + 4 * 0.25))
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"), [((1.0, 3.0), 2.0), ((1.0, None), None), ((None, None), None), ((1.0,), 1.0)]
+)
+def test_the_loss_is_the_mean_of_the_ranks_last(losses: tuple[float | None, ...], expected: float | None) -> None:
+    tally = Tally(CONFIG, 2)
+    for rank, loss in enumerate(losses):
+        tally.add(steps(rank, 1, 5, loss=loss))
+    assert tally.summary(1.0).loss == expected
+
+
+def test_the_last_evaluation_counts() -> None:
+    tally = Tally(CONFIG, 1)
+    for epoch, accuracy in ((1, 0.5), (2, 0.75)):
+        tally.add(Evaluation(step=1, epoch=epoch, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
+    tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
+    summary = tally.summary(1.0)
+    assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
