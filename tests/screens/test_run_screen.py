@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from tests import histories as h
 from tests.screens.run_app import RunApp
@@ -184,7 +184,10 @@ async def test_search_shows_the_lines_with_the_text() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         log = app.run_screen.query_one(LogView)
-        await pilot.press("slash", *"READY", "enter")
+        await pilot.press("slash", *"READY")
+        # What is typed can be seen: no border takes the only row.
+        assert log.query_one(Input).content_size.height == 1
+        await pilot.press("enter")
         assert log.pattern == "READY"
         assert log.shown_lines() == ["rank 0 ready", "rank 1 ready"]
         await pilot.press("escape")

@@ -31,7 +31,8 @@ class Backend:
     def unavailable(self) -> str:
         """Why it cannot run here and how to mend that, or ""."""
         if missing := self.missing():
-            return f"{', '.join(missing)} not installed: pip install 'tuiapp[{self.extra}]'"
+            wanted = " ".join(f"'{requirement}'" for requirement in _requirements(self.extra))
+            return f"{', '.join(missing)} not installed: pip install {wanted}"
         return ""
 
 
@@ -149,6 +150,14 @@ def memory_per_device(model: str, dataset: str, optimizer: str, examples: int) -
     """
     size = model_size(model, dataset)
     return 4 * (size.parameters * (2 + OPTIMIZER_SLOTS[optimizer]) + 2 * size.activations * examples)
+
+
+def _requirements(extra: str) -> list[str]:
+    """What an extra of tuiapp installs, as the installed tuiapp declares it: right for a clone and a release alike."""
+    from importlib.metadata import requires
+
+    marked = [line.partition(";") for line in requires("tuiapp") or []]
+    return [name.strip() for name, _, marker in marked if marker.replace("'", '"').strip() == f'extra == "{extra}"']
 
 
 def installed_version(distribution: str) -> str | None:

@@ -20,6 +20,8 @@ from trainers.contract.options import ConfigError, Problem, shown, suggest
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
+QUICKSTART = "quickstart"
+"""The preset that a new user starts from."""
 BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
 
 
@@ -55,8 +57,9 @@ def presets_dir() -> Path:
 
 
 def list_presets() -> list[Preset]:
-    """The built-in presets, then the user's, each in the order of their names."""
-    builtin = [_load(path, builtin=True) for path in sorted(BUILTIN_DIR.glob("*.toml"))]
+    """The built-in presets, the one to begin with first, then the user's; each in the order of their names."""
+    files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (path.stem != QUICKSTART, path.stem))
+    builtin = [_load(path, builtin=True) for path in files]
     try:
         files = sorted(path for path in presets_dir().glob("*.toml") if not path.name.startswith("."))
     except OSError:

@@ -115,6 +115,8 @@ class Supervisor:
 
     def _drain(self, process: RankProcess) -> None:
         """Take what a rank has sent."""
+        if process.rank not in self._live:
+            return  # it was buried a moment ago, in the same round
         self._take(process, process.messages.read())
         if process.messages.ended:
             self._forget(process.messages.fd)

@@ -6,6 +6,7 @@ import gc
 import sys
 from argparse import Namespace
 
+from trainers.contract.presets import QUICKSTART
 from trainers.contract.runs import find_run
 from tuiapp.verbs.sources import runs_dir
 
@@ -23,7 +24,7 @@ def open_dashboard(options: Namespace) -> int:
     gc.disable()
     from tuiapp.app import TuiApp
 
-    app = TuiApp(runs_dir=directory, run=run, preset="quickstart")
+    app = TuiApp(runs_dir=directory, run=run, preset=QUICKSTART)
     app.run()
     if app.farewell:
         print(app.farewell)

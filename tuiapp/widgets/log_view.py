@@ -144,7 +144,7 @@ class LogView(Vertical):
             & > .log--problem { color: $text-error; text-style: bold; }
         }
         #status { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-        Input { height: 1; border: none; padding: 0 1; display: none; }
+        Input { height: 1; padding: 0 1; display: none; }
         &.-searching Input { display: block; }
     }
     """
@@ -165,7 +165,8 @@ class LogView(Vertical):
     def compose(self) -> ComposeResult:  # noqa: D102
         yield Static(id="status", markup=False)
         yield _Rows()
-        yield Input(placeholder="show only lines with…  (escape: all lines)", select_on_focus=True)
+        # Compact: in one row there is no room for the border that the focus draws, and for what is typed.
+        yield Input(placeholder="show only lines with…  (escape: all lines)", compact=True, select_on_focus=True)
 
     def on_mount(self) -> None:
         """Say how it follows."""
