@@ -60,6 +60,9 @@ class TuiApp(App[None]):
         """
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
+        # In the terminal's own 16 colours nothing can be shaded: the alert strip and the charts' axes would be lost.
+        for theme in ("ansi-dark", "ansi-light"):
+            self.unregister_theme(theme)
         # Textual takes NO_COLOR for itself; the processes we start must see it too.
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color

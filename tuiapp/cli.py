@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trainers.launch import LaunchError
     from tuiapp.state.text import sanitize
 
+    _stand_in_for_closed_streams()
     options = build_parser().parse_args(arguments)
     module, _, function = options.does.partition(":")
     try:
@@ -52,6 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Put the null device where the shell closed a standard stream (`>&-`): Python leaves None there."""
+    # They are for the whole process: nothing could close them earlier.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -151,8 +163,15 @@ def _runs_dir(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     # Given before the verb or after it; a verb's own default must not undo what stood before.
     parser.add_argument(
         "--runs-dir",
-        type=lambda text: Path(os.path.expanduser(text)).absolute(),
+        type=_directory,
         default=argparse.SUPPRESS if again else None,
         metavar="DIR",
         help="where runs are kept (TUIAPP_RUNS_DIR)",
     )
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        # What `--runs-dir "$UNSET"` gives: it must not mean the directory one stands in.
+        raise argparse.ArgumentTypeError("it is empty; write . for the directory you are in.")
+    return Path(os.path.expanduser(text)).absolute()

@@ -142,6 +142,18 @@ def test_a_runs_directory_that_cannot_be_made(tuiapp: Command, runs_dir: Path, t
     assert in_the_way.read_text() == "in the way"
 
 
+def test_an_empty_runs_directory_is_not_the_one_the_user_stands_in(
+    tuiapp: Command, runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    done = tuiapp("run", "mlp", "--runs-dir", "")
+    assert (done.code, done.out) == (2, "")
+    assert "--runs-dir: it is empty" in done.err
+    assert not runs_dir.exists()
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["no-such-verb"], ["run", "a", "b"], ["run", "--no-such-option"], ["show"], ["stop"], ["presets", "rename", "x"]],

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests import histories
 from tests.cli.terminal import as_process
@@ -21,3 +25,15 @@ def test_attach_into_a_pipe(runs_dir: Path) -> None:
     done = as_process("attach", "latest")
     assert (done.code, done.out) == (2, "")
     assert done.err == f"tuiapp: the dashboard needs a terminal. Without one: tuiapp show {run.run_id}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("presets >&-", 0), ("presets 2>&-", 0), ("<&-", 2), ("<&- >&- 2>&-", 2), ("show x >&-", 2)]
+)
+def test_streams_that_the_shell_closed(home: Path, command: str, code: int) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m tuiapp {command}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(home.iterdir()) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainers.contract.config import OPTIONS, RunConfig
+from trainers.contract.options import ConfigError
 from trainers.contract.presets import (
     BUILTIN_DIR,
     PresetError,
@@ -168,6 +169,14 @@ def test_the_built_in_ones_are_right_and_read_only(directory: Path) -> None:
 def test_a_file_cannot_stand_in_for_a_built_in_one(directory: Path) -> None:
     save_preset("mine", CONFIG).rename(directory / "quickstart.toml")
     assert load_config("quickstart") != CONFIG
+    # It is not passed over in silence, and the name it is listed by can be renamed or deleted.
+    assert names() == ["quickstart.toml"]
+    with pytest.raises(ConfigError, match="name of a built-in preset; rename it"):
+        load_config("quickstart.toml")
+    rename_preset("quickstart.toml", "mine")
+    assert load_config("mine") == CONFIG
+    (directory / "mine.toml").rename(directory / "quickstart.toml")
+    delete_preset("quickstart.toml")
     assert names() == []
 
 

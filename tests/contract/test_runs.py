@@ -36,6 +36,17 @@ def test_newest_first(runs_dir: Path) -> None:
     assert list_runs(runs_dir / OLD / "run.toml") == []
 
 
+def test_of_two_launched_in_the_same_second_the_later_is_the_latest(runs_dir: Path) -> None:
+    os.utime(runs_dir / NEWER / "run.toml", (1, 1))
+    assert [run.run_id for run in list_runs(runs_dir)] == [NEW, NEWER, OLD]
+
+
+def test_an_empty_name_is_no_run_even_if_there_is_but_one(tmp_path: Path) -> None:
+    record(tmp_path, OLD, histories.completed())
+    with pytest.raises(UnknownRunError, match="There is no run ''"):
+        find_run("", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "run_id"),
     [(OLD, OLD), ("20261119", OLD), ("20261120T101500-torch-ddp-m", NEW), ("latest", NEWER)],

@@ -13,6 +13,7 @@ import pytest
 from tests.processes.harness import MLP, launched
 from trainers.contract.events import RankFailed
 from trainers.contract.runs import summarise
+from trainers.runtime.rank import ORPHAN_S
 
 
 def test_a_rank_that_raises_ends_the_run_with_its_traceback(runs_dir: Path, fault: Callable[[str], None]) -> None:
@@ -86,3 +87,12 @@ def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
         print(f"\nkill -9 of the supervisor: all ranks gone after {seconds:.2f} s")
         assert seconds < 2
         assert summarise(run.run).status == "lost"
+
+
+def test_ranks_without_supervisor_and_reaper_end_themselves(runs_dir: Path) -> None:
+    with launched(MLP, runs_dir) as run:
+        run.at_step(1)
+        (reaper,) = (process for process in run.processes() if "trainers.runtime.reaper" in process.cmdline())
+        reaper.kill()
+        os.kill(run.started.pid, signal.SIGKILL)
+        run.wait_gone(ORPHAN_S + 5)

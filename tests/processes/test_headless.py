@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -77,6 +78,38 @@ def test_kill_9_of_the_headless_program_does_not_touch_the_run(runs_dir: Path) -
         with watching(find_run("latest", runs_dir)) as run:
             assert run.end().status == "completed"
             assert run.steps_of(0) == list(range(1, 40 * 29 + 1))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
+    process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "run " in process.stderr.readline()
+    process.stderr.close()
+    with watching(find_run("latest", runs_dir)) as run:
+        assert process.stdout is not None
+        result = json.loads(process.stdout.read().splitlines()[-1])
+        assert process.wait(60) == 0
+        assert (result["status"], result["steps"]) == ("completed", 8 * 29)
+        assert run.end(1).status == "completed"
+
+
+def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
+    process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "epoch 1/" in line:
+                break
+        with watching(find_run("latest", runs_dir)) as run:
+            os.kill(run.started.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate(timeout=60)
+            assert (process.returncode, "LOST: " in stderr) == (1, True)
+            result = json.loads(stdout.splitlines()[-1])
+            assert result["steps"] >= 29
+            assert result["test_accuracy"] is not None
     finally:
         process.kill()
         process.wait()

@@ -147,6 +147,12 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
     assert "goes on" in app.farewell
 
 
+async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machine: Machine) -> None:
+    themes = make_app(tmp_path, machine).available_themes
+    assert {"textual-dark", "textual-light"} <= set(themes)
+    assert not [theme.name for theme in themes.values() if theme.name.startswith("ansi")]
+
+
 async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:

@@ -119,6 +119,33 @@ async def test_preset_fills_form_and_command(start: Start) -> None:
         assert not field(pilot, "seed").changed
 
 
+async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
+    path = save_preset("mine", RunConfig(epochs=9))
+    async with start(preset="mine") as pilot:
+        save_preset("mine", RunConfig(epochs=11), overwrite=True)
+        save_preset("new", RunConfig())
+        await pilot.press("ctrl+l")
+        assert screen(pilot).query_one(PresetList).get_option("own/new")
+        # What the form holds stays; the command says how it differs from the file as it is now.
+        assert screen(pilot).command == "tuiapp run mine --set epochs=9"
+        path.write_text("epochs = 'many'\n")
+        await pilot.press("ctrl+l")
+        assert "✗ mine" in str(screen(pilot).query_one(PresetList).get_option("own/mine").prompt)
+        assert screen(pilot).command == "tuiapp run --set epochs=9"
+
+
+async def test_overwriting_what_appeared_meanwhile_is_asked(start: Start) -> None:
+    async with start() as pilot:
+        path = save_preset("mine", RunConfig(epochs=9))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press(*"mine", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+        assert load_config("mine").epochs == 9
+        assert path.exists()
+        await pilot.press("escape", "escape")
+
+
 async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
     async with start() as pilot:
         await type_into(pilot, "epochs", "7")

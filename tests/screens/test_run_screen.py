@@ -74,15 +74,16 @@ async def test_the_message_sequence_from_empty_to_the_end() -> None:
         assert "completed: 290 steps" in str(app.run_screen.query_one(AlertStrip).render())
 
 
-async def test_a_lost_run_is_said_to_be_lost() -> None:
-    app = RunApp(h.running())
+@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor is gone"), (True, "directory was removed")])
+async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, words: str) -> None:
+    app = RunApp(h.running(), path=tmp_path / "none" if removed else tmp_path)
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         app.feed.lost = True
         await until(pilot, lambda: app.run_screen.state.lost)
         await pilot.pause()
         assert "LOST" in str(app.run_screen.query_one(RunHeader).render())
-        assert "supervisor" in str(app.run_screen.query_one(AlertStrip).render())
+        assert words in str(app.run_screen.query_one(AlertStrip).render())
 
 
 async def test_all_panels_where_there_is_room() -> None:

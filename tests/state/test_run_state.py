@@ -185,6 +185,14 @@ def test_lost_runs_come_back_with_their_next_event() -> None:
     assert (state.status, state.lost) == ("running", False)
 
 
+def test_a_run_whose_directory_was_removed_says_so() -> None:
+    state = fold(h.running(last_step=72))
+    state.mark_lost(removed=True)
+    found = headline(state)
+    assert found is not None
+    assert "directory was removed" in found.text
+
+
 def test_an_ended_run_is_not_lost() -> None:
     state = fold(h.completed())
     state.mark_lost()

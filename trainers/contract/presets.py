@@ -65,7 +65,7 @@ def list_presets() -> list[Preset]:
     except OSError:
         files = []
     taken = {preset.name for preset in builtin}
-    return builtin + [_load(path, builtin=False) for path in files if path.stem not in taken]
+    return builtin + [_shadowed(path) if path.stem in taken else _load(path, builtin=False) for path in files]
 
 
 def find_preset(name: str) -> Preset:
@@ -129,9 +129,7 @@ def delete_preset(name: str) -> None:
     Raises:
         PresetError: there is none of that name, or it is built in, or it cannot be removed.
     """
-    path = _user_path(name)
-    if not path.exists() and not path.is_symlink():
-        find_preset(name)
+    path = _own_file(name)
     try:
         path.unlink()
     except OSError as error:
@@ -144,9 +142,7 @@ def rename_preset(name: str, new_name: str) -> Path:
     Raises:
         PresetError: there is none of that name, the new one is no name or taken, or it cannot be renamed.
     """
-    old, new = _user_path(name), _user_path(new_name)
-    if not old.exists():
-        find_preset(name)
+    old, new = _own_file(name), _user_path(new_name)
     try:
         # A hard link fails where a rename would overwrite.
         os.link(old, new, follow_symlinks=False)
@@ -173,6 +169,18 @@ def check_name(name: str) -> None:
 def _user_path(name: str) -> Path:
     check_name(name)
     return presets_dir() / f"{name}.toml"
+
+
+def _own_file(name: str) -> Path:
+    """The file of a preset that the user has; it may have one that is listed under another name than its stem."""
+    path = _user_path(name)
+    return path if os.path.lexists(path) else find_preset(name).path
+
+
+def _shadowed(path: Path) -> Preset:
+    """A file that no name leads to: listed by its whole name, for the user to see why it is not used."""
+    problem = Problem("", "it has the name of a built-in preset; rename it")
+    return Preset(path.name, path, builtin=False, error=ConfigError([problem], str(path)))
 
 
 def _load(path: Path, *, builtin: bool) -> Preset:

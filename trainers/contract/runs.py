@@ -58,7 +58,16 @@ def list_runs(runs_dir: Path) -> list[RunDir]:
         found = [Path(entry.path) for entry in os.scandir(runs_dir) if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
     except OSError:
         return []
-    return [RunDir(path) for path in sorted(found, reverse=True)]
+    return [RunDir(path) for path in sorted(found, key=_launched, reverse=True)]
+
+
+def _launched(path: Path) -> tuple[str, int, str]:
+    """What runs are sorted by: the second in their names; within one, run.toml, which is written once, knows better."""
+    try:
+        written = os.stat(path / "run.toml").st_mtime_ns
+    except OSError:
+        written = 0
+    return path.name[:15], written, path.name
 
 
 def find_run(name: str, runs_dir: Path) -> RunDir:
@@ -77,7 +86,8 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         raise UnknownRunError(f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one.")
     if name == "latest":
         return runs[0]
-    matches = [run for run in runs if run.run_id.startswith(name)]
+    # An empty name is what `tuiapp stop "$UNSET"` gives: it must not mean the only run there is.
+    matches = [run for run in runs if name and run.run_id.startswith(name)]
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]
     if matches:

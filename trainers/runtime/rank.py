@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import signal
 import sys
 import threading
 import time
@@ -25,6 +26,9 @@ from trainers.runtime import wire
 from trainers.runtime.failures import RankError, is_consequence
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
+
+ORPHAN_S = 5.0
+"""What the reaper may take, once the supervisor is gone, before a rank ends itself and what it has started."""
 
 
 def main() -> int:
@@ -63,6 +67,10 @@ def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
                 case wire.StopAfter(step):
                     gate.decide(step)
     gate.release()
+    # The supervisor is gone, and its reaper ends this process within a moment, native code or not. Should that be
+    # gone as well, nobody else would.
+    time.sleep(ORPHAN_S)
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def _record(path: Path, error: Exception) -> None:

@@ -42,7 +42,6 @@ class ConfigureScreen(Screen[None]):
     CSS_PATH = "configure.tcss"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
-
     VERTICAL_BREAKPOINTS = [(0, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -163,14 +162,12 @@ class ConfigureScreen(Screen[None]):
         if not self._draft.is_sound:
             self._refuse("A preset is saved once what is marked has been put right.")
             return
-        own = {preset.name for preset in self._presets if not preset.builtin}
-        suggested = self._preset.name if self._preset and self._preset.name in own else ""
-        if path := await save_asking(self.app, self._draft.config, own, suggested):
-            self._presets = list_presets()
-            self._rebase(next((preset for preset in self._presets if preset.path == path and preset.config), None))
+        if path := await save_asking(self.app, self._draft.config, self._preset):
+            self._read_presets(loaded=path.stem)
 
     def action_focus_presets(self) -> None:
-        """Put the cursor into the list of presets."""
+        """Put the cursor into the list of presets, read anew: their files may have been edited by hand."""
+        self._read_presets()
         self.query_one(PresetList).focus()
 
     def action_copy_command(self) -> None:
@@ -208,8 +205,7 @@ class ConfigureScreen(Screen[None]):
     @work(group="ask")
     async def _delete(self, event: PresetList.DeleteRequested) -> None:
         if await delete_asking(self.app, event.preset):
-            self._presets = list_presets()
-            self._rebase(None if self._preset and self._preset.name == event.preset.name else self._preset)
+            self._read_presets()
 
     @on(RunLaunched)
     def _launch_ended(self) -> None:
@@ -262,6 +258,12 @@ class ConfigureScreen(Screen[None]):
         self._failure = ""
         self.query_one(ConfigForm).load(texts)
         self._rebase(self._preset)
+
+    def _read_presets(self, loaded: str = "") -> None:
+        """List the presets as they are on disk now; the form's is the one named, or else the same as before."""
+        self._presets = list_presets()
+        name = loaded or (self._preset.name if self._preset else "")
+        self._rebase(next((one for one in self._presets if one.name == name and one.config), None))
 
     def _rebase(self, preset: Preset | None) -> None:
         """Compare what the form holds with another preset, or with the defaults."""

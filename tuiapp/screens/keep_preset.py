@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from textual.app import App
 
 from trainers.contract.config import RunConfig
-from trainers.contract.presets import Preset, PresetError, delete_preset, save_preset
+from trainers.contract.presets import Preset, PresetError, delete_preset, list_presets, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
 from tuiapp.state.text import sanitize
 
 
-async def save_asking(app: App[Any], config: RunConfig, existing: Collection[str], suggested: str) -> Path | None:
-    """Save a configuration as a preset of the user's; must run in a worker.
+async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
+    """Save a configuration as a preset of the user's, asking before one is overwritten; must run in a worker.
 
     Args:
         app: Asks and tells.
         config: What is saved.
-        existing: The names of the user's presets; overwriting one is asked for.
-        suggested: The name to start with; "" for none.
+        loaded: Where it came from: if that is one of the user's, its name is the one to start with.
 
     Returns:
         The preset's file; None when nothing was written.
     """
+    # Those on disk now: some may have come or gone since the screen listed them.
+    existing = {preset.name for preset in list_presets() if not preset.builtin}
+    suggested = loaded.name if loaded and loaded.name in existing else ""
     while True:
         wanted = await app.push_screen_wait(SavePreset(suggested=suggested, existing=existing))
         if wanted is None:

@@ -154,7 +154,7 @@ class RunScreen(Screen[None]):
                 self.state.apply(event)
             more = len(events) == TAKE
         if not more and self._feed.lost:
-            self.state.mark_lost()
+            self.state.mark_lost(removed=not self.run.path.exists())
         topics = self.state.take_changes()
         second = int(self._clock())
         if second != self._second:

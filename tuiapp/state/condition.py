@@ -69,6 +69,8 @@ def headline(state: RunFacts) -> Condition | None:
         return Condition("✖", _why_failed(state), "error")
     if state.status == "lost":
         text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
+        if state.removed:
+            text = "the run's directory was removed: nothing more can be seen of this run"
         return Condition("✖", text, "error")
     if state.ended is not None:
         return _summary(state)

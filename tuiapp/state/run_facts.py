@@ -50,6 +50,8 @@ class RunFacts:
         self.started: ev.RunStarted | None = None
         self.ended: ev.RunEnded | None = None
         self.lost = False
+        self.removed = False
+        """It is lost because its directory was removed."""
         self.stop_requested: ev.StopRequested | None = None
         self.first_time: float | None = None
         """Of the attempt's first event, in seconds since the epoch."""

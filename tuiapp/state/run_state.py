@@ -56,10 +56,14 @@ class RunState(RunFacts):
         handler(event)
         self.revision += 1
 
-    def mark_lost(self) -> None:
-        """The journal is at its end, no supervisor is alive, and the run never said that it ended."""
+    def mark_lost(self, *, removed: bool = False) -> None:
+        """The journal is at its end, no supervisor is alive, and the run never said that it ended.
+
+        Args:
+            removed: Its directory is gone: of the supervisor nothing is known then.
+        """
         if self.ended is None and not self.lost:
-            self.lost = True
+            self.lost, self.removed = True, removed
             self.revision += 1
             self._changed |= {"run", "ranks", "alerts", "devices"}
 

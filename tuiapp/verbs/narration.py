@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from trainers.contract.events import (
@@ -92,12 +92,19 @@ class PlainNarrator:
         """Say what came of the run, with the traceback of its first failure."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
-            for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):
+            said = failure.traceback or "\n".join(failure.last_lines)
+            for line in sanitize_lines(said) if said else []:
                 self._say(f"  {line}")
         self._say(describe_end(state, self._run))
 
     def _say(self, text: str) -> None:
         self._said_at = time.monotonic()
+        # Nobody listens (`2>&1 | head`), or the disk is full: the run is followed all the same, to tell its end by
+        # the exit code and on stdout.
+        with suppress(OSError):
+            self._print(text)
+
+    def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
@@ -122,12 +129,14 @@ class BarNarrator(PlainNarrator):
         self._progress.stop()
         super().end(state)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._progress.console.print(text, soft_wrap=True)
 
 
 def describe_end(state: RunState, run: RunDir) -> str:
     """One line about how a run ended."""
+    if state.ended is None and not run.path.exists():
+        return f"LOST: the run's directory was removed: {run.path}"
     if state.ended is None:
         return f"LOST: the run's supervisor died; see {run.supervisor_log}"
     summary = state.ended.summary

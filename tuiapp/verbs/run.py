@@ -10,11 +10,12 @@ from argparse import Namespace
 from types import FrameType
 
 from trainers.contract import mailbox
-from trainers.contract.events import RunEnded, Summary
+from trainers.contract.events import Summary
 from trainers.contract.journal import JournalReader
 from trainers.contract.machine import inspect_machine
 from trainers.contract.placement import misplaced
 from trainers.contract.rundir import RunDir
+from trainers.contract.runs import summarise
 from trainers.launch import launch
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs.narration import Narrator, narrator
@@ -39,13 +40,14 @@ def launch_run(options: Namespace) -> int:
         state = _follow(run, narrate)
     status = "failed" if state.status == "lost" else state.status
     if options.json:
-        print(json.dumps(result(run, status, state.ended)))
+        # A run that was lost never summed itself up: what its journal tells is taken instead.
+        summary = state.ended.summary if state.ended else summarise(run).summary
+        print(json.dumps(result(run, status, summary)))
     return 130 if interrupts.by_key else EXIT_CODES[status]
 
 
-def result(run: RunDir, status: str, ended: RunEnded | None) -> dict[str, object]:
+def result(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
     """What `--json` prints of a run."""
-    summary = ended.summary if ended else Summary()
     return {
         "run": run.run_id,
         "directory": str(run.path),
