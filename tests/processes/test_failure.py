@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -96,3 +97,11 @@ def test_ranks_without_supervisor_and_reaper_end_themselves(runs_dir: Path) -> N
         reaper.kill()
         os.kill(run.started.pid, signal.SIGKILL)
         run.wait_gone(ORPHAN_S + 5)
+
+
+def test_a_run_whose_directory_is_removed_ends(runs_dir: Path) -> None:
+    with launched(MLP, runs_dir) as run:
+        run.at_step(1)
+        shutil.rmtree(run.run.path)
+        seconds = run.wait_gone(10)
+        print(f"\nrun directory removed: all processes gone after {seconds:.2f} s")

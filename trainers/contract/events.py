@@ -199,7 +199,7 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
     now: bool = False
     """True: at once; False: after the step that all ranks agree on."""
     by: str = ""
-    """Where the request came from: "command", "SIGTERM", "nan_policy", "rank 0"."""
+    """Where the request came from: "command", "SIGTERM", "nan_policy", "removal"."""
 
 
 class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):

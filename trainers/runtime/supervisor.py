@@ -67,6 +67,7 @@ class Supervisor:
         self._teardown = Teardown()
         self._telemetry: tuple[subprocess.Popen[bytes], wire.LineReader] | None = None
         self._signals = 0
+        self._removed = False
 
     def run(self) -> None:
         """From the first event to the last."""
@@ -176,6 +177,10 @@ class Supervisor:
         """What is not worth a descriptor: commands, log files."""
         for command in mailbox.take(self._run.commands):
             self._request_stop(StopRequested(now=command == "stop-now", by="command"))
+        if not self._removed and not self._run.path.exists():
+            # Nobody could see or stop it any more.
+            self._removed = True
+            self._request_stop(StopRequested(now=True, by="removal"))
         for _ in range(self._signals):
             self._request_stop(StopRequested(now=self._teardown.stopping, by="SIGTERM"))
         self._signals = 0
@@ -205,7 +210,9 @@ class Supervisor:
         elif self._teardown.stopping and summary.steps < self._config.total_steps:
             end = RunEnded(status="stopped", reason=self._teardown.reason(summary.steps), summary=summary)
         else:
-            end = RunEnded(status="completed", reason=f"all {summary.steps:,} steps", summary=summary)
+            end = RunEnded(
+                status="completed", reason=f"{summary.steps:,} of {self._config.total_steps:,} steps", summary=summary
+            )
         self._say(end)
         self._write(durable=True)
         self._journal.close()

@@ -96,6 +96,7 @@ class Teardown:
         by = {
             "command": "on request",
             "SIGTERM": "by SIGTERM",
+            "removal": "because its directory was removed",
             "nan_policy": "because a loss was not finite (nan_policy = stop)",
         }.get(self._by, f"by {self._by}")
         return f"{by}, after step {step:,}" + (", at once" if self.killing else "")
