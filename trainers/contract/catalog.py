@@ -148,6 +148,22 @@ BACKENDS = {
             extra="torch",
             process_per_device=True,
         ),
+        Backend(
+            "jax-sharding",
+            "trainers.backends.jax_sharding",
+            "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
+            packages=("jax", "flax", "optax"),
+            extra="jax",
+            process_per_device=False,
+        ),
+        Backend(
+            "jax-pmap",
+            "trainers.backends.jax_pmap",
+            "JAX pmap: one program per device with its replica, gradients averaged by pmean",
+            packages=("jax", "flax", "optax"),
+            extra="jax",
+            process_per_device=False,
+        ),
     )
 }
 
