@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import cos, pi
 
+import numpy as np
+
 from trainers.contract.config import RunConfig
 
 
@@ -27,3 +29,8 @@ def rate_factor(config: RunConfig, step: int) -> float:
         return 1.0
     done = (step - config.warmup_steps - 1) / max(1, config.total_steps - config.warmup_steps)
     return (1 + cos(pi * done)) / 2 if config.schedule == "cosine" else 1 - done
+
+
+def learning_rate(config: RunConfig, step: int) -> np.float32:
+    """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
+    return np.float32(config.learning_rate * rate_factor(config, step))

@@ -8,12 +8,22 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from trainers.contract.events import Alert, AnyEvent, Evaluation, Event, LogLine, Phase, Steps, StopRequested
+from trainers.contract.events import (
+    Alert,
+    AnyEvent,
+    Evaluation,
+    Event,
+    LogLine,
+    Phase,
+    RankStarted,
+    Steps,
+    StopRequested,
+)
 from trainers.runtime import reporter as reporter_module
 from trainers.runtime import wire
 from trainers.runtime.reporter import Reporter
@@ -25,12 +35,12 @@ DEADLINE_S = 20.0
 class Pipe:
     """A reporter, and the supervisor's end of its pipe."""
 
-    def __init__(self, rank: int = 0, nan_policy: str = "warn") -> None:
+    def __init__(self, rank: int = 0, nan_policy: str = "warn", speaks_for: Sequence[int] | None = None) -> None:
         self.read_fd, self._write_fd = os.pipe()
         os.set_blocking(self.read_fd, False)
         self.reader = wire.rank_messages(self.read_fd)
         self.gate = StopGate()
-        self.report = Reporter(rank, self._write_fd, self.gate, nan_policy)
+        self.report = Reporter(rank, self._write_fd, self.gate, nan_policy, speaks_for)
         self.messages: list[Any] = []
 
     def wait(self, enough: Callable[[], bool]) -> None:
@@ -211,6 +221,32 @@ def test_only_rank_0_tells_the_evaluation() -> None:
     pipe.report.evaluation(1, 1, math.nan, 0.5, 360)
     pipe.close()
     assert pipe.of(Evaluation) == []
+
+
+def test_one_process_speaks_for_each_of_its_devices() -> None:
+    pipe = Pipe(speaks_for=range(3))
+    pipe.report.convert = lambda losses: losses
+    for number in range(3):
+        pipe.report.rank_started(f"cpu:{number}", number=number)
+    pipe.report.phase("training")
+    for step in (1, 2, 3):
+        pipe.report.step(step, [1.0 * step, 10.0 * step, math.nan if step > 1 else 5.0], 16, 0.1)
+    pipe.report.evaluation(3, 1, 0.5, 0.9, 360)
+    pipe.close()
+    assert [(one.rank, one.device, one.pid) for one in pipe.of(RankStarted)] == [
+        (number, f"cpu:{number}", os.getpid()) for number in range(3)
+    ]
+    assert [(one.rank, one.phase) for one in pipe.of(Phase)] == [(number, "training") for number in range(3)]
+    told = {number: [one for one in pipe.of(Steps) if one.rank == number] for number in range(3)}
+    assert {number: [loss for one in told[number] for loss in one.losses] for number in told} == {
+        0: [1.0, 2.0, 3.0],
+        1: [10.0, 20.0, 30.0],
+        2: [5.0, None, None],
+    }
+    assert all(sum(one.examples) == 16 * len(one.losses) for one in pipe.of(Steps))
+    (alert,) = pipe.of(Alert)
+    assert (alert.rank, alert.step) == (2, 2)
+    assert len(pipe.of(Evaluation)) == 1
 
 
 def test_a_vote_holds_training_and_says_where_it_is(pipe: Pipe) -> None:

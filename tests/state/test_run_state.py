@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from tests import histories as h
@@ -66,6 +67,16 @@ def test_histories(case: Case) -> None:
     for rank in state.ranks.values():
         assert state.leader is not None
         rank_condition(state, rank, rank.behind(state.leader, now), now)
+
+
+def test_devices_that_one_process_owns_are_rows_of_their_own() -> None:
+    start = h.started(3)
+    start = msgspec.structs.replace(start, config={**start.config, "backend": "jax-sharding"})
+    alike = [msgspec.structs.replace(h.rank_started(rank), pid=4200, device=f"cpu:{rank}") for rank in range(3)]
+    state = fold([start, *alike, *[h.steps(rank, 1, 5, 2.0) for rank in range(3)]])
+    assert not state.process_per_device
+    assert [(rank.rank, rank.pid, rank.step) for rank in state.ranks.values()] == [(n, 4200, 5) for n in range(3)]
+    assert any("3 devices in one process" in entry.text for entry in state.log)
 
 
 def test_the_run_s_facts() -> None:

@@ -72,6 +72,13 @@ class Model:
 MLP_WIDTHS = (256, 128)
 NET_CHANNELS = (32, 64)
 NET_HIDDEN = 128
+CONVNET_LAYERS = ((12, 3, 1, False), (24, 6, 2, False), (32, 6, 2, True))
+"""Channels, kernel size, stride, whether there is a bias."""
+CONVNET_HIDDEN = 256
+RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Channels, and the stride of the first block."""
+RESNET_BLOCKS = 2
+"""Residual blocks per stage."""
 
 
 def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
@@ -96,6 +103,41 @@ def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
     return Size(parameters, activations + 2 * NET_HIDDEN + classes)
 
 
+def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, channels = shape
+    parameters = activations = 0
+    for outputs, kernel, stride, bias in CONVNET_LAYERS:
+        height, width = -(-height // stride), -(-width // stride)
+        # The convolution, then BatchNorm without a scale.
+        parameters += channels * kernel**2 * outputs + (outputs if bias else 0) + outputs
+        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        channels = outputs
+    parameters += channels * CONVNET_HIDDEN + CONVNET_HIDDEN + CONVNET_HIDDEN * classes + classes
+    return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes)
+
+
+def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, inputs = shape
+    channels = RESNET_STAGES[0][0]
+    parameters = _conv_norm(inputs, channels, 3)
+    activations = 3 * height * width * channels  # convolution, BatchNorm, ReLU
+    for outputs, first_stride in RESNET_STAGES:
+        for stride in (first_stride, *[1] * (RESNET_BLOCKS - 1)):
+            height, width = -(-height // stride), -(-width // stride)
+            parameters += _conv_norm(channels, outputs, 3) + _conv_norm(outputs, outputs, 3)
+            activations += 6 * height * width * outputs  # twice convolution, BatchNorm, ReLU
+            if stride > 1:
+                parameters += channels * outputs + outputs
+                activations += height * width * outputs
+            channels = outputs
+    return Size(parameters + channels * classes + classes, activations + 2 * channels + classes)
+
+
+def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
+    """Parameters of a convolution with bias and its BatchNorm."""
+    return inputs * kernel**2 * outputs + outputs + 2 * outputs
+
+
 BACKENDS = {
     backend.name: backend
     for backend in (
@@ -107,6 +149,22 @@ BACKENDS = {
             extra="torch",
             process_per_device=True,
         ),
+        Backend(
+            "jax-sharding",
+            "trainers.backends.jax_sharding",
+            "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
+            packages=("jax", "flax", "optax"),
+            extra="jax",
+            process_per_device=False,
+        ),
+        Backend(
+            "jax-pmap",
+            "trainers.backends.jax_pmap",
+            "JAX pmap: one program per device with its replica, gradients averaged by pmean",
+            packages=("jax", "flax", "optax"),
+            extra="jax",
+            process_per_device=False,
+        ),
     )
 }
 
@@ -115,6 +173,8 @@ MODELS = {
     for model in (
         Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size),
         Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size),
+        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size),
+        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size),
     )
 }
 

@@ -4,6 +4,10 @@ Each event is one JSON object with a `type`. The process where it happened stamp
 single writer numbers it with `seq`. Readers skip types that they do not know, so new ones may be added; a field may
 be added with a default; a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a loss that is not
 finite is written as null.
+
+`rank` is a rank's number; where one process owns all devices, it is the device's number, and the process tells of
+each of its devices as if it were a rank. What concerns the process itself (`RankSample`, `LogLine`, `RankFailed`) then
+has rank 0.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     config: dict[str, object]
     """As in run.toml."""
     world_size: int
+    """Ranks, or devices where one process owns them all: each has steps of its own."""
     steps_per_epoch: int
     total_steps: int
 
@@ -55,7 +60,7 @@ class Phase(Event, frozen=True, kw_only=True, tag="phase"):
 
 
 class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
-    """A rank's process runs and has its device."""
+    """A rank's process runs and has its device; with one process for all devices, once for each with the same pid."""
 
     rank: int
     pid: int

@@ -7,6 +7,7 @@ over each other.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -62,6 +63,28 @@ def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) ->
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
     steps = examples // global_batch_size
     return order[: steps * global_batch_size].reshape(steps, global_batch_size)
+
+
+def weighted_batches(
+    images: Images, labels: Labels, batch_size: int
+) -> Iterator[tuple[Images, Labels, npt.NDArray[np.float32]]]:
+    """Go through examples in batches of one size, in which each example counts once.
+
+    Args:
+        images: uint8 [N, H, W, C].
+        labels: int64 [N].
+        batch_size: Of every batch; what is missing to it in the last is filled up with zeros.
+
+    Yields:
+        Images [batch_size, H, W, C], labels [batch_size], and weights, float32 [batch_size]: 1 for an example, 0 for
+        what fills up.
+    """
+    for start in range(0, len(images), batch_size):
+        rows = slice(start, start + batch_size)
+        missing = max(0, start + batch_size - len(images))
+        weights = np.ones(batch_size - missing, np.float32)
+        x = np.pad(images[rows], ((0, missing), (0, 0), (0, 0), (0, 0)))
+        yield x, np.pad(labels[rows], (0, missing)), np.pad(weights, (0, missing))
 
 
 def _load_digits() -> Arrays:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import IO
 
+from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.rundir import RunDir
@@ -28,6 +29,12 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
     """What all ranks' processes find in their environment: torchrun's contract, and the devices.
 
     GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
+
+    Args:
+        config: The run's.
+        token: Marks its processes.
+        port: Of the rendezvous socket.
+        world_size: Rank processes.
     """
     cores = len(os.sched_getaffinity(0))
     return {
@@ -45,6 +52,21 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         "OMP_NUM_THREADS": str(max(1, cores // world_size)),
         "PYTHONUNBUFFERED": "1",
         wire.TOKEN: token,
+        **(_jax_environment(config) if "jax" in BACKENDS[config.backend].packages else {}),
+    }
+
+
+def _jax_environment(config: RunConfig) -> dict[str, str]:
+    """What JAX reads when it is imported."""
+    if config.platform == "cuda":
+        return {"JAX_PLATFORMS": "cuda"}
+    # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
+    # device's arithmetic over: with too few left, none goes on, and XLA aborts after 40 s.
+    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_NUM_CPU_DEVICES": str(config.devices),
+        "XLA_FLAGS": " ".join(flags).strip(),
     }
 
 

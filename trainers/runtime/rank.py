@@ -38,7 +38,9 @@ def main() -> int:
     faulthandler.enable()
     config = read_config(run)
     gate = StopGate()
-    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy)
+    # One process that owns all devices speaks for each of them.
+    speaks_for = [rank] if BACKENDS[config.backend].process_per_device else range(config.devices)
+    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
     threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
     report.phase("preparing")

@@ -32,7 +32,7 @@ from trainers.runtime.step_batch import Budget, Step, pack
 from trainers.runtime.stop_gate import StopGate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG_STEPS = 200_000
@@ -47,11 +47,23 @@ class Reporter:
         events_fd: Where messages go.
         gate: Where stop requests arrive.
         nan_policy: "warn", or "stop" to ask the supervisor for a stop at the first loss that is not finite.
+        speaks_for: The numbers that its events carry: its own, or all devices' where one process owns them.
     """
 
-    def __init__(self, rank: int, events_fd: int, gate: StopGate, nan_policy: str = "warn") -> None:
-        self.convert: Callable[[list[Any]], list[float]] = lambda losses: [float(loss) for loss in losses]
-        """Turns losses into floats, many at a time: a backend sets what costs one device sync, not one per loss."""
+    def __init__(
+        self,
+        rank: int,
+        events_fd: int,
+        gate: StopGate,
+        nan_policy: str = "warn",
+        speaks_for: Sequence[int] | None = None,
+    ) -> None:
+        self.convert: Callable[[list[Any]], Sequence[float | Sequence[float]]] = lambda losses: [
+            float(loss) for loss in losses
+        ]
+        """Turns the losses of many steps into floats, or into one float per device and step where one process owns
+        all devices: a backend sets what costs one device sync, not one per step."""
+        self._speaks_for = speaks_for or [rank]
         self._rank = rank
         self._fd = events_fd
         self._gate = gate
@@ -68,14 +80,14 @@ class Reporter:
 
     # What a backend calls; none of these waits, but for `stop_before` while a stop is being agreed.
 
-    def rank_started(self, device: str, device_name: str = "", uuid: str = "") -> None:
-        """This rank has its device."""
-        pid = os.getpid()
-        self._backlog.append(RankStarted(rank=self._rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
+    def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
+        """This rank has its device; where one process owns all devices, it has the one of that number."""
+        rank, pid = self._rank if number is None else number, os.getpid()
+        self._backlog.append(RankStarted(rank=rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
 
     def phase(self, phase: PhaseName) -> None:
         """This rank goes over to something else; step time is counted from here."""
-        self._backlog.append(Phase(rank=self._rank, phase=phase))
+        self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
         self._since = perf_counter()
 
     def stop_before(self, step: int) -> bool:
@@ -87,8 +99,9 @@ class Reporter:
 
         Args:
             step: Counted from 1 over the whole run.
-            loss: Its own mean loss, as the framework has it; must not be changed afterwards.
-            examples: That this rank went through.
+            loss: Its own mean loss, as the framework has it; must not be changed afterwards. Where one process owns
+                all devices, what `convert` makes each device's own mean loss of.
+            examples: That this rank, or each device, went through.
             learning_rate: That the step used.
         """
         now = perf_counter()
@@ -166,23 +179,31 @@ class Reporter:
     def _pack(self, run: list[tuple[int, Any, float, int, float]]) -> list[Event]:
         if not run:
             return []
-        losses = self.convert([item[1] for item in run])
-        steps = [
-            Step(number, loss, seconds, examples, rate)
-            for (number, _, seconds, examples, rate), loss in zip(run, losses, strict=True)
-        ]
-        packed: list[Event] = [pack(self._rank, steps, self._budget.window(len(steps), monotonic()))]
-        return packed + self._check_finite(steps)
+        rows = [[loss] if isinstance(loss, float) else loss for loss in self.convert([item[1] for item in run])]
+        window = self._budget.window(len(run), monotonic())
+        events: list[Event] = []
+        bad: list[tuple[int, int, float]] = []
+        for rank, losses in zip(self._speaks_for, zip(*rows, strict=True), strict=True):
+            steps = [
+                Step(number, loss, seconds, examples, rate)
+                for (number, _, seconds, examples, rate), loss in zip(run, losses, strict=True)
+            ]
+            events.append(pack(rank, steps, window))
+            bad += [(one.step, rank, one.loss) for one in steps if not isfinite(one.loss)]
+        return events + self._tell_not_finite(bad)
 
-    def _check_finite(self, steps: list[Step]) -> list[Event]:
-        if self._nan_seen:
-            return []
-        bad = next((one for one in steps if not isfinite(one.loss)), None)
-        if bad is None:
+    def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
+        """Tell of the first loss, ever, that is not finite.
+
+        Args:
+            bad: Step, rank and loss of those found now.
+        """
+        if self._nan_seen or not bad:
             return []
         self._nan_seen = True
-        text = f"rank {self._rank}: the loss is {bad.loss} at step {bad.step:,}; a lower learning rate may help"
-        events: list[Event] = [Alert(kind="nan", severity="error", rank=self._rank, step=bad.step, text=text)]
+        step, rank, loss = min(bad)
+        text = f"rank {rank}: the loss is {loss} at step {step:,}; a lower learning rate may help"
+        events: list[Event] = [Alert(kind="nan", severity="error", rank=rank, step=step, text=text)]
         if self._nan_policy == "stop":
             events.append(StopRequested(by="nan_policy"))
         return events

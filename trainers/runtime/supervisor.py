@@ -55,10 +55,10 @@ class Supervisor:
 
     def __init__(self, run: RunDir, config: RunConfig) -> None:
         self._run, self._config = run, config
-        self._world_size = config.devices if BACKENDS[config.backend].process_per_device else 1
+        self._processes = config.devices if BACKENDS[config.backend].process_per_device else 1
         self._token = f"{run.run_id}-{secrets.token_hex(8)}"
         self._started = monotonic()
-        self._tally = Tally(config, self._world_size)
+        self._tally = Tally(config, config.devices)
         self._out: list[Event] = []
         self._journal = JournalWriter(run.journal)
         self._selector = selectors.DefaultSelector()
@@ -77,7 +77,7 @@ class Supervisor:
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 config=to_toml_values(self._config),
-                world_size=self._world_size,
+                world_size=self._config.devices,
                 steps_per_epoch=self._config.steps_per_epoch,
                 total_steps=self._config.total_steps,
             )
@@ -100,8 +100,8 @@ class Supervisor:
     def _start_ranks(self) -> None:
         with bind_loopback() as store:
             port = store.getsockname()[1]
-            environment = rank_environment(self._config, self._token, port, self._world_size)
-            for rank in range(self._world_size):
+            environment = rank_environment(self._config, self._token, port, self._processes)
+            for rank in range(self._processes):
                 process = RankProcess(self._run, rank, environment, store)
                 self._live[rank] = process
                 self._watch(process.messages.fd, partial(self._drain, process))

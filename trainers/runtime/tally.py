@@ -11,7 +11,7 @@ class Tally:
 
     Args:
         config: The run's, with its device count made exact.
-        world_size: Rank processes.
+        world_size: Ranks, or devices where one process owns them all.
     """
 
     def __init__(self, config: RunConfig, world_size: int) -> None:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import events as ev
+from trainers.contract.catalog import BACKENDS
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.rank_state import RankState
 
@@ -100,8 +101,14 @@ class RunFacts:
 
     @property
     def world_size(self) -> int:
-        """Rank processes."""
+        """Ranks, or devices where one process owns them all."""
         return self.started.world_size if self.started else len(self.ranks)
+
+    @property
+    def process_per_device(self) -> bool:
+        """Whether each rank is a process: so with most backends, and taken to be so with those not known here."""
+        backend = BACKENDS.get(str(self.config.get("backend")))
+        return backend is None or backend.process_per_device
 
     @property
     def total_steps(self) -> int:

@@ -10,7 +10,7 @@ from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_failure
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import GpuState, LogEntry, RunFacts
-from tuiapp.state.text import format_metric, format_percent, join_words, sanitize
+from tuiapp.state.text import format_metric, format_percent, join_words, plural, sanitize
 
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
 """A part of the screen that an event may change."""
@@ -100,8 +100,11 @@ class RunState(RunFacts):
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
             self._rank(number)
+        ranks = f"{event.world_size} rank processes"
+        if not self.process_per_device:
+            ranks = f"{plural(event.world_size, 'device')} in one process"
         again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-        self._note(event, f"run started on {event.host}{again}: {event.world_size} rank processes")
+        self._note(event, f"run started on {event.host}{again}: {ranks}")
         self._changed |= {"run", "curves", "ranks", "devices", "alerts"}
 
     def _phase(self, event: ev.Phase) -> None:

@@ -122,9 +122,11 @@ class DevicePanel(VerticalScroll):
     def _processes(self, width: int) -> list[Content]:
         state = self._state
         cores = state.host.cpu_cores if state.host else 1
-        share = max(1, cores // max(1, len(state.ranks)))
+        # One process may own several devices: it stands at the first of them.
+        processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
+        share = max(1, cores // max(1, len(processes)))
         lines = []
-        for rank in sorted(state.ranks.values(), key=lambda rank: rank.rank):
+        for rank in sorted(processes.values(), key=lambda rank: rank.rank):
             name, color = self._letter(rank.rank)
             cpu = rank.cpu_percent
             percent = f"{cpu:4.0f} %" if cpu is not None else "   n/a"

@@ -79,7 +79,8 @@ class RunHeader(Widget):
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
         if not config:
             return ""
-        platform = {"cpu": "CPU rank", "cuda": "GPU"}.get(str(config.get("platform")), "device")
+        cpu = "CPU rank" if self._state.process_per_device else "CPU device"
+        platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
         names = [sanitize(str(config.get(key, "")), 60) for key in ("backend", "model", "dataset")]
         return join_words([*names, plural(devices, platform)])
 

@@ -1,0 +1,13 @@
+"""Gives this process CPU devices enough for all tests, before JAX counts them."""
+
+from __future__ import annotations
+
+import os
+
+import jax
+
+from tests.backends.recorder import DEVICES
+
+os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false"
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", DEVICES)

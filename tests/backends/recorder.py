@@ -1,0 +1,63 @@
+"""Stands in for a reporter where a backend is called in the test's own process."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.config import RunConfig
+from trainers.runtime.reporter import Reporter
+
+DEVICES = 7
+JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]
+
+
+class Recorder:
+    """Keeps what a backend tells."""
+
+    def __init__(self) -> None:
+        self.convert: Callable[[list[Any]], list[list[float]]]
+        self.ranks: list[tuple[int | None, str]] = []
+        self.phases: list[str] = []
+        self.steps: list[SimpleNamespace] = []
+        self.evaluations: list[SimpleNamespace] = []
+        self.arrays: dict[str, SimpleNamespace] = {}
+        self.stop_at = 0
+
+    def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
+        self.ranks.append((number, device))
+
+    def phase(self, phase: str) -> None:
+        self.phases.append(phase)
+
+    def stop_before(self, step: int) -> bool:
+        return step == self.stop_at
+
+    def step(self, step: int, loss: Any, examples: int, learning_rate: float) -> None:
+        self.steps.append(SimpleNamespace(step=step, loss=loss, examples=examples, learning_rate=learning_rate))
+
+    def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
+        self.evaluations.append(
+            SimpleNamespace(step=step, epoch=epoch, loss=loss, accuracy=accuracy, examples=examples)
+        )
+
+    def sharding(
+        self, array: str, shape: list[int], dtype: str, mesh: dict[str, int], spec: list[Any], shards: list[Any]
+    ) -> None:
+        self.arrays[array] = SimpleNamespace(shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards)
+
+    def losses(self) -> list[list[float]]:
+        """Step by step, each device's."""
+        return self.convert([step.loss for step in self.steps])
+
+
+def train(config: RunConfig, stop_at: int = 0) -> Recorder:
+    """Train here, on this process's devices; gives what was told."""
+    recorder = Recorder()
+    recorder.stop_at = stop_at
+    backend = importlib.import_module(BACKENDS[config.backend].module)
+    backend.train(config, 0, cast(Reporter, recorder))
+    return recorder

@@ -1,0 +1,112 @@
+"""The JAX backends on the virtual devices of this process."""
+
+from __future__ import annotations
+
+import jax
+import msgspec
+import numpy as np
+import optax
+import pytest
+
+from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
+from trainers.contract.config import RunConfig
+from trainers.data import datasets
+from trainers.models.flax_state import create, scale
+
+MLP = RunConfig(
+    model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
+)
+
+pytestmark = pytest.mark.parametrize("backend", JAX_BACKENDS)
+
+
+def _train(backend: str, devices: int, base: RunConfig = MLP, *, stop_at: int = 0, **changes: object) -> Recorder:
+    return train(msgspec.structs.replace(base, backend=backend, devices=devices, **changes), stop_at)
+
+
+def test_any_number_of_devices_gives_the_same_curve(backend: str) -> None:
+    curves, results = {}, {}
+    for devices in (1, 2, 4):
+        told = _train(backend, devices)
+        losses = np.array(told.losses())
+        assert losses.shape == (30, devices)
+        assert [step.step for step in told.steps] == list(range(1, 31))
+        assert {step.examples for step in told.steps} == {48 // devices}
+        curves[devices], results[devices] = losses.mean(axis=1), told.evaluations[-1]
+    largest = max(np.abs(curves[devices] - curves[1]).max() for devices in (2, 4))
+    print(f"\n{backend}: largest difference of the curves of 2 and 4 devices from that of 1: {largest:.1e}")
+    assert largest < 1e-5
+    assert curves[1][-1] < 0.9 * curves[1][0]
+    assert {result.accuracy for result in results.values()} == {results[1].accuracy}
+    assert results[4].loss == pytest.approx(results[1].loss, abs=1e-5)
+
+
+def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
+    """The first step's losses are those of the initial weights on each device's columns of the first global batch."""
+    told = _train(backend, 3, max_steps=1)
+    arrays = datasets.load("digits")
+    rows = datasets.epoch_order(len(arrays.x_train), 48, MLP.seed, 1)[0]
+    state = create(MLP)
+    logits = state.apply_fn({"params": state.params}, scale(jax.numpy.asarray(arrays.x_train[rows])), train=False)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, arrays.y_train[rows])
+    np.testing.assert_allclose(told.losses()[0], losses.reshape(3, 16).mean(axis=1), rtol=1e-5)
+    assert len(set(told.losses()[0])) == 3
+
+
+def test_every_test_example_counts_once(backend: str) -> None:
+    """360 examples over 1, 2, 3 devices divide evenly; over 7 the last batch is filled up."""
+    results = []
+    for devices in (1, 2, 3, 7):
+        # One step at a rate that changes nothing: all of them evaluate the same weights.
+        told = _train(backend, devices, max_steps=1, learning_rate=1e-12, global_batch_size=42)
+        results.append(told.evaluations[-1])
+    assert {result.examples for result in results} == {360}
+    assert len({result.accuracy for result in results}) == 1
+    assert [result.loss for result in results] == pytest.approx([results[0].loss] * 4, rel=1e-6)
+
+
+def test_what_is_told_of_devices_phases_and_arrays(backend: str) -> None:
+    told = _train(backend, 2, max_steps=3, model="net", optimizer="adam", schedule="linear", warmup_steps=2)
+    assert told.ranks == [(0, "cpu:0"), (1, "cpu:1")]
+    assert told.phases == ["compiling", "training", "evaluating"]
+    assert [step.learning_rate for step in told.steps] == pytest.approx([0.025, 0.05, 0.05])
+    batch = told.arrays["batch"]
+    assert (batch.dtype, batch.mesh, batch.spec[0]) == ("float32", {"batch": 2}, "batch")
+    assert [(shard.rank, shard.device, shard.bytes) for shard in batch.shards] == [
+        (0, "cpu:0", 24 * 28 * 28 * 4),
+        (1, "cpu:1", 24 * 28 * 28 * 4),
+    ]
+    assert set(told.arrays) == {
+        "batch",
+        "labels",
+        "parameter fc1.kernel",
+        "optimizer mu of fc1.kernel",
+        "optimizer nu of fc1.kernel",
+    }
+    # pmap's arrays have a leading axis with a replica per device; sharded arrays are whole on each.
+    moment = told.arrays["optimizer mu of fc1.kernel"]
+    assert all(shard.bytes == 1600 * 128 * 4 for shard in moment.shards)
+    assert moment.shape == ([2, 1600, 128] if backend == "jax-pmap" else [1600, 128])
+    assert moment.spec == (["batch", None, None] if backend == "jax-pmap" else [None, None])
+
+
+def test_a_stop_ends_before_the_step_that_it_names(backend: str) -> None:
+    told = _train(backend, 2, stop_at=5)
+    assert [step.step for step in told.steps] == [1, 2, 3, 4]
+    assert told.evaluations == []
+
+
+def test_dropout_and_bfloat16_train(backend: str) -> None:
+    told = _train(
+        backend, 2, model="convnet", optimizer="adamw", learning_rate=0.003, precision="bfloat16", weight_decay=1e-4
+    )
+    losses = np.array(told.losses()).mean(axis=1)
+    assert np.isfinite(losses).all()
+    assert losses[-5:].mean() < 0.9 * losses[:5].mean()
+
+
+@pytest.mark.slow
+def test_a_global_batch_for_seven_devices(backend: str) -> None:
+    told = _train(backend, DEVICES, global_batch_size=49, max_steps=0, epochs=1)
+    assert np.array(told.losses()).shape == (29, DEVICES)
+    assert told.evaluations[-1].examples == 360

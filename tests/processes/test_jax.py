@@ -1,0 +1,114 @@
+"""Runs of the JAX backends: one process that owns all devices and tells of each."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.backends.recorder import JAX_BACKENDS
+from tests.processes.harness import launched
+from trainers.contract import mailbox
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding, Steps
+from tuiapp.state.run_state import RunState
+
+MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1000)
+
+pytestmark = pytest.mark.parametrize("backend", JAX_BACKENDS)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has compiled the next one reads."""
+    cache = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+def _on(backend: str, config: RunConfig = MLP, **changes: object) -> RunConfig:
+    return msgspec.structs.replace(config, backend=backend, **changes)
+
+
+def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
+    config = _on(backend, model="net", epochs=4)
+    with launched(config, runs_dir) as run:
+        end = run.end(120)
+        run.wait_gone(5)
+        assert end.status == "completed", end
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
+        assert end.summary.test_accuracy is not None
+        assert end.summary.test_accuracy >= 0.95
+        first = run.of(Steps)[0].time - run.started.time
+        speed = f"{end.summary.examples_per_second:.0f} examples/s"
+        print(f"\n{backend}: accuracy {end.summary.test_accuracy:.1%}, {speed}, first steps after {first:.1f} s")
+
+        # Two devices, one process.
+        started = run.of(RankStarted)
+        assert [(one.rank, one.device) for one in started] == [(0, "cpu:0"), (1, "cpu:1")]
+        assert len({one.pid for one in started}) == 1
+        assert {sample.rank for sample in run.of(RankSample)} <= {0}
+        assert [path.name for path in run.run.rank(0).parent.iterdir()] == ["0"]
+        phases = [phase.phase for phase in run.of(Phase) if phase.rank == 1]
+        assert phases == ["preparing", "compiling", *["training", "evaluating"] * 4, "done"]
+        losses = {rank: [x for event in run.of(Steps) if event.rank == rank for x in event.losses] for rank in (0, 1)}
+        assert losses[0] != losses[1]
+        assert {len(event.shards) for event in run.of(Sharding)} == {2}
+        # Nothing but silence from JAX: no warning of the cache, of pmap or of a deprecated name.
+        assert (run.run.rank(0) / "stderr.log").read_text() == ""
+
+        state = RunState()
+        for event in run.events:
+            state.apply(event)
+        assert sorted(state.ranks) == [0, 1]
+        assert all(rank.step == config.total_steps for rank in state.ranks.values())
+        assert state.devices() == [(0, "cpu:0"), (1, "cpu:1")]
+        assert any("2 devices in one process" in entry.text for entry in state.log)
+
+
+def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
+    with launched(_on(backend), runs_dir) as run:
+        run.at_step(20)
+        mailbox.send(run.run.commands, "stop")
+        end = run.end(20)
+        assert end.status == "stopped"
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
+        run.wait_gone(5)
+
+
+def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[str], None]) -> None:
+    fault("raise:0:20")
+    with launched(_on(backend), runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.failed_rank) == ("failed", 0)
+        (failed,) = run.of(RankFailed)
+        assert failed.error == "ValueError: the test's own failure"
+        assert f"trainers/backends/{backend.replace('-', '_')}.py" in failed.traceback
+        assert failed.step == 19
+        assert run.steps_of(1) == list(range(1, 20))
+        run.wait_gone(5)
+
+
+def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
+    with launched(_on(backend), runs_dir) as run:
+        run.at_step(1)
+        os.kill(run.pid(1), signal.SIGKILL)
+        end = run.end(10)
+        assert (end.status, end.failed_rank) == ("failed", 0)
+        assert "SIGKILL" in end.reason
+        run.wait_gone(5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("devices", [2, 4])
+def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, devices: int) -> None:
+    """Collectives of virtual CPU devices deadlock where XLA's threads are too few: see `rank_environment`."""
+    for _ in range(20):
+        with launched(_on(backend, model="net", devices=devices, epochs=2), runs_dir) as run:
+            end = run.end(120)
+            assert end.status == "completed", end
+            run.wait_gone(5)

@@ -1,0 +1,35 @@
+"""What rank processes find in their environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainers.contract.config import RunConfig
+from trainers.runtime.processes import rank_environment
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_torch_ranks_get_torchruns_contract() -> None:
+    environment = rank_environment(RunConfig(platform="cpu", devices=4), "token", 4711, 4)
+    assert (environment["WORLD_SIZE"], environment["MASTER_PORT"], environment["OMP_NUM_THREADS"]) == ("4", "4711", "1")
+    assert "JAX_PLATFORMS" not in environment
+
+
+def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
+    environment = rank_environment(RunConfig(backend="jax-pmap", platform="cpu", devices=4), "token", 4711, 1)
+    assert (environment["JAX_PLATFORMS"], environment["JAX_NUM_CPU_DEVICES"]) == ("cpu", "4")
+    # What the user asks of XLA stays.
+    assert environment["XLA_FLAGS"].split() == ["--xla_dump_to=/tmp/x", "--xla_cpu_multi_thread_eigen=false"]
+
+
+def test_jax_on_gpus_does_not_fall_back_to_the_cpu() -> None:
+    config = RunConfig(backend="jax-sharding", platform="cuda", devices=1, device_ids=("GPU-1",))
+    environment = rank_environment(config, "token", 4711, 1)
+    assert (environment["JAX_PLATFORMS"], environment["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-1")
+    assert "XLA_FLAGS" not in environment

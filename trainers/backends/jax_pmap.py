@@ -1,0 +1,157 @@
+"""JAX pmap: the program of one device, run on all of them at once, with the collectives written out.
+
+Every array has a leading axis with one entry per device: a replica of the state each, a part of the global batch
+each. The step averages the gradients over the devices with `lax.pmean`, so all replicas make the same update. One
+process owns all devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
+
+    python main.py
+
+JAX keeps pmap in maintenance, implemented over `jit` and `shard_map`; `jax-sharding` is the way that it recommends.
+
+BatchNorm normalizes with the statistics of the device's own part, as DDP does. Its running statistics are averaged
+over the devices before each evaluation: training does not read them.
+
+Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax.jax_utils import replicate
+from jax import Array, lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from trainers.contract.config import RunConfig
+from trainers.data import datasets
+from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
+from trainers.models.flax_state import TrainState, create, scale
+from trainers.runtime.reporter import Reporter
+from trainers.schedules import learning_rate
+
+TestBatches = list[tuple[Array, Array, Array]]
+"""Images, labels and weights, each with a leading axis of devices."""
+
+
+def train(config: RunConfig, rank: int, report: Reporter) -> None:
+    """Train on all devices, from the first step to the last.
+
+    Raises:
+        Exception: whatever goes wrong; the rank's process reports it.
+    """
+    devices = pick_devices(config, report)
+    arrays = datasets.load(config.dataset)
+    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
+    x_train, y_train = replicate((arrays.x_train, arrays.y_train.astype(np.int32)), devices, "batch")
+    test_batches = split_test_set(arrays, devices)
+    state = replicate(create(config), devices, "batch")
+
+    take_batch = jax.pmap(lambda x, y, rows: (scale(x[rows]), y[rows]), "batch", devices=devices)
+    mapped_step = jax.pmap(make_step, "batch", devices=devices, in_axes=(0, 0, 0, None), donate_argnums=0)
+    # Compiled ahead, so that the first step takes no longer than the others.
+    report.phase("compiling")
+    batch = take_batch(x_train, y_train, np.arange(config.global_batch_size).reshape(config.devices, -1))
+    train_step = mapped_step.lower(state, *batch, learning_rate(config, 1)).compile()
+    report_sharding(report, state, *batch)
+
+    step = 0
+    in_flight: deque[Array] = deque()
+    for epoch in range(1, config.epochs + 1):
+        report.phase("training")
+        for rows in datasets.epoch_order(len(arrays.x_train), config.global_batch_size, config.seed, epoch):
+            if step == config.total_steps:
+                break
+            step += 1
+            if report.stop_before(step):
+                return
+            rate = learning_rate(config, step)
+            state, losses = train_step(state, *take_batch(x_train, y_train, rows.reshape(config.devices, -1)), rate)
+            in_flight.append(losses)
+            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
+            last = step == config.total_steps or step % config.steps_per_epoch == 0
+            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
+                in_flight.popleft().block_until_ready()
+            report.step(step, losses, len(rows) // config.devices, float(rate))
+        if step == config.total_steps or (config.eval_every and epoch % config.eval_every == 0):
+            report.phase("evaluating")
+            state = average_statistics(state)
+            loss, accuracy, examples = evaluate(state, test_batches)
+            report.evaluation(step, epoch, loss, accuracy, examples)
+        if step == config.total_steps:
+            return
+
+
+def make_step(state: TrainState, x: Array, y: Array, rate: Array) -> tuple[TrainState, Array]:
+    """One device's part of an update; what it sees has no leading axis of devices.
+
+    Args:
+        state: This device's replica.
+        x: Its images, float32 [local batch, H, W, C].
+        y: Its labels, int32 [local batch].
+        rate: The learning rate, float32 [].
+
+    Returns:
+        The state after the update, and the mean loss over this device's own images, before it: float32 [].
+    """
+    # Dropout draws differently at every step and on every device.
+    dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
+
+    def loss_of(params: object) -> tuple[Array, dict[str, object]]:
+        variables = {"params": params, "batch_stats": state.batch_stats}
+        logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": dropout})
+        return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), updated
+
+    (loss, updated), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+    gradients = lax.pmean(gradients, "batch")
+    return state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {})), loss
+
+
+def average_statistics(state: TrainState) -> TrainState:
+    """Give every replica the mean of all replicas' BatchNorm statistics."""
+    if not state.batch_stats:
+        # A model without BatchNorm: pmap takes no empty tree.
+        return state
+    return state.replace(batch_stats=mean_over_devices(state.batch_stats))
+
+
+@partial(jax.pmap, axis_name="batch")
+def mean_over_devices(tree: object) -> object:
+    """The mean of a tree's arrays over the devices, on each of them."""
+    return lax.pmean(tree, "batch")
+
+
+def split_test_set(arrays: datasets.Arrays, devices: list[jax.Device]) -> TestBatches:
+    """The test set on the devices, in batches that they can share evenly, a leading axis of devices on each."""
+    count, split = len(devices), NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
+    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // count)
+    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * count)
+    return [
+        jax.device_put(
+            (x.reshape(count, -1, *x.shape[1:]), y.astype(np.int32).reshape(count, -1), weights.reshape(count, -1)),
+            split,
+        )
+        for x, y, weights in batches
+    ]
+
+
+def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:
+    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
+    # [batches, devices, 3]
+    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum((0, 1), dtype=np.float64)
+    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
+
+
+@partial(jax.pmap, axis_name="batch")
+def eval_step(state: TrainState, x: Array, y: Array, weights: Array) -> Array:
+    """Summed loss, right answers and examples, float32 [3], on one device; a weight of 0 leaves an example out."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    logits = state.apply_fn(variables, scale(x), train=False)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    right = logits.argmax(axis=1) == y
+    return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])

@@ -1,0 +1,132 @@
+"""JAX with sharded arrays: a program written as for one device, compiled for all of them.
+
+Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state lie whole on every
+device. `jit` sees where the arrays lie and puts the all-reduce of the gradients in by itself. One process owns all
+devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
+
+    python train.py
+
+BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever that lies.
+DDP and pmap normalize each device's part by itself.
+
+Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from trainers.contract.config import RunConfig
+from trainers.data import datasets
+from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
+from trainers.models.flax_state import TrainState, create, scale
+from trainers.runtime.reporter import Reporter
+from trainers.schedules import learning_rate
+
+TestBatches = list[tuple[Array, Array, Array]]
+"""Images, labels and weights, split over the devices."""
+
+
+def train(config: RunConfig, rank: int, report: Reporter) -> None:
+    """Train on all devices, from the first step to the last.
+
+    Raises:
+        Exception: whatever goes wrong; the rank's process reports it.
+    """
+    mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
+    split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
+    arrays = datasets.load(config.dataset)
+    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
+    x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
+    test_batches = split_test_set(arrays, config.devices, split)
+    state = jax.device_put(create(config), whole)
+
+    take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
+    jitted_step = jax.jit(make_step, donate_argnums=0, out_shardings=(whole, split), static_argnames="devices")
+    # Compiled ahead, so that the first step takes no longer than the others.
+    report.phase("compiling")
+    batch = take_batch(x_train, y_train, np.arange(config.global_batch_size))
+    train_step = jitted_step.lower(state, *batch, learning_rate(config, 1), devices=config.devices).compile()
+    report_sharding(report, state, *batch)
+
+    step = 0
+    in_flight: deque[Array] = deque()
+    for epoch in range(1, config.epochs + 1):
+        report.phase("training")
+        for rows in datasets.epoch_order(len(x_train), config.global_batch_size, config.seed, epoch):
+            if step == config.total_steps:
+                break
+            step += 1
+            if report.stop_before(step):
+                return
+            rate = learning_rate(config, step)
+            state, losses = train_step(state, *take_batch(x_train, y_train, rows), rate)
+            in_flight.append(losses)
+            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
+            last = step == config.total_steps or step % config.steps_per_epoch == 0
+            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
+                in_flight.popleft().block_until_ready()
+            report.step(step, losses, len(rows) // config.devices, float(rate))
+        if step == config.total_steps or (config.eval_every and epoch % config.eval_every == 0):
+            report.phase("evaluating")
+            loss, accuracy, examples = evaluate(state, test_batches)
+            report.evaluation(step, epoch, loss, accuracy, examples)
+        if step == config.total_steps:
+            return
+
+
+def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) -> tuple[TrainState, Array]:
+    """One update.
+
+    Args:
+        state: Before it.
+        x: Images, float32 [global batch, H, W, C].
+        y: Labels, int32 [global batch].
+        rate: The learning rate, float32 [].
+        devices: How many share the batch.
+
+    Returns:
+        The state after it, and each device's mean loss over its own part of the batch, before it: float32 [devices].
+    """
+    dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
+
+    def loss_of(params: object) -> tuple[Array, tuple[Array, dict[str, object]]]:
+        variables = {"params": params, "batch_stats": state.batch_stats}
+        logits, updated = state.apply_fn(variables, x, train=True, mutable=["batch_stats"], rngs={"dropout": dropout})
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+        return losses.mean(), (losses, updated)
+
+    gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
+    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
+    return state, losses.reshape(devices, -1).mean(axis=1)
+
+
+def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:
+    """The test set on the devices, in batches that they can share evenly."""
+    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // devices)
+    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * devices)
+    return [jax.device_put((x, y.astype(np.int32), weights), split) for x, y, weights in batches]
+
+
+def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:
+    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
+    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum(0, dtype=np.float64)
+    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
+
+
+@jax.jit
+def eval_step(state: TrainState, x: Array, y: Array, weights: Array) -> Array:
+    """Summed loss, right answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
+    variables = {"params": state.params, "batch_stats": state.batch_stats}
+    logits = state.apply_fn(variables, scale(x), train=False)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
+    right = logits.argmax(axis=1) == y
+    return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])

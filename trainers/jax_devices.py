@@ -1,0 +1,75 @@
+"""The devices of a JAX backend, and what their arrays tell about where they lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from platformdirs import user_cache_path
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Shard
+from trainers.models.flax_state import TrainState
+from trainers.runtime.reporter import Reporter
+
+EVAL_BATCH = 1024
+STEPS_IN_FLIGHT = 8
+"""Steps that may wait on the devices: enough to keep them busy, few enough to stop soon and to hold little memory."""
+PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
+"""Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
+
+
+def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
+    """This run's devices, all owned by this process, and the arithmetic that they shall use."""
+    jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
+    # What was compiled once is read the next time: that takes a second instead of many.
+    jax.config.update("jax_compilation_cache_dir", str(user_cache_path("tuiapp") / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    devices: list[jax.Device] = jax.local_devices()[: config.devices]
+    if len(devices) < config.devices:
+        raise RuntimeError(f"JAX sees {len(devices)} devices of the {config.devices} that the run wants")
+    for number, device in enumerate(devices):
+        kind, uuid = (device.device_kind, config.device_ids[number]) if config.platform == "cuda" else ("", "")
+        report.rank_started(str(device), kind, uuid, number)
+    # One transfer for many steps, each a float32 [devices].
+    report.convert = lambda losses: np.stack(jax.device_get(losses)).tolist()
+    return devices
+
+
+def report_sharding(report: Reporter, state: TrainState, x: Array, y: Array) -> None:
+    """Tell how the batch, its labels, the largest parameter and its optimizer state lie on the devices."""
+    _report_array(report, "batch", x)
+    _report_array(report, "labels", y)
+    parameters = jax.tree_util.tree_leaves_with_path(state.params)
+    largest_path, largest = max(parameters, key=lambda item: item[1].size)
+    _report_array(report, f"parameter {_name(largest_path)}", largest)
+    for path, array in jax.tree_util.tree_leaves_with_path(state.opt_state):
+        # An optimizer keeps its arrays in trees that have the parameters' paths: `.inner_state[1].mu['fc1']['kernel']`.
+        if path[-len(largest_path) :] == largest_path and array.shape == largest.shape:
+            field = _name(path[-len(largest_path) - 1 : -len(largest_path)])
+            _report_array(report, f"optimizer {field} of {_name(largest_path)}", array)
+
+
+def _report_array(report: Reporter, name: str, array: Array) -> None:
+    """Tell what each device really holds of an array, as the array itself says."""
+    sharding = array.sharding
+    assert isinstance(sharding, jax.sharding.NamedSharding)
+    shards = [
+        Shard(
+            rank=sharding.mesh.devices.flatten().tolist().index(shard.device),
+            device=str(shard.device),
+            index=[part.indices(size)[:2] for part, size in zip(shard.index, array.shape, strict=True)],
+            bytes=shard.data.nbytes,
+        )
+        for shard in array.addressable_shards
+    ]
+    spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
+    mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
+    report.sharding(name, list(array.shape), str(array.dtype), mesh, spec, shards)
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    """The keys of a path in a tree, joined by dots."""
+    return ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)

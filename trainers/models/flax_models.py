@@ -1,0 +1,143 @@
+"""The models in Flax. Images come as float32 [batch, H, W, C], scaled to 0–1; logits go out as [batch, classes].
+
+Layers have the names that they have in `torch_models`. Called with `train=True` BatchNorm normalizes with the
+statistics of the batch it is given and Dropout draws from the "dropout" stream. `dtype` is what the layers compute
+in; parameters, statistics and logits stay float32.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+from trainers.contract.catalog import (
+    CONVNET_HIDDEN,
+    CONVNET_LAYERS,
+    MLP_WIDTHS,
+    NET_CHANNELS,
+    NET_HIDDEN,
+    RESNET_BLOCKS,
+    RESNET_STAGES,
+)
+
+# PyTorch's momentum is the share of the new statistics, Flax's that of the old ones. Flax's faster variance,
+# E[x²] − E[x]², loses digits where the mean is large against the deviation, and PyTorch does not use it.
+BatchNorm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5, use_fast_variance=False)
+
+
+def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
+    """Build a model of the catalog; its parameters are made by `init`, with Flax's default initialization."""
+    models: dict[str, type[MLP | Net | ConvNet | ResNet18]]
+    models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18}
+    return models[name](classes, dtype)
+
+
+class MLP(nn.Module):
+    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """Logits of images."""
+        x = x.reshape(len(x), -1)
+        for number, width in enumerate(MLP_WIDTHS, start=1):
+            x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{number}")(x))
+        return nn.Dense(self.classes, dtype=self.dtype, name="out")(x).astype(jnp.float32)
+
+
+class Net(nn.Module):
+    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """Logits of images."""
+        for number, channels in enumerate(NET_CHANNELS, start=1):
+            x = nn.Conv(channels, (3, 3), padding="VALID", dtype=self.dtype, name=f"conv{number}")(x)
+            x = BatchNorm(use_running_average=not train, dtype=self.dtype, name=f"bn{number}")(x)
+            x = nn.max_pool(nn.relu(x), (2, 2), (2, 2))
+        x = x.reshape(len(x), -1)
+        x = nn.relu(nn.Dense(NET_HIDDEN, dtype=self.dtype, name="fc1")(x))
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc2")(x).astype(jnp.float32)
+
+
+class ConvNet(nn.Module):
+    """The network of Keras' guide to distributed training, every convolution padded: 49,242 parameters on 28×28×1.
+
+    Source: https://keras.io/guides/distributed_training_with_jax/
+    """
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """Logits of images."""
+        for number, (channels, kernel, stride, bias) in enumerate(CONVNET_LAYERS, start=1):
+            x = nn.Conv(
+                channels,
+                (kernel, kernel),
+                (stride, stride),
+                padding="SAME",
+                use_bias=bias,
+                dtype=self.dtype,
+                name=f"conv{number}",
+            )(x)
+            x = BatchNorm(use_running_average=not train, use_scale=False, dtype=self.dtype, name=f"bn{number}")(x)
+            x = nn.relu(x)
+        x = x.mean((1, 2))
+        x = nn.relu(nn.Dense(CONVNET_HIDDEN, dtype=self.dtype, name="fc1")(x))
+        x = nn.Dropout(0.5, deterministic=not train, name="dropout")(x)
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc2")(x).astype(jnp.float32)
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+
+    Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
+    """
+
+    classes: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """Logits of images."""
+        x = nn.Conv(RESNET_STAGES[0][0], (3, 3), padding=1, dtype=self.dtype, name="conv")(x)
+        x = nn.relu(BatchNorm(use_running_average=not train, dtype=self.dtype, name="bn")(x))
+        for stage, (channels, first_stride) in enumerate(RESNET_STAGES, start=1):
+            for block in range(1, RESNET_BLOCKS + 1):
+                stride = first_stride if block == 1 else 1
+                x = Residual(channels, stride, self.dtype, name=f"stage{stage}_block{block}")(x, train)
+        x = x.mean((1, 2))
+        return nn.Dense(self.classes, dtype=self.dtype, name="fc")(x).astype(jnp.float32)
+
+
+class Residual(nn.Module):
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1."""
+
+    channels: int
+    stride: int
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, train: bool) -> Array:
+        """From [N, H, W, C] to [N, ⌈H / stride⌉, ⌈W / stride⌉, channels]."""
+        norm = partial(BatchNorm, use_running_average=not train, dtype=self.dtype)
+        strides = (self.stride, self.stride)
+        # Padding of 1 on all sides, as PyTorch has it: "SAME" would pad a stride of 2 differently.
+        y = nn.Conv(self.channels, (3, 3), strides, padding=1, dtype=self.dtype, name="conv1")(x)
+        y = nn.relu(norm(name="bn1")(y))
+        y = nn.Conv(self.channels, (3, 3), padding=1, dtype=self.dtype, name="conv2")(y)
+        y = norm(name="bn2")(y)
+        if self.stride > 1:
+            x = nn.Conv(self.channels, (1, 1), strides, padding="VALID", dtype=self.dtype, name="shortcut")(x)
+        return nn.relu(x + y)

@@ -1,0 +1,71 @@
+"""What training with Flax keeps from step to step: parameters, BatchNorm statistics, the optimizer's state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax.training import train_state
+from jax import Array
+from jax.typing import ArrayLike
+
+from trainers.contract.catalog import DATASETS
+from trainers.contract.config import RunConfig
+from trainers.models import flax_models
+
+
+class TrainState(train_state.TrainState):
+    """Flax's, with the running statistics of BatchNorm."""
+
+    batch_stats: Any
+    """{} for a model without BatchNorm."""
+    seed: Array
+    """What Dropout draws from, with the step's number: uint32 []. No constant, or each seed would be compiled anew."""
+
+    def with_rate(self, rate: ArrayLike) -> TrainState:
+        """The same, with the learning rate of the next update."""
+        return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
+
+
+def create(config: RunConfig) -> TrainState:
+    """The state before the first step; the same seed gives the same weights on any number of devices."""
+    data = DATASETS[config.dataset]
+    dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
+    model = flax_models.build(config.model, data.classes, dtype)
+    images = jnp.zeros((1, *data.input_shape))
+    variables = jax.jit(lambda key: model.init(key, images, train=False))(jax.random.key(config.seed))
+    state: TrainState = TrainState.create(
+        apply_fn=model.apply,
+        params=variables["params"],
+        tx=build_optimizer(config),
+        batch_stats=variables.get("batch_stats", {}),
+        seed=jnp.uint32(config.seed),
+    )
+    return state
+
+
+def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
+    """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
+
+    Weight decay is a gradient of its own (L2), but decoupled in adamw: there the rate times decay times parameter is
+    taken off beside Adam's step.
+    """
+    decay = optax.add_decayed_weights(config.weight_decay)
+    parts = {
+        "sgd": (decay, optax.trace(config.momentum)),
+        "adam": (decay, optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)),
+        "adamw": (optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8), decay),
+        "adadelta": (decay, optax.scale_by_adadelta(rho=0.9, eps=1e-6)),
+    }[config.optimizer]
+
+    def with_rate(learning_rate: ArrayLike) -> optax.GradientTransformation:
+        return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+
+    return optax.inject_hyperparams(with_rate)(learning_rate=config.learning_rate)
+
+
+def scale(images: Array) -> Array:
+    """From uint8, 0 to 255, to float32, 0 to 1."""
+    return images.astype(jnp.float32) / 255
