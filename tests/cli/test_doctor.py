@@ -19,7 +19,7 @@ def findings(done: Done) -> dict[str, dict[str, Any]]:
     found = json.loads(done.out)
     assert all(set(finding) == {"name", "status", "detail"} for finding in found)
     statuses = {finding["status"] for finding in found}
-    assert statuses <= {"pass", "warn", "fail"}
+    assert statuses <= {"pass", "info", "warn", "fail"}
     assert done.code == (2 if "fail" in statuses else 1 if "warn" in statuses else 0)
     return {finding["name"]: finding for finding in found}
 
@@ -36,7 +36,7 @@ def test_findings_as_json(home: Path) -> None:
 
 def test_findings_for_people(tuiapp: Command) -> None:
     done = tuiapp("doctor")
-    assert all(line.startswith(("ok    ", "warn  ", "FAIL  ")) for line in done.out.splitlines())
+    assert all(line.startswith(("ok    ", "–     ", "warn  ", "FAIL  ")) for line in done.out.splitlines())
     assert done.code == (2 if "\nFAIL" in done.out else 1 if "\nwarn" in done.out else 0)
 
 

@@ -72,8 +72,8 @@ class Model:
 MLP_WIDTHS = (256, 128)
 NET_CHANNELS = (32, 64)
 NET_HIDDEN = 128
-CONVNET_LAYERS = ((12, 3, 1, False), (24, 6, 2, False), (32, 6, 2, True))
-"""Channels, kernel size, stride, whether there is a bias."""
+CONVNET_LAYERS = ((12, 3, 1, False, True), (24, 6, 2, False, False), (32, 6, 2, True, True))
+"""Channels, kernel size, stride, whether there is a bias, whether the input is padded ("SAME")."""
 CONVNET_HIDDEN = 256
 RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels, and the stride of the first block."""
@@ -106,8 +106,10 @@ def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
 def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
     height, width, channels = shape
     parameters = activations = 0
-    for outputs, kernel, stride, bias in CONVNET_LAYERS:
-        height, width = -(-height // stride), -(-width // stride)
+    for outputs, kernel, stride, bias, padded in CONVNET_LAYERS:
+        # Padded to keep every pixel, or only where the kernel fits.
+        lost = 0 if padded else kernel - 1
+        height, width = -(-(height - lost) // stride), -(-(width - lost) // stride)
         # The convolution, then BatchNorm without a scale.
         parameters += channels * kernel**2 * outputs + (outputs if bias else 0) + outputs
         activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU

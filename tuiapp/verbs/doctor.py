@@ -30,7 +30,8 @@ class Finding:
     """One line of the examination."""
 
     name: str
-    status: Literal["pass", "warn", "fail"]
+    status: Literal["pass", "info", "warn", "fail"]
+    """info: not here, and nothing wrong with that."""
     detail: str
 
 
@@ -41,7 +42,7 @@ def examine(options: Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        marks = {"pass": "ok  ", "warn": "warn", "fail": "FAIL"}
+        marks = {"pass": "ok  ", "info": "–   ", "warn": "warn", "fail": "FAIL"}
         for finding in findings:
             print(f"{marks[finding.status]}  {finding.name:14}{sanitize(finding.detail)}")
     return 2 if "fail" in statuses else 1 if "warn" in statuses else 0
@@ -63,7 +64,7 @@ def _backends() -> Iterator[Finding]:
     for backend in BACKENDS.values():
         reason = backend.unavailable()
         usable |= not reason
-        yield Finding(backend.name, "warn" if reason else "pass", reason or f"can run: {backend.summary}")
+        yield Finding(backend.name, "info" if reason else "pass", reason or f"can run: {backend.summary}")
     if not usable:
         yield Finding("backends", "fail", "none can run here")
 
@@ -75,7 +76,7 @@ def _devices(machine: Machine) -> Iterator[Finding]:
         total = format_bytes(gpu.memory_total_bytes)
         yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
     if not machine.gpus:
-        yield Finding("GPU", "pass", f"{machine.gpu_problem}: runs use the CPU")
+        yield Finding("GPU", "info", f"{machine.gpu_problem}: runs use the CPU")
 
 
 def _places(runs: Path) -> Iterator[Finding]:
