@@ -10,7 +10,6 @@ from argparse import Namespace
 from types import FrameType
 
 from trainers.contract import mailbox
-from trainers.contract.events import Summary
 from trainers.contract.journal import JournalReader
 from trainers.contract.machine import inspect_machine
 from trainers.contract.placement import misplaced
@@ -18,6 +17,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.runs import summarise
 from trainers.launch import launch
 from tuiapp.state.run_state import RunState
+from tuiapp.verbs.facts import run_facts
 from tuiapp.verbs.narration import Narrator, narrator
 from tuiapp.verbs.sources import read_source, runs_dir
 
@@ -42,24 +42,8 @@ def launch_run(options: Namespace) -> int:
     if options.json:
         # A run that was lost never summed itself up: what its journal tells is taken instead.
         summary = state.ended.summary if state.ended else summarise(run).summary
-        print(json.dumps(result(run, status, summary)))
+        print(json.dumps(run_facts(run, status, summary)))
     return 130 if interrupts.by_key else EXIT_CODES[status]
-
-
-def result(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
-    """What `--json` prints of a run."""
-    return {
-        "run": run.run_id,
-        "directory": str(run.path),
-        "status": status,
-        "steps": summary.steps,
-        "epochs": summary.epochs,
-        "examples_per_second": summary.examples_per_second,
-        "loss": summary.loss,
-        "test_loss": summary.test_loss,
-        "test_accuracy": summary.test_accuracy,
-        "seconds": summary.seconds,
-    }
 
 
 def _follow(run: RunDir, narrate: Narrator) -> RunState:

@@ -16,6 +16,7 @@ from trainers.contract.options import format_value
 from trainers.contract.runs import RunInfo, find_run, list_runs, summarise
 from trainers.launch import LaunchError
 from tuiapp.state.text import format_duration, format_metric, format_percent, format_rate, sanitize, sanitize_lines
+from tuiapp.verbs.facts import run_facts
 from tuiapp.verbs.sources import runs_dir
 
 STOP_TIMEOUT_S = 60.0
@@ -97,19 +98,7 @@ def _first_failure(info: RunInfo) -> RankFailed | None:
 
 
 def _facts(info: RunInfo) -> dict[str, object]:
-    summary = info.summary
-    return {
-        "run": info.directory.run_id,
-        "directory": str(info.directory.path),
-        "status": info.status,
-        "steps": summary.steps,
-        "epochs": summary.epochs,
-        "examples_per_second": summary.examples_per_second,
-        "loss": summary.loss,
-        "test_loss": summary.test_loss,
-        "test_accuracy": summary.test_accuracy,
-        "seconds": summary.seconds,
-    }
+    return run_facts(info.directory, info.status, info.summary)
 
 
 def _row(info: RunInfo) -> tuple[str, ...]:
