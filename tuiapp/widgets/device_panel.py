@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from trainers.contract.events import DeviceSample
 from tuiapp.state.array_state import letter
@@ -20,6 +17,7 @@ from tuiapp.state.text import (
     sparkline,
 )
 from tuiapp.widgets.palette import MUTED, SEVERITY_STYLES, series_color
+from tuiapp.widgets.text_panel import TextPanel
 
 HOT_C = 85.0
 IDLE_PERCENT = 10.0
@@ -30,38 +28,14 @@ FIGURE_CELLS = 17
 """What stands to the right of a bar."""
 
 
-class DevicePanel(VerticalScroll):
+class DevicePanel(TextPanel):
     """Utilization, memory, power and temperature of what the run runs on."""
 
-    DEFAULT_CSS = """
-    DevicePanel {
-        background: $surface;
-        padding: 0 0 0 1;
+    WAITING = "waiting for the first sample…"
+    LEAST_WIDTH = 30
 
-        Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
-    }
-    """
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
-        self._height = 0
-        """Lines on show: only when they change is a layout due."""
-
-    def compose(self) -> ComposeResult:  # noqa: D102
-        yield Static("waiting for the first sample…", markup=False)
-
-    def show(self, state: RunFacts) -> None:
-        """Show the latest samples."""
-        self._state = state
-        self._draw()
-
-    def on_resize(self) -> None:
-        """Fit the bars anew."""
-        self._draw()
-
-    def _draw(self) -> None:
-        state, width = self._state, max(30, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
+    def lines(self, state: RunFacts, width: int) -> list[Content]:
+        """The latest samples: GPUs, or without any the ranks' processes; then the host."""
         lines: list[Content] = []
         gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
         for gpu in gpus:
@@ -71,10 +45,9 @@ class DevicePanel(VerticalScroll):
         if state.host:
             lines += self._host(width, in_short=bool(gpus))
         if not lines:
-            waiting = "waiting for the first sample…" if state.is_live else "not available: the run sampled nothing"
+            waiting = self.WAITING if state.is_live else "not available: the run sampled nothing"
             lines = [Content.styled(waiting, MUTED)]
-        self.query_one(Static).update(Content("\n").join(lines), layout=len(lines) != self._height)
-        self._height = len(lines)
+        return lines
 
     def _letter(self, rank: int | None) -> tuple[str, str]:
         """A rank's device letter and its colour."""

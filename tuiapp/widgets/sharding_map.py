@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 from tuiapp.widgets.palette import MUTED, series_color, text_on
+from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8
 MAX_PICTURE_CELLS = 96
 """Wider pictures say no more."""
 
 
-class ShardingMap(VerticalScroll):
+class ShardingMap(TextPanel):
     """Every reported array with its shape, mesh and spec, and a picture of its parts."""
 
-    DEFAULT_CSS = """
-    ShardingMap {
-        background: $surface;
-        padding: 0 0 0 1;
+    WAITING = "no array has been reported yet"
 
-        Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
-    }
-    """
-
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
-        self._height = 0
-        """Lines on show: only when they change is a layout due."""
-
-    def compose(self) -> ComposeResult:  # noqa: D102
-        yield Static("no array has been reported yet", markup=False)
-
-    def show(self, state: RunFacts) -> None:
-        """Show how the arrays lie."""
-        self._state = state
-        self._draw()
-
-    def on_resize(self) -> None:
-        """Fit the pictures anew."""
-        self._draw()
-
-    def _draw(self) -> None:
-        state = self._state
-        if not state.arrays:
-            return
-        width = max(24, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
+    def lines(self, state: RunFacts, width: int) -> list[Content]:
+        """A picture of each array, with its description above it."""
         picture = _Picture(state.devices(), min(width, MAX_PICTURE_CELLS), dark=self.app.current_theme.dark)
         # What is split comes first: it tells the parallelism apart; replicated arrays look all alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
@@ -60,8 +30,7 @@ class ShardingMap(VerticalScroll):
             lines += _describe(array, width)
             lines += picture.draw(array)
             lines.append(Content(""))
-        self.query_one(Static).update(Content("\n").join(lines[:-1]), layout=len(lines) != self._height)
-        self._height = len(lines)
+        return lines[:-1]
 
 
 def _describe(array: ArrayState, width: int) -> list[Content]:
