@@ -23,6 +23,14 @@ def _run(runs_dir: Path, *settings: str, source: str = "mlp") -> list[str]:
     return [*TUIAPP, "run", source, *pairs, "--json", "--runs-dir", str(runs_dir)]
 
 
+def _wait_for_an_epoch(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "epoch 1/" in line:
+            return
+    raise AssertionError("it ended before its first epoch did")
+
+
 def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     done = subprocess.run(_run(runs_dir, "epochs=2"), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -50,10 +58,7 @@ def test_a_failed_run_shows_the_first_traceback_and_exits_1(runs_dir: Path, faul
 def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "epoch 1/" in line:
-                break
+        _wait_for_an_epoch(process)
         with watching(find_run("latest", runs_dir)) as run:
             process.send_signal(number)
             stdout, stderr = process.communicate(timeout=60)
@@ -70,10 +75,7 @@ def test_kill_9_of_the_headless_program_does_not_touch_the_run(runs_dir: Path) -
         _run(runs_dir, "epochs=40"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "epoch 1/" in line:
-                break
+        _wait_for_an_epoch(process)
         process.kill()
         with watching(find_run("latest", runs_dir)) as run:
             assert run.end().status == "completed"
@@ -99,10 +101,7 @@ def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
 def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
     process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "epoch 1/" in line:
-                break
+        _wait_for_an_epoch(process)
         with watching(find_run("latest", runs_dir)) as run:
             os.kill(run.started.pid, signal.SIGKILL)
             stdout, stderr = process.communicate(timeout=60)

@@ -13,7 +13,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from tests.screens.test_configure_screen import until
+from tests.screens.configure_app import until
 from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.machine import Machine
 from trainers.contract.mailbox import take

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from tests.screens.test_configure_screen import GPUS, screen, type_into, until
+from tests.screens.configure_app import screen, type_into, until
+from tests.screens.test_configure_screen import GPUS
 from trainers.contract.config import RunConfig
 from trainers.contract.machine import Machine
 from trainers.contract.presets import presets_dir, save_preset

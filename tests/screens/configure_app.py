@@ -1,0 +1,68 @@
+"""What tests of the Configure screen share: a launcher that records, and hands and eyes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from trainers.contract.config import RunConfig
+from trainers.contract.machine import Machine
+from trainers.contract.rundir import RunDir
+from trainers.launch import LaunchError
+from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.option_field import OptionField
+
+
+class Launches:
+    """Stands in for `trainers.launch.launch`: records, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.configs: list[RunConfig] = []
+        self.error: Exception | None = None
+
+    def __call__(self, config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+        self.configs.append(config)
+        raise self.error or LaunchError("no run is started in these tests")
+
+
+Start = Callable[..., AbstractAsyncContextManager[Pilot[None]]]
+
+
+def screen(pilot: Pilot[None]) -> ConfigureScreen:
+    found = pilot.app.screen_stack[0]
+    assert isinstance(found, ConfigureScreen)
+    return found
+
+
+def field(pilot: Pilot[None], key: str) -> OptionField:
+    return next(one for one in screen(pilot).query(OptionField) if one.option.key == key)
+
+
+def words(pilot: Pilot[None], selector: str) -> str:
+    return str(screen(pilot).query_one(selector, Static).content)
+
+
+async def type_into(pilot: Pilot[None], key: str, text: str) -> None:
+    """Put a text into a field as a person would; of a choice, take it."""
+    await until(pilot, lambda: screen(pilot).is_mounted and bool(screen(pilot).query(OptionField)))
+    for choice in field(pilot, key).query(ChoiceInput):
+        choice.take(text)
+        await pilot.pause()
+        return
+    field(pilot, key).focus_control()
+    await pilot.pause()
+    await pilot.press("end", "ctrl+u", *text)
+    await pilot.pause()
+
+
+async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if is_so():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError("did not come about")

@@ -1,0 +1,166 @@
+"""Configure, driven by keys: presets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.widgets import Button, Input, Static
+
+from tests.screens.configure_app import Start, field, screen, type_into, until
+from trainers.contract.config import RunConfig
+from trainers.contract.presets import load_config, presets_dir, save_preset
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.save_preset import SavePreset
+from tuiapp.widgets.preset_list import PresetList
+
+
+async def test_preset_fills_form_and_command(start: Start) -> None:
+    async with start() as pilot:
+        assert screen(pilot).command == "tuiapp run"
+        await pilot.press("ctrl+l", "down", "enter")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run mlp"
+        assert field(pilot, "model").text == "mlp"
+        await type_into(pilot, "epochs", "3")
+        await type_into(pilot, "learning_rate", "1e-2")
+        assert screen(pilot).command == "tuiapp run mlp --set learning_rate=0.01 --set epochs=3"
+        assert field(pilot, "epochs").changed
+        assert not field(pilot, "seed").changed
+
+
+async def test_presets_edited_by_hand_are_read_anew(start: Start) -> None:
+    path = save_preset("mine", RunConfig(epochs=9))
+    async with start(preset="mine") as pilot:
+        save_preset("mine", RunConfig(epochs=11), overwrite=True)
+        save_preset("new", RunConfig())
+        await pilot.press("ctrl+l")
+        assert screen(pilot).query_one(PresetList).get_option("own/new")
+        # What the form holds stays; the command says how it differs from the file as it is now.
+        assert screen(pilot).command == "tuiapp run mine --set epochs=9"
+        path.write_text("epochs = 'many'\n")
+        await pilot.press("ctrl+l")
+        assert "✗ mine" in str(screen(pilot).query_one(PresetList).get_option("own/mine").prompt)
+        assert screen(pilot).command == "tuiapp run --set epochs=9"
+
+
+async def test_overwriting_what_appeared_meanwhile_is_asked(start: Start) -> None:
+    async with start() as pilot:
+        path = save_preset("mine", RunConfig(epochs=9))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press(*"mine", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+        assert load_config("mine").epochs == 9
+        assert path.exists()
+        await pilot.press("escape", "escape")
+
+
+async def test_undo_brings_back_what_a_load_dropped(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "7")
+        await pilot.press("ctrl+l", "down", "enter")
+        await pilot.pause()
+        assert field(pilot, "epochs").text == "20"
+        await pilot.press("ctrl+z")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run --set epochs=7"
+
+
+async def test_preset_is_saved_and_becomes_the_base(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        await type_into(pilot, "epochs", "3")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press(*"mine", "enter")
+        await until(pilot, lambda: screen(pilot).command == "tuiapp run mine")
+        assert load_config("mine").epochs == 3
+
+
+async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
+    async with start() as pilot:
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        asking = pilot.app.screen
+        for name, said in (
+            ("../x", "is no name for a preset"),
+            ("quickstart", "is a built-in preset and read-only"),
+        ):
+            asking.query_one("#name", Input).value = name
+            await pilot.pause()
+            assert said in str(asking.query_one("#verdict", Static).content)
+            assert asking.query_one("#save", Button).disabled
+            await pilot.press("enter")
+            assert pilot.app.screen is asking
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen is screen(pilot)
+        assert not presets_dir().exists()
+
+
+async def test_overwriting_is_asked(start: Start) -> None:
+    save_preset("mine", RunConfig(epochs=9), "nine of them")
+    async with start() as pilot:
+        for answer, epochs in ((("enter",), 9), (("right", "enter"), 2)):
+            await type_into(pilot, "epochs", "2")
+            await pilot.press("ctrl+s")
+            await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+            await pilot.press("end", "ctrl+u", *"mine", "enter")
+            await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+            await pilot.press(*answer)
+            await until(pilot, lambda: not isinstance(pilot.app.screen, Choice))
+            if isinstance(pilot.app.screen, SavePreset):
+                await pilot.press("escape")
+            await until(pilot, lambda: pilot.app.screen is screen(pilot))
+            await pilot.app.workers.wait_for_complete()
+            assert load_config("mine").epochs == epochs
+
+
+async def test_wrong_form_is_not_saved(start: Start) -> None:
+    async with start() as pilot:
+        await type_into(pilot, "epochs", "0")
+        await pilot.press("ctrl+s")
+        await pilot.app.workers.wait_for_complete()
+        assert pilot.app.screen is screen(pilot)
+
+
+async def test_deleting_is_asked(start: Start) -> None:
+    path = save_preset("mine", RunConfig(epochs=9))
+    async with start(preset="mine") as pilot:
+        assert screen(pilot).query_one(PresetList).cursor is not None
+        for answer, left in ((("enter",), True), (("escape",), True), (("right", "enter"), False)):
+            await pilot.press("ctrl+l", "delete")
+            await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+            await pilot.press(*answer)
+            await pilot.app.workers.wait_for_complete()
+            assert path.exists() is left
+        # What was typed stays; only what it is compared with is gone.
+        assert screen(pilot).command == "tuiapp run --set epochs=9"
+
+
+async def test_built_in_preset_is_not_deleted(start: Start) -> None:
+    async with start() as pilot:
+        await pilot.press("ctrl+l", "delete")
+        await pilot.app.workers.wait_for_complete()
+        assert pilot.app.screen is screen(pilot)
+        assert load_config("quickstart")
+
+
+@pytest.fixture
+def bad_preset() -> Path:
+    presets_dir().mkdir(parents=True)
+    path = presets_dir() / "bad.toml"
+    path.write_text('schema = 1\noptimizer = "[b]adamm\\u001b[31m"\n')
+    return path
+
+
+async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, bad_preset: Path) -> None:
+    async with start() as pilot:
+        presets = screen(pilot).query_one(PresetList)
+        prompt = str(presets.get_option("own/bad").prompt)
+        assert "✗ bad" in prompt
+        assert "[b]adamm" in prompt
+        presets.highlighted = presets.get_option_index("own/bad")
+        await pilot.press("ctrl+l", "enter")
+        await pilot.pause()
+        assert screen(pilot).command == "tuiapp run"
