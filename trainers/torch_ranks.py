@@ -15,9 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.checkpoints import Saved
+from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Shard
 from trainers.data import datasets
+from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -127,6 +129,16 @@ def memory_format(config: RunConfig, device: torch.device) -> torch.memory_forma
     """
     on_tensor_cores = config.precision != "float32"
     return torch.channels_last if device.type == "cpu" or on_tensor_cores else torch.contiguous_format
+
+
+def build_model(config: RunConfig, device: torch.device) -> nn.Module:
+    """The model on the device; the same seed gives the same weights on any device."""
+    data = DATASETS[config.dataset]
+    torch.manual_seed(config.seed)
+    model = torch_models.build(config.model, data.input_shape, data.classes)
+    # The type stubs of `to` lack the option.
+    placed: nn.Module = model.to(device, memory_format=memory_format(config, device))  # type: ignore[call-overload]
+    return placed
 
 
 def to_device(

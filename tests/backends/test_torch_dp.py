@@ -38,7 +38,7 @@ def _rendezvous(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def _train(shelf: Shelf | None = None, *, stop_at: int = 0, save_at: int = 0, **changes: object) -> Recorder:
+def _train(shelf: Shelf | None = None, *, stop_at: int = 0, save_at: int | None = None, **changes: object) -> Recorder:
     return train(msgspec.structs.replace(CONFIG, **changes), stop_at, save_at, shelf)
 
 
@@ -80,15 +80,14 @@ def test_each_devices_loss_is_the_mean_over_its_own_chunk() -> None:
 @pytest.mark.usefixtures("_rendezvous")
 def test_the_same_curve_as_one_rank_of_torch_ddp() -> None:
     """With dropout, whose draws are the same too."""
-    changes: dict[str, Any] = {"model": "convnet", "max_steps": 12, "global_batch_size": 24, "gradient_clip": 0.5}
+    changes: dict[str, Any] = {"model": "convnet", "max_steps": 6, "global_batch_size": 24, "gradient_clip": 0.5}
     ours, theirs = _train(**changes), _train(backend="torch-ddp", **changes)
     curve = np.array(ours.losses())[:, 0]
     np.testing.assert_allclose(curve, theirs.losses(), atol=1e-5)
     assert ours.evaluations[-1].loss == pytest.approx(theirs.evaluations[-1].loss, abs=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "adadelta"])
-@pytest.mark.parametrize("model", ["mlp", "convnet"])
+@pytest.mark.parametrize(("model", "optimizer"), [("mlp", "sgd"), ("mlp", "adadelta"), ("convnet", "adam")])
 def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     """With dropout, BatchNorm, momentum, and a learning rate that changes."""
     changes: dict[str, Any] = {
@@ -130,8 +129,6 @@ def test_compiling_changes_no_number(model: str) -> None:
         "learning_rate": 0.01,
         "global_batch_size": 24,
     }
-    if model == "resnet18":
-        changes["max_steps"] = 3
     plain, compiled = _train(**changes), _train(compile=True, **changes)
     assert compiled.phases[0] == "compiling"
     np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-3)

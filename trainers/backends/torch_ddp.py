@@ -25,10 +25,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
-from trainers.models import torch_models
 from trainers.models.sync_batch_norm import synchronize
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
@@ -36,6 +34,7 @@ from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
     autocast,
     average_statistics,
+    build_model,
     build_optimizer,
     connect,
     memory_format,
@@ -72,15 +71,14 @@ class Replica:
         self.config, self.rank, self.device, self.report = config, rank, device, report
         self.checkpoints = checkpoints
         self.local_batch = config.global_batch_size // config.devices
-        data, arrays = DATASETS[config.dataset], datasets.load(config.dataset)
+        arrays = datasets.load(config.dataset)
         # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, device)
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device, layout)
         self.x_test, self.y_test = to_device(
             arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device, layout
         )
-        torch.manual_seed(config.seed)
-        self.model = torch_models.build(config.model, data.input_shape, data.classes).to(device, memory_format=layout)
+        self.model = build_model(config, device)
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device)
         # The same weights everywhere; Dropout then draws differently on every rank.

@@ -22,15 +22,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
-from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
     autocast,
+    build_model,
     build_optimizer,
     memory_format,
     pick_devices,
@@ -63,14 +62,12 @@ class Trainer:
     ) -> None:
         self.config, self.devices, self.report, self.checkpoints = config, devices, report, checkpoints
         self.device = devices[0]
-        data, arrays = DATASETS[config.dataset], datasets.load(config.dataset)
+        arrays = datasets.load(config.dataset)
         # Small data sets live on the first device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, self.device)
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, self.device, layout)
         self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, self.device, layout)
-        torch.manual_seed(config.seed)
-        model = torch_models.build(config.model, data.input_shape, data.classes)
-        self.model = model.to(self.device, memory_format=layout)
+        self.model = build_model(config, self.device)
         self.seed_dropout()
         self.optimizer = build_optimizer(config, self.model)
         if checkpoints.resumed:
