@@ -77,9 +77,12 @@ def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_compiled_run_has_the_same_curve(runs_dir: Path) -> None:
+def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     plain, result = _curve(runs_dir, 2, model="net")
     compiled, compiled_result = _curve(runs_dir, 2, model="net", compile=True)
+    # It was compiled indeed, and is kept for the next time.
+    assert list((home / "cache" / "tuiapp" / "torch").rglob("*.so"))
     largest = _difference(plain, compiled)
     print(f"\nlargest difference between compiled and not over 30 steps: {largest:.1e}")
     assert largest < 1e-3

@@ -88,11 +88,12 @@ class Replica:
         names = signature(DistributedDataParallel).parameters
         option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
         no_sync: dict[str, Any] = {option: False}
-        ddp = DistributedDataParallel(self.model, gradient_as_bucket_view=True, **no_sync)
+        # Compiled inside of DDP, whose own code torch.compile does not enter.
+        replica = compile_model(self.model) if config.compile else self.model
+        self.ddp = DistributedDataParallel(replica, gradient_as_bucket_view=True, **no_sync)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
-        self.forward = compile_model(ddp) if config.compile else ddp
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
@@ -145,7 +146,7 @@ class Replica:
     def loss(self, rows: Tensor) -> Tensor:
         """The mean loss over the examples of those numbers."""
         with self.autocast:
-            return F.cross_entropy(self.forward(self.x_train[rows]), self.y_train[rows])
+            return F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
 
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
