@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.catalog import DATASETS
+from trainers.contract.catalog import find_dataset
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Shard
 from trainers.data import datasets
@@ -108,7 +108,7 @@ class Replica:
     def __init__(self, config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
         self.config, self.rank, self.device, self.report = config, rank, device, report
         self.local_batch = config.global_batch_size // config.devices
-        data, arrays = DATASETS[config.dataset], datasets.load(config.dataset)
+        data, arrays = find_dataset(config.dataset), datasets.load(config.dataset)
         # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device)
         self.x_test, self.y_test = to_device(
@@ -222,6 +222,8 @@ class Replica:
 
 
 def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, C, H, W] from 0 to 1, and labels as int64 [N], on the device."""
-    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(255)
+    """Images as float32 [N, C, H, W], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
+    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    if x.dtype == torch.uint8:
+        x = x.float().div_(255)
     return x.contiguous(), torch.from_numpy(labels).to(device)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from trainers.contract.npz_facts import DatasetError, npz_path, read_facts
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -67,6 +69,8 @@ class Model:
     summary: str
     size: Callable[[tuple[int, int, int], int], Size]
     """From input shape (height, width, channels) and class count."""
+    min_side: int
+    """Pixels that an image must have in height and width, so that every layer has some to work on."""
 
 
 MLP_WIDTHS = (256, 128)
@@ -173,10 +177,10 @@ BACKENDS = {
 MODELS = {
     model.name: model
     for model in (
-        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size),
-        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size),
-        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size),
-        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size),
+        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size, min_side=1),
+        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size, min_side=10),
+        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size, min_side=6),
+        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size, min_side=1),
     )
 }
 
@@ -191,16 +195,76 @@ DATASETS = {
             input_shape=(28, 28, 1),
             classes=10,
         ),
+        Dataset(
+            "mnist",
+            "60,000 handwritten digits, 28×28; the first run downloads 12 MB",
+            train_examples=60_000,
+            test_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+        Dataset(
+            "fashion-mnist",
+            "60,000 pictures of clothes, 28×28; the first run downloads 31 MB",
+            train_examples=60_000,
+            test_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+        Dataset(
+            "cifar10",
+            "50,000 photographs of ten kinds of things, 32×32 in colour; the first run downloads 170 MB",
+            train_examples=50_000,
+            test_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=10,
+        ),
     )
 }
+"""The data sets that have a name. One's own is called npz:PATH."""
+
+NPZ = "npz:"
+
+_pinned: dict[str, Dataset] = {}
 
 OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
 """Optimizer → arrays of the parameters' size that its state holds (sgd: with momentum)."""
 
 
+def find_dataset(name: str) -> Dataset:
+    """The facts about a data set, those of an npz:PATH read from the file.
+
+    Raises:
+        DatasetError: the file is missing, or no data set; the message names it.
+    """
+    if known := DATASETS.get(name) or _pinned.get(name):
+        return known
+    if not name.startswith(NPZ):
+        raise DatasetError(f"there is no data set {name!r}.")
+    path = npz_path(name.removeprefix(NPZ))
+    facts = read_facts(path)
+    summary = f"{facts.train_examples:,} training images in {path}"
+    return Dataset(name, summary, facts.train_examples, facts.test_examples, facts.input_shape, facts.classes)
+
+
+def pin_dataset(name: str) -> Dataset:
+    """Find a data set and keep its facts for the life of this process.
+
+    A run stands on what its data set was when it started, whatever becomes of the file meanwhile.
+
+    Raises:
+        DatasetError: as `find_dataset`.
+    """
+    return _pinned.setdefault(name, find_dataset(name))
+
+
 def model_size(model: str, dataset: str) -> Size:
-    """The size of a model built for a data set."""
-    data = DATASETS[dataset]
+    """The size of a model built for a data set.
+
+    Raises:
+        DatasetError: the data set's file is missing, or no data set.
+    """
+    data = find_dataset(dataset)
     return MODELS[model].size(data.input_shape, data.classes)
 
 

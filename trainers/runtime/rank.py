@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS
+from trainers.contract.catalog import BACKENDS, pin_dataset
 from trainers.contract.files import write_atomically
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
@@ -45,6 +45,7 @@ def main() -> int:
     threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
     report.phase("preparing")
     try:
+        pin_dataset(config.dataset)
         backend = importlib.import_module(BACKENDS[config.backend].module)
         backend.train(config, rank, report)
     except Exception as error:
