@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.catalog import find_dataset
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.contract.events import Shard
 from trainers.data import datasets
 from trainers.models import torch_models

@@ -147,11 +147,13 @@ class Option:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:
+        head, colon, path = value.partition(":")
         for prefix in self.prefixes:
-            if value.endswith(f".{prefix[:-1]}") and value.isprintable():
+            if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
                 return f" Did you mean {shown(prefix + value)}?"
-        head, colon, _ = value.partition(":")
-        return suggest(head + colon, [*self.choices, *self.prefixes])
+            if path and (meant := suggest(head + colon, self.prefixes)):
+                return meant
+        return suggest(value, [*self.choices, *self.prefixes])
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be asked.

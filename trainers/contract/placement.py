@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS, DATASETS, MODELS, NPZ, find_dataset
+from trainers.contract.catalog import BACKENDS, MODELS
 from trainers.contract.config import RunConfig, check_batch, cross_check
+from trainers.contract.data_catalog import DATASETS, NPZ, find_dataset
 from trainers.contract.machine import Gpu, Machine
 from trainers.contract.npz_facts import DatasetError, npz_path
 from trainers.contract.options import ConfigError, Problem, suggest
@@ -22,14 +23,16 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     """
     if reason := BACKENDS[config.backend].unavailable():
         raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
-    if problems := check_data(config):
-        raise ConfigError(problems)
-    config = _with_absolute_path(config)
+    problems = check_data(config)
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
-    placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
-    if problems := cross_check(placed):
+    try:
+        placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
+        problems += cross_check(placed)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
         raise ConfigError(problems)
-    return placed
+    return _with_absolute_path(placed)
 
 
 def check_data(config: RunConfig) -> list[Problem]:
@@ -45,7 +48,7 @@ def check_data(config: RunConfig) -> list[Problem]:
             f"{config.model} needs images of at least {least}×{least} pixels; those of {config.dataset} have "
             f"{height}×{width}."
         )
-        if channels > max(height, width):
+        if channels > min(height, width):
             message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
         problems.append(Problem("model", message, also=("dataset",)))
     return problems

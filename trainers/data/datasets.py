@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.catalog import NPZ
+from trainers.contract.data_catalog import NPZ
 from trainers.data import npz, public
 from trainers.data.arrays import Arrays, DataError, Images, Labels
 

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.catalog import NPZ, Dataset, find_dataset
+from trainers.contract.data_catalog import NPZ, Dataset, find_dataset
 from trainers.contract.npz_facts import DatasetError, npz_path
 from trainers.data.arrays import Arrays, DataError, Images
 

@@ -11,8 +11,8 @@ from flax.training import train_state
 from jax import Array
 from jax.typing import ArrayLike
 
-from trainers.contract.catalog import find_dataset
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.models import flax_models
 
 

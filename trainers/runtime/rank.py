@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS, pin_dataset
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.files import write_atomically
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config

@@ -20,8 +20,9 @@ from pathlib import Path
 from time import monotonic
 
 from trainers.contract import mailbox
-from trainers.contract.catalog import BACKENDS, pin_dataset
+from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig, to_toml_values
+from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, RunEnded, RunStarted, StopRequested
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
