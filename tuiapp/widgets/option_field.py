@@ -93,11 +93,11 @@ class OptionField(Widget):
         self._unavailable = unavailable or {}
 
     def compose(self) -> ComposeResult:  # noqa: D102
-        if self.option.choices:
+        if self.option.menu:
             typed = bool(self.option.prefix_of(self._text))
             choice = ChoiceInput(
-                choices=self.option.choices,
-                value=self.option.choices[0] if typed else self._text,
+                choices=self.option.menu,
+                value=self.option.menu[0] if typed else self._text,
                 prefixes=self.option.prefixes,
                 notes=self._notes,
                 unavailable=self._unavailable,
