@@ -29,5 +29,5 @@ def make_arrays(
 
 def write_npz(path: Path, arrays: NpzArrays) -> str:
     """Write the file; gives the data set's name."""
-    np.savez(path, allow_pickle=True, **arrays)
+    np.savez(path, **arrays)
     return f"npz:{path}"

@@ -33,7 +33,7 @@ DATASETS = {
         ),
         Dataset(
             "mnist",
-            "60,000 handwritten digits, 28×28; the first run downloads 12 MB",
+            "60,000 handwritten digits, 28×28; downloads 12 MB once",
             train_examples=60_000,
             test_examples=10_000,
             input_shape=(28, 28, 1),
@@ -41,7 +41,7 @@ DATASETS = {
         ),
         Dataset(
             "fashion-mnist",
-            "60,000 pictures of clothes, 28×28; the first run downloads 31 MB",
+            "60,000 pictures of clothes, 28×28; downloads 31 MB once",
             train_examples=60_000,
             test_examples=10_000,
             input_shape=(28, 28, 1),
@@ -49,7 +49,7 @@ DATASETS = {
         ),
         Dataset(
             "cifar10",
-            "50,000 photographs of ten kinds of things, 32×32 in colour; the first run downloads 170 MB",
+            "50,000 photographs, 32×32 in colour; downloads 170 MB once",
             train_examples=50_000,
             test_examples=10_000,
             input_shape=(32, 32, 3),

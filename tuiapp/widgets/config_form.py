@@ -27,7 +27,7 @@ NOTES: dict[str, dict[str, str]] = {
     "model": {model.name: model.summary for model in MODELS.values()},
     "dataset": {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
-        NPZ: "your own: the path of an .npz with x_train, y_train, x_test and y_test",
+        NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }
 """Configuration key → value → one line of what it is."""
