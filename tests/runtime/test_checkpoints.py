@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, load
+from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Checkpoint
 from trainers.contract.manifest import (
@@ -55,7 +55,7 @@ def save(run: RunDir, *steps: int, accuracy: dict[int, float] | None = None, con
             if accuracy and step in accuracy:
                 told.evaluated = (step, accuracy[step])
             weights = np.full((50, 40), step, np.float32)
-            checkpoints.save(step, {"fc.weight": weights, "count": np.int64(step)}, {"ranks.random": np.arange(8)})
+            checkpoints.save(step, {"fc.weight": weights, "count": np.array(step)}, {"ranks.random": np.arange(8)})
     return told
 
 
@@ -73,8 +73,11 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def test_what_is_saved_is_read_again(run: RunDir) -> None:
-    model = {"a.weight": np.random.default_rng(0).random((3, 4), np.float32).T, "b": np.array(7, np.int64)}
-    state = {"ranks.random": np.arange(10, dtype=np.uint8).reshape(2, 5), "optimizer.0.step": np.float32(3)}
+    model: Tensors = {"a.weight": np.random.default_rng(0).random((3, 4), np.float32).T, "b": np.array(7, np.int64)}
+    state: Tensors = {
+        "ranks.random": np.arange(10, dtype=np.uint8).reshape(2, 5),
+        "optimizer.0.step": np.array(3, np.float32),
+    }
     told = Told()
     told.evaluated = (58, 0.75)
     with Checkpoints(run, CONFIG, 0, cast(Reporter, told)) as checkpoints:
