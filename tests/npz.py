@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-NpzArrays = dict[str, npt.NDArray[Any]]
+NpzArrays = dict[str, Any]
 
 
 def make_arrays(
