@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.checkpoints import Saved
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.contract.events import Shard
 from trainers.data import datasets
 from trainers.models import torch_models
@@ -134,7 +134,7 @@ def memory_format(config: RunConfig, device: torch.device) -> torch.memory_forma
 
 def build_model(config: RunConfig, device: torch.device) -> nn.Module:
     """The model on the device; the same seed gives the same weights on any device."""
-    data = DATASETS[config.dataset]
+    data = find_dataset(config.dataset)
     torch.manual_seed(config.seed)
     model = torch_models.build(config.model, data.input_shape, data.classes)
     # The type stubs of `to` lack the option.
@@ -148,8 +148,10 @@ def to_device(
     device: torch.device,
     layout: torch.memory_format = torch.contiguous_format,
 ) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, C, H, W] from 0 to 1, and labels as int64 [N], on the device."""
-    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(255)
+    """Images as float32 [N, C, H, W], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
+    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    if x.dtype == torch.uint8:
+        x = x.float().div_(255)
     return x.contiguous(memory_format=layout), torch.from_numpy(labels).to(device)
 
 

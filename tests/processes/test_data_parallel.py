@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ CONFIG = RunConfig(
 )
 
 
-def _curve(runs_dir: Path, devices: int, **changes: object) -> tuple[list[float], Evaluation]:
+def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], Evaluation]:
     """The mean loss over the ranks, step by step, and the evaluation at the end."""
     with launched(msgspec.structs.replace(CONFIG, devices=devices, **changes), runs_dir) as run:
         assert run.end(300).status == "completed"
@@ -79,8 +80,11 @@ def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> No
 @pytest.mark.timeout(600)
 def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    plain, result = _curve(runs_dir, 2, model="net")
-    compiled, compiled_result = _curve(runs_dir, 2, model="net", compile=True)
+    # Slowly: the digits' pixels come in blocks of equal ones, and where two are largest in a pooling window rounding
+    # decides which of them gets the gradient.
+    config = {"model": "net", "learning_rate": 0.005, "momentum": 0.0}
+    plain, result = _curve(runs_dir, 2, **config)
+    compiled, compiled_result = _curve(runs_dir, 2, **config, compile=True)
     # It was compiled indeed, and is kept for the next time.
     assert list((home / "cache" / "tuiapp" / "torch").rglob("*.so"))
     largest = _difference(plain, compiled)
