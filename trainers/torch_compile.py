@@ -27,11 +27,21 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
         model: Not compiled; has the gradients and the running statistics.
         device: Where it is.
         loss: Makes the loss of a step's batch, as a step does.
+
+    Raises:
+        RuntimeError: there is no compiler for what torch.compile writes.
     """
     report.phase("compiling")
     buffers = [buffer.clone() for buffer in model.buffers()]
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        loss().backward()  # type: ignore[no-untyped-call]
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            loss().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        # What Inductor says on the CPU ("No working C++ compiler found"), and Triton on GPUs.
+        if "C++ compiler" not in str(error) and "C compiler" not in str(error):
+            raise
+        message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and there is none"
+        raise RuntimeError(f"{message}: install one, or set compile = false.") from error
     model.zero_grad()
     with torch.no_grad():
         for buffer, before in zip(model.buffers(), buffers, strict=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, train
@@ -133,3 +135,14 @@ def test_compiling_changes_no_number(model: str) -> None:
     assert compiled.phases[0] == "compiling"
     np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-3)
     assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch.compiler.reset()
+    with (
+        torch._inductor.config.patch({"cpp.cxx": (None, "/nonexistent"), "force_disable_caches": True}),
+        pytest.raises(RuntimeError, match="install one, or set compile = false"),
+    ):
+        _train(model="net", compile=True)
