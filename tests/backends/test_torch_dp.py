@@ -126,7 +126,9 @@ def test_compiling_changes_no_number(model: str) -> None:
     """Dropout's draws included; and the first step is not the second one on that batch."""
     changes: dict[str, Any] = {
         "model": model,
-        "max_steps": 30,
+        # Rounding grows from step to step in a deep network: as much so uncompiled, with another number of threads.
+        "max_steps": 3 if model == "resnet18" else 30,
+        "eval_every": 0,
         "optimizer": "sgd",
         "learning_rate": 0.01,
         "global_batch_size": 24,
@@ -134,6 +136,7 @@ def test_compiling_changes_no_number(model: str) -> None:
     plain, compiled = _train(**changes), _train(compile=True, **changes)
     assert compiled.phases[0] == "compiling"
     np.testing.assert_allclose(compiled.losses(), plain.losses(), atol=1e-3)
+    np.testing.assert_allclose(compiled.losses()[0], plain.losses()[0], atol=1e-6)
     assert compiled.evaluations[-1].loss == pytest.approx(plain.evaluations[-1].loss, abs=1e-3)
 
 
