@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from tests.processes.harness import launched
 from trainers.contract.config import RunConfig
@@ -15,10 +17,10 @@ CONFIG = RunConfig(
 )
 
 
-def _curve(runs_dir: Path, devices: int) -> tuple[list[float], Evaluation]:
+def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], Evaluation]:
     """The mean loss over the ranks, step by step, and the evaluation at the end."""
-    with launched(msgspec.structs.replace(CONFIG, devices=devices), runs_dir) as run:
-        assert run.end().status == "completed"
+    with launched(msgspec.structs.replace(CONFIG, devices=devices, **changes), runs_dir) as run:
+        assert run.end(300).status == "completed"
         curves = [
             [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
             for rank in range(devices)
@@ -35,3 +37,58 @@ def test_one_and_two_ranks_give_the_same_curve(runs_dir: Path) -> None:
     assert largest < 1e-5
     assert two[-1] < 0.9 * two[0]
     assert (result_of_one.examples, result_of_one.accuracy) == (result_of_two.examples, result_of_two.accuracy)
+
+
+def _difference(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
+    one, result_of_one = _curve(runs_dir, 1, model="net")
+    two, result_of_two = _curve(runs_dir, 2, model="net", sync_batch_norm=True)
+    apart, result_apart = _curve(runs_dir, 2, model="net")
+    largest, without = _difference(one, two), _difference(one, apart)
+    print(f"\nlargest difference from the curve of 1 rank: {largest:.1e} synchronized, {without:.1e} without")
+    assert largest < 1e-5
+    assert without > 1e-3
+    # The running statistics too.
+    assert result_of_one.loss is not None
+    assert result_of_two.loss == pytest.approx(result_of_one.loss, abs=1e-5)
+    assert result_apart.loss != pytest.approx(result_of_one.loss, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [3, 4])
+def test_synchronized_batch_norm_on_more_ranks(runs_dir: Path, devices: int) -> None:
+    one, result_of_one = _curve(runs_dir, 1, model="net")
+    many, result_of_many = _curve(runs_dir, devices, model="net", sync_batch_norm=True)
+    assert _difference(one, many) < 1e-5
+    assert result_of_one.loss is not None
+    assert result_of_many.loss == pytest.approx(result_of_one.loss, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> None:
+    """A scale that is not learned (convnet), bfloat16, and torch.compile, which goes around the collectives."""
+    config = {"model": "convnet", "sync_batch_norm": True, "precision": "bfloat16", "compile": True}
+    losses, _ = _curve(runs_dir, 2, **config)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    # Slowly: the digits' pixels come in blocks of equal ones, and where two are largest in a pooling window rounding
+    # decides which of them gets the gradient.
+    config = {"model": "net", "learning_rate": 0.005, "momentum": 0.0}
+    plain, result = _curve(runs_dir, 2, **config)
+    compiled, compiled_result = _curve(runs_dir, 2, **config, compile=True)
+    # It was compiled indeed, and is kept for the next time.
+    assert list((home / "cache" / "tuiapp" / "torch").rglob("*.so"))
+    largest = _difference(plain, compiled)
+    print(f"\nlargest difference between compiled and not over 30 steps: {largest:.1e}")
+    assert largest < 1e-3
+    assert result.loss is not None
+    assert compiled_result.loss == pytest.approx(result.loss, abs=1e-3)

@@ -25,6 +25,8 @@ class Backend:
     """The extra of tuiapp that installs them."""
     process_per_device: bool
     """True where each device has a rank process of its own; False where one process owns all devices."""
+    max_cpu_devices: int | None = None
+    """How many CPU devices it can work on; None: as many as the machine takes."""
 
     def missing(self) -> list[str]:
         """The packages that are not installed here."""
@@ -141,6 +143,15 @@ BACKENDS = {
             packages=("torch",),
             extra="torch",
             process_per_device=True,
+        ),
+        Backend(
+            "torch-dp",
+            "trainers.backends.torch_dp",
+            "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
+            packages=("torch",),
+            extra="torch",
+            process_per_device=False,
+            max_cpu_devices=1,
         ),
         Backend(
             "jax-sharding",
