@@ -130,7 +130,8 @@ def test_compiling_changes_no_number(model: str) -> None:
         "max_steps": 3 if model == "resnet18" else 30,
         "eval_every": 0,
         "optimizer": "sgd",
-        "learning_rate": 0.01,
+        "learning_rate": 0.001,
+        "momentum": 0.0,
         "global_batch_size": 24,
     }
     plain, compiled = _train(**changes), _train(compile=True, **changes)
