@@ -271,10 +271,9 @@ def checkpoint(step: int, seconds: float, *, best: bool = False) -> Checkpoint:
 
 def stopped(world_size: int = 2) -> list[AnyEvent]:
     """Stopped on request within the third epoch, with a checkpoint; one was saved after each epoch."""
+    saved = [checkpoint(29, 4.1, best=True), checkpoint(58, 5.05, best=True)]
     return [
-        *running(world_size, last_step=60),
-        checkpoint(29, 4.1, best=True),
-        checkpoint(58, 5.1, best=True),
+        *sorted([*running(world_size, last_step=60), *saved], key=lambda event: event.time),
         *[steps(rank, 61, 72, 5.6) for rank in range(world_size)],
         StopRequested(by="command", save=True, **at(5.7)),
         checkpoint(72, 5.8),

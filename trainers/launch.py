@@ -122,8 +122,8 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
         raise LaunchError(f"{run.run_id} has made all its {config.total_steps:,} steps. To go on further: {more}")
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
     try:
-        for rank in range(_processes(config)):
-            run.rank(rank).mkdir(mode=0o700, exist_ok=True)
+        for directory in _directories(run, config):
+            directory.mkdir(mode=0o700, exist_ok=True)
         # What was asked of an attempt that did not live to hear it is not asked of this one.
         mailbox.take(run.commands)
         _rewrite(run.config, to_toml(config).encode())
@@ -145,9 +145,11 @@ def _rewrite(path: Path, data: bytes) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _processes(config: RunConfig) -> int:
-    """How many rank processes a run has."""
-    return config.devices if BACKENDS[config.backend].process_per_device else 1
+def _directories(run: RunDir, config: RunConfig) -> list[Path]:
+    """What a run's directory holds from the beginning, each after its parent."""
+    processes = config.devices if BACKENDS[config.backend].process_per_device else 1
+    # One by one: with parents=True the mode would not be that of the directories between.
+    return [run.commands, run.rank(0).parent, *map(run.rank, range(processes))]
 
 
 def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunDir:
@@ -161,8 +163,7 @@ def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunD
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:
-        # One by one: with parents=True the mode would not be that of the directories between.
-        for directory in (run.commands, run.rank(0).parent, *map(run.rank, range(_processes(config)))):
+        for directory in _directories(run, config):
             directory.mkdir(mode=0o700)
         write_atomically(run.config, to_toml(config).encode())
         environment = json.dumps(_describe_environment(config, machine), indent=2)

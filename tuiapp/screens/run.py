@@ -62,8 +62,9 @@ class RunScreen(Screen[None]):
         Binding("c", "checkpoint", "Checkpoint"),
         Binding("u", "resume", "Resume"),
         Binding("y", "toggle_log_scale", "Log y"),
-        Binding("left_square_bracket", "smoothing(-1)", "Smooth", key_display="[ ]"),
-        Binding("right_square_bracket", "smoothing(1)", "Smoother", show=False),
+        # With these the footer would not fit 80 columns.
+        Binding("left_square_bracket", "smoothing(-1)", "Less smooth", key_display="[", show=False),
+        Binding("right_square_bracket", "smoothing(1)", "Smoother", key_display="]", show=False),
         Binding("r", "next_rank", "Rank"),
         Binding("f", "follow", "Follow", show=False),
         Binding("slash", "search", "Search", key_display="/"),

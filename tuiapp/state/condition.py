@@ -129,7 +129,7 @@ def _summary(state: RunFacts) -> Condition:
         return Condition("✔", f"completed: {words}", "warning" if troubles else "good")
     reason = sanitize(state.ended.reason, 120)
     return Condition(
-        "■", join_words([f"stopped: {reason}" if reason else "stopped", words, _how_to_go_on(state)]), "info"
+        "■", join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words]), "info"
     )
 
 
