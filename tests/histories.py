@@ -60,8 +60,6 @@ def loss_at(step: int, rank: int) -> float:
 def started(
     world_size: int = 2,
     *,
-    total_steps: int = 290,
-    steps_per_epoch: int = 29,
     gpus: bool = False,
     attempt: int = 1,
     resumed_from: int = 0,
@@ -76,8 +74,8 @@ def started(
         pid=4100,
         config=to_toml_values(config),
         world_size=world_size,
-        steps_per_epoch=steps_per_epoch,
-        total_steps=total_steps,
+        steps_per_epoch=29,
+        total_steps=290,
         **at(seconds),
     )
 
@@ -265,8 +263,8 @@ def failed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
 
 
 def checkpoint(step: int, seconds: float, *, best: bool = False) -> Checkpoint:
-    name = f"step-{step:08}"
-    return Checkpoint(step=step, epoch=step / 29, name=name, bytes=2_833_952, seconds=0.031, best=best, **at(seconds))
+    described: dict[str, Any] = {"epoch": step / 29, "name": f"step-{step:08}", "bytes": 2_833_952, "seconds": 0.031}
+    return Checkpoint(step=step, best=best, **described, **at(seconds))
 
 
 def stopped(world_size: int = 2) -> list[AnyEvent]:

@@ -88,8 +88,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement)
         self._telemetry: tuple[subprocess.Popen[bytes], wire.LineReader] | None = None
-        self._signals = 0
-        self._saves_asked = 0
+        self._signals: list[int] = []
         self._removed = False
 
     def run(self, notes: Sequence[str] = ()) -> None:
@@ -220,13 +219,13 @@ class Supervisor:
             # Nobody could see or stop it any more.
             self._removed = True
             self._request_stop(StopRequested(now=True, by="removal"))
-        for _ in range(self._signals):
-            now = self._teardown.stopping
-            self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
-        self._signals = 0
-        for _ in range(self._saves_asked):
-            self._request_checkpoint("SIGUSR1")
-        self._saves_asked = 0
+        signals, self._signals = self._signals, []
+        for number in signals:
+            if number == signal.SIGUSR1:
+                self._request_checkpoint("SIGUSR1")
+            else:
+                now = self._teardown.stopping
+                self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
         for process in self._live.values():
             self._out += process.new_lines()
 
@@ -239,12 +238,9 @@ class Supervisor:
             self._say(CheckpointRequested(by=by))
             self._agreement.propose(list(self._live.values()), save=True)
 
-    def count_signal(self, number: int) -> None:
+    def note_signal(self, number: int) -> None:
         """A SIGTERM or SIGUSR1 has come: taken up at the next poll, outside the signal handler."""
-        if number == signal.SIGUSR1:
-            self._saves_asked += 1
-        else:
-            self._signals += 1
+        self._signals.append(number)
 
     def _end(self) -> None:
         if self._telemetry is not None:
@@ -290,7 +286,7 @@ def main() -> None:
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
     supervisor = Supervisor(run, read_config(run), resumed)
     for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda number, _: supervisor.count_signal(number))
+        signal.signal(number, lambda number, _: supervisor.note_signal(number))
     # The dashboard's terminal may go; the run does not.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -21,6 +21,7 @@ from textual.widgets import Footer
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
 from tuiapp.feed import Feed, JournalFeed
+from tuiapp.screens.arrangement import arrange
 from tuiapp.screens.run_control import Resumer, RunControl
 from tuiapp.state.run_facts import RunStatus
 from tuiapp.state.run_state import RunState, Topic
@@ -93,11 +94,7 @@ class RunScreen(Screen[None]):
     """Whether there is room for one panel at a time only."""
 
     def __init__(
-        self,
-        run: RunDir,
-        feed: Feed | None = None,
-        clock: Callable[[], float] = time.time,
-        resumer: Resumer = resume,
+        self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time, resumer: Resumer = resume
     ) -> None:
         """Prepare the screen.
 
@@ -183,6 +180,9 @@ class RunScreen(Screen[None]):
         state, now, topics = self.state, self._clock(), event.topics
         if "run" in topics:
             self._notice_attempt()
+            if (offered := (state.is_live, state.can_resume)) != self._offered:
+                self._offered = offered
+                self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
         if "ranks" in topics:
             self.query_one(RankTable).show(state, now)
@@ -204,10 +204,6 @@ class RunScreen(Screen[None]):
 
     def _notice_attempt(self) -> None:
         """A run that goes on again can be stopped again, and end again; the rank that was chosen may be gone."""
-        offered = (self.state.is_live, self.state.can_resume)
-        if offered != self._offered:
-            self._offered = offered
-            self.refresh_bindings()
         attempt = self.state.started.attempt if self.state.started else 0
         if attempt == self._attempt:
             return
@@ -228,24 +224,7 @@ class RunScreen(Screen[None]):
         """Show all panels, or the chosen one, with the containers around it."""
         if not self.query(PanelTabs):
             return
-        failed = bool(self.state.failures)
-        names = PANELS if failed else PANELS[:-1]
-        shown = self.chosen or ((names[-1] if failed else names[0]) if self.single else "")
-        tabs = self.query_one(PanelTabs)
-        tabs.names = tuple(f"{number} {name}" for number, name in enumerate(names, start=1))
-        tabs.active = names.index(shown) if shown in names else 0
-        tabs.display = self.single
-        self.set_class(failed, "-failed")
-        self.set_class(bool(shown), "-one")
-        self.set_class(self.single, "-single")
-        for name in PANELS:
-            panel = self.query_one(f"#{name}", Widget)
-            visible = name in names and (not shown or name == shown)
-            # A traceback needs the whole width; the log is a key away.
-            crowded = name == "log" and failed and not shown and self.size.width < 160
-            panel.display = visible and not crowded
-        for container in self.query("#upper, #left, #right, #lower"):
-            container.display = any(panel.display for panel in container.query(".panel"))
+        arrange(self, PANELS, failed=bool(self.state.failures), chosen=self.chosen, single=self.single)
 
     @on(PanelTabs.Chosen)
     def _choose_tab(self, event: PanelTabs.Chosen) -> None:
