@@ -13,6 +13,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.events import Shard
 from trainers.models.flax_state import TrainState
 from trainers.runtime.reporter import Reporter
+from trainers.trees import leaf_name
 
 EVAL_BATCH = 1024
 STEPS_IN_FLIGHT = 8
@@ -44,12 +45,12 @@ def report_sharding(report: Reporter, state: TrainState, x: Array, y: Array) -> 
     _report_array(report, "labels", y)
     parameters = jax.tree_util.tree_leaves_with_path(state.params)
     largest_path, largest = max(parameters, key=lambda item: item[1].size)
-    _report_array(report, f"parameter {_name(largest_path)}", largest)
+    _report_array(report, f"parameter {leaf_name(largest_path)}", largest)
     for path, array in jax.tree_util.tree_leaves_with_path(state.opt_state):
         # An optimizer keeps its arrays in trees that have the parameters' paths: `.inner_state[1].mu['fc1']['kernel']`.
         if path[-len(largest_path) :] == largest_path and array.shape == largest.shape:
-            field = _name(path[-len(largest_path) - 1 : -len(largest_path)])
-            _report_array(report, f"optimizer {field} of {_name(largest_path)}", array)
+            field = leaf_name(path[-len(largest_path) - 1 : -len(largest_path)])
+            _report_array(report, f"optimizer {field} of {leaf_name(largest_path)}", array)
 
 
 def _report_array(report: Reporter, name: str, array: Array) -> None:
@@ -68,8 +69,3 @@ def _report_array(report: Reporter, name: str, array: Array) -> None:
     spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
     mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
     report.sharding(name, list(array.shape), str(array.dtype), mesh, spec, shards)
-
-
-def _name(path: tuple[Any, ...]) -> str:
-    """The keys of a path in a tree, joined by dots."""
-    return ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)

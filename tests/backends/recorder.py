@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+from trainers.checkpoints import Checkpoints, Saved, Tensors
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig
 from trainers.runtime.reporter import Reporter
@@ -26,12 +29,16 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.arrays: dict[str, SimpleNamespace] = {}
         self.stop_at = 0
+        self.save_at = 0
 
     def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
         self.ranks.append((number, device))
 
     def phase(self, phase: str) -> None:
         self.phases.append(phase)
+
+    def save_before(self, step: int) -> bool:
+        return step - 1 == self.save_at > 0
 
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
@@ -54,10 +61,29 @@ class Recorder:
         return self.convert([step.loss for step in self.steps])
 
 
-def train(config: RunConfig, stop_at: int = 0) -> Recorder:
+class Shelf:
+    """Stands in for the checkpoints: keeps them in memory."""
+
+    def __init__(self, resumed: Saved | None = None) -> None:
+        self.resumed = resumed
+        self.saved: dict[int, Saved] = {}
+        self.exported: Tensors = {}
+
+    def save(self, step: int, model: Tensors, state: Tensors) -> None:
+        self.saved[step] = Saved(step, dict(model), dict(state))
+
+    def export(self, model: Tensors) -> None:
+        self.exported = model
+
+    def export_file(self, name: str, write: Callable[[Path], object]) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            write(Path(directory) / name)
+
+
+def train(config: RunConfig, stop_at: int = 0, save_at: int = 0, shelf: Shelf | None = None) -> Recorder:
     """Train here, on this process's devices; gives what was told."""
     recorder = Recorder()
-    recorder.stop_at = stop_at
+    recorder.stop_at, recorder.save_at = stop_at, save_at
     backend = importlib.import_module(BACKENDS[config.backend].module)
-    backend.train(config, 0, cast(Reporter, recorder))
+    backend.train(config, 0, cast(Reporter, recorder), cast(Checkpoints, shelf or Shelf()))
     return recorder

@@ -68,7 +68,7 @@ def test_every_test_example_counts_once(backend: str) -> None:
 def test_what_is_told_of_devices_phases_and_arrays(backend: str) -> None:
     told = _train(backend, 2, max_steps=3, model="net", optimizer="adam", schedule="linear", warmup_steps=2)
     assert told.ranks == [(0, "cpu:0"), (1, "cpu:1")]
-    assert told.phases == ["compiling", "training", "evaluating"]
+    assert told.phases == ["compiling", "training", "evaluating", "checkpointing"]
     assert [step.learning_rate for step in told.steps] == pytest.approx([0.025, 0.05, 0.05])
     batch = told.arrays["batch"]
     assert (batch.dtype, batch.mesh, batch.spec[0]) == ("float32", {"batch": 2}, "batch")

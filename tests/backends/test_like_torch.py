@@ -10,12 +10,12 @@ import torch.nn.functional as F
 
 from tests.models.weights import from_torch
 from trainers.backends.jax_sharding import make_step
-from trainers.backends.torch_ddp import build_optimizer
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.models.flax_state import create
 from trainers.schedules import learning_rate
+from trainers.torch_ranks import build_optimizer
 
 STEPS = 20
 

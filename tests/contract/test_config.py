@@ -35,6 +35,8 @@ def random_value(option: Option, dice: random.Random) -> object:
         return dice.choice(option.choices)
     if option.kind == "list":
         return []
+    if option.kind == "bool":
+        return dice.random() < 0.5
     low = option.minimum if option.minimum is not None else option.above
     high = option.maximum if option.maximum is not None else option.below
     assert low is not None

@@ -23,13 +23,16 @@ def refusal(option: Option, value: object) -> str:
 
 
 def wrong_types(option: Option) -> list[object]:
-    common: list[object] = [None, True, False, {}, {"a": 1}, object()]
+    common: list[object] = [None, {}, {"a": 1}, object()]
+    if option.kind != "bool":
+        common += [True, False]
     return (
         common
         + {
             "str": [1, 1.5, [], ["a"], b"bytes"],
             "int": [1.0, 0.5, "1", [1], float("nan"), float("inf")],
             "float": ["1", "", [0.1], 1j],
+            "bool": [0, 1, "true", 1.0, []],
             "list": ["0", 0, 1.5, [0.5], [True], [["0"]], [None]],
         }[option.kind]
     )
@@ -54,6 +57,8 @@ def wrong_values(option: Option) -> list[object]:
 def right_values(option: Option) -> Iterator[Value]:
     yield option.default
     yield from option.choices
+    if option.kind == "bool":
+        yield from (False, True)
     if option.kind == "int":
         yield from (int(bound) for bound in (option.minimum, option.maximum) if bound is not None)
     if option.kind == "float":
@@ -80,7 +85,7 @@ class TestEveryKey:
 
     def test_refuses_what_is_not_allowed(self, key: str) -> None:
         option = OPTIONS[key]
-        assert option.kind == "list" or wrong_values(option)
+        assert option.kind in ("list", "bool") or wrong_values(option)
         for value in wrong_values(option):
             message = refusal(option, value)
             assert option.allowed() in message
@@ -144,6 +149,7 @@ def test_the_nearest_choice_is_named() -> None:
         ("learning_rate", "a number above 0 and of at most 100"),
         ("momentum", "a number of at least 0 and below 1"),
         ("device_ids", "a list of texts"),
+        ("compile", "one of false, true"),
     ],
 )
 def test_what_is_allowed_is_said_in_words(key: str, words: str) -> None:

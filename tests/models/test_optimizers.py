@@ -8,10 +8,10 @@ import optax
 import pytest
 import torch
 
-from trainers.backends.torch_ddp import build_optimizer as build_torch
 from trainers.contract.catalog import OPTIMIZER_SLOTS
 from trainers.contract.config import RunConfig
 from trainers.models.flax_state import build_optimizer
+from trainers.torch_ranks import build_optimizer as build_torch
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])

@@ -53,7 +53,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         assert {sample.rank for sample in run.of(RankSample)} <= {0}
         assert [path.name for path in run.run.rank(0).parent.iterdir()] == ["0"]
         phases = [phase.phase for phase in run.of(Phase) if phase.rank == 1]
-        assert phases == ["preparing", "compiling", *["training", "evaluating"] * 4, "done"]
+        assert phases == ["preparing", "compiling", *["training", "evaluating", "checkpointing"] * 4, "done"]
         losses = {rank: [x for event in run.of(Steps) if event.rank == rank for x in event.losses] for rank in (0, 1)}
         assert losses[0] != losses[1]
         assert {len(event.shards) for event in run.of(Sharding)} == {2}

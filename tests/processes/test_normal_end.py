@@ -35,7 +35,13 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
         assert end.summary.epochs == 4
         assert end.summary.examples_per_second is not None
 
-        assert {phase.phase for phase in run.of(Phase)} == {"preparing", "training", "evaluating", "done"}
+        assert {phase.phase for phase in run.of(Phase)} == {
+            "preparing",
+            "training",
+            "evaluating",
+            "checkpointing",
+            "done",
+        }
         assert {started.rank for started in run.of(RankStarted)} == {0, 1}
         assert {sample.rank for sample in run.of(RankSample)} == {0, 1}
         assert not run.run.is_live()

@@ -252,9 +252,9 @@ def test_one_process_speaks_for_each_of_its_devices() -> None:
 def test_a_vote_holds_training_and_says_where_it_is(pipe: Pipe) -> None:
     assert not pipe.report.stop_before(1)
     assert not pipe.report.stop_before(2)
-    pipe.report.vote()
+    pipe.report.vote(3)
     pipe.wait(lambda: bool(pipe.of(wire.Vote)))
-    assert pipe.of(wire.Vote) == [wire.Vote(0, 2)]
+    assert pipe.of(wire.Vote) == [wire.Vote(0, 2, 3)]
     pipe.gate.decide(3)
     assert not pipe.report.stop_before(3)
     assert pipe.report.stop_before(4)
@@ -264,5 +264,5 @@ def test_a_vote_holds_training_and_says_where_it_is(pipe: Pipe) -> None:
 def test_every_message_is_a_line_of_json(pipe: Pipe) -> None:
     event: Event = Phase(rank=0, phase="training")
     assert json.loads(wire.encode(event))["type"] == "phase"
-    assert wire.encode(wire.Vote(0, 2)).count(b"\n") == 1
+    assert wire.encode(wire.Vote(0, 2, 3)).count(b"\n") == 1
     pipe.close()

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainers.contract.events import StopRequested
 from trainers.runtime import wire
+from trainers.runtime.agreement import Agreement
 from trainers.runtime.stop_gate import StopGate
-from trainers.runtime.teardown import Teardown
 
 DEADLINE_S = 20.0
 
@@ -29,6 +28,7 @@ class SimulatedRank:
     gate: StopGate = field(default_factory=StopGate)
     inbox: queue.Queue[wire.ToRank | None] = field(default_factory=queue.Queue)
     done: int = 0
+    saved: list[int] = field(default_factory=list)
 
     def start(self) -> list[threading.Thread]:
         threads = [threading.Thread(target=work, daemon=True) for work in (self.train, self.obey)]
@@ -38,6 +38,10 @@ class SimulatedRank:
 
     def train(self) -> None:
         for step in range(1, self.steps + 1):
+            if self.gate.saves_before(step):
+                # What a checkpoint takes of all ranks is a collective too.
+                self.barrier.wait(DEADLINE_S)
+                self.saved.append(step - 1)
             if not self.gate.enter(step):
                 return
             self.dawdle()
@@ -48,44 +52,48 @@ class SimulatedRank:
         while (message := self.inbox.get(timeout=2 * DEADLINE_S)) is not None:
             self.dawdle()
             match message:
-                case wire.Propose():
-                    self.to_supervisor.put(wire.Vote(self.rank, self.gate.vote()))
-                case wire.StopAfter(step):
-                    self.gate.decide(step)
+                case wire.Propose(vote_round):
+                    self.to_supervisor.put(wire.Vote(self.rank, self.gate.vote(), vote_round))
+                case wire.Agreed(step, stop, save):
+                    self.gate.decide(step, stop=stop, save=save)
 
     def dawdle(self) -> None:
         """Some work of random length, so that threads overtake each other."""
         for _ in range(self.dice.choice([0, 0, 0, 100, 3000])):
             pass
 
-    # What a `Teardown` needs.
+    # What an `Agreement` needs.
 
     def send(self, message: wire.ToRank) -> None:
         self.inbox.put(message)
 
-    def kill(self, number: int) -> None:
-        raise AssertionError(f"signal {number} sent")
 
-
-@pytest.mark.parametrize("seed", range(25))
-def test_all_ranks_stop_after_the_same_step(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(50))
+def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
+    """Some checkpoints are asked for, then an end; requests may overtake each other's votes."""
     dice = random.Random(seed)
     world, steps = dice.choice([1, 2, 3, 5, 8]), dice.choice([1, 3, 200, 2000])
     barrier, votes = threading.Barrier(world), queue.Queue[wire.Vote]()
     ranks = [SimulatedRank(rank, barrier, steps, votes, random.Random(dice.random())) for rank in range(world)]
     threads = [rank.start() for rank in ranks]
-    for _ in range(dice.choice([0, 0, 1000, 100_000])):
-        pass
-    teardown = Teardown()
-    teardown.stop(StopRequested(by="command"), 0.0, ranks)
-    for _ in ranks:
-        teardown.count_vote(votes.get(timeout=DEADLINE_S), ranks)
+    agreement = Agreement()
+    requests = [*["save"] * dice.choice([0, 1, 3]), "stop"]
+    waiting = 0
+    for request in requests:
+        for _ in range(dice.choice([0, 0, 1000, 100_000])):
+            pass
+        agreement.propose(ranks, stop=request == "stop", save=request == "save" or dice.random() < 0.5)
+        waiting += world
+        for _ in range(dice.randint(0, waiting) if request == "save" else waiting):
+            agreement.count(votes.get(timeout=DEADLINE_S), ranks)
+            waiting -= 1
     for training, _ in threads:
         training.join(DEADLINE_S)
     assert not any(training.is_alive() for training, _ in threads), [rank.done for rank in ranks]
     for rank in ranks:
         rank.inbox.put(None)
     assert len({rank.done for rank in ranks}) == 1
+    assert len({tuple(rank.saved) for rank in ranks}) == 1
     assert not barrier.broken
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from trainers.contract.events import Event, LogLine, StopRequested
 from trainers.runtime import wire
-from trainers.runtime.teardown import SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
+from trainers.runtime.agreement import Agreement
+from trainers.runtime.teardown import SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
 
-COMMAND = StopRequested(by="command")
+COMMAND = StopRequested(by="command", save=True)
 AT_ONCE = StopRequested(by="command", now=True)
 START = 1000.0
 
@@ -35,7 +36,8 @@ class Run:
     """A teardown, its ranks and what it said."""
 
     def __init__(self, world_size: int = 3) -> None:
-        self.teardown = Teardown()
+        self.agreement = Agreement()
+        self.teardown = Teardown(self.agreement)
         self.ranks = [FakeRank(rank) for rank in range(world_size)]
         self.said: list[Event] = []
 
@@ -46,7 +48,7 @@ class Run:
         return [rank.signals for rank in self.ranks]
 
     def vote(self, rank: int, step: int) -> None:
-        self.teardown.count_vote(wire.Vote(rank, step), self.ranks)
+        self.agreement.count(wire.Vote(rank, step, 1), self.ranks)
 
 
 @pytest.fixture
@@ -64,12 +66,11 @@ def test_nothing_happens_by_itself(run: Run) -> None:
 
 def test_a_stop_is_agreed(run: Run) -> None:
     run.teardown.stop(COMMAND, START, run.ranks)
-    assert all(rank.told == [wire.Propose()] for rank in run.ranks)
-    run.vote(0, 7)
-    run.vote(2, 8)
-    assert all(rank.told == [wire.Propose()] for rank in run.ranks)
-    run.vote(1, 7)
-    assert all(rank.told == [wire.Propose(), wire.StopAfter(8)] for rank in run.ranks)
+    assert all(rank.told == [wire.Propose(1)] for rank in run.ranks)
+    run.teardown.stop(COMMAND, START + 1, run.ranks)
+    for rank in range(3):
+        run.vote(rank, 6 + rank)
+    assert all(rank.told == [wire.Propose(1), wire.Agreed(8, stop=True, save=True)] for rank in run.ranks)
     run.advance(STOP_GRACE_S - 0.1)
     assert run.signals() == [[], [], []]
     assert run.teardown.stopping
@@ -77,22 +78,27 @@ def test_a_stop_is_agreed(run: Run) -> None:
     assert run.teardown.reason(8) == "on request, after step 8"
 
 
-def test_it_is_decided_once(run: Run) -> None:
+def test_a_stop_waits_longer_for_a_checkpoint(run: Run) -> None:
     run.teardown.stop(COMMAND, START, run.ranks)
-    run.teardown.stop(COMMAND, START + 1, run.ranks)
-    for rank in (0, 1, 2, 0):
-        run.vote(rank, 5 + rank)
-    assert all(rank.told == [wire.Propose(), wire.StopAfter(7)] for rank in run.ranks)
+    run.teardown.give_time_to_save(START + 5)
+    run.advance(5 + SAVE_GRACE_S - 0.1)
+    assert run.signals() == [[], [], []]
+    run.advance(5 + SAVE_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
+    # Not once it has begun to end the ranks.
+    run.teardown.give_time_to_save(START + 6 + SAVE_GRACE_S)
+    run.advance(5 + SAVE_GRACE_S + TERM_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 3
 
 
-def test_a_rank_that_has_ended_is_not_waited_for(run: Run) -> None:
-    run.teardown.stop(COMMAND, START, run.ranks)
-    run.vote(0, 5)
-    run.vote(1, 5)
-    gone = run.ranks.pop()
-    run.vote(gone.rank, 6)
-    assert [rank.told[-1] for rank in run.ranks] == [wire.StopAfter(6)] * 2
-    assert gone.told == [wire.Propose()]
+def test_a_checkpoint_gives_no_time_to_a_run_that_goes_on_or_must_end_at_once(run: Run) -> None:
+    run.teardown.give_time_to_save(START)
+    run.advance(10 * SAVE_GRACE_S)
+    assert run.signals() == [[], [], []]
+    run.teardown.stop(AT_ONCE, START + 10 * SAVE_GRACE_S, run.ranks)
+    run.teardown.give_time_to_save(START + 10 * SAVE_GRACE_S)
+    run.advance(10 * SAVE_GRACE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3
 
 
 def test_ranks_that_do_not_stop_get_sigterm_and_then_sigkill(run: Run) -> None:
@@ -177,7 +183,7 @@ def test_with_all_ranks_gone_there_is_nothing_to_end(run: Run) -> None:
     [
         ("command", "on request, after step 1,234"),
         ("SIGTERM", "by SIGTERM, after step 1,234"),
-        ("nan_policy", "because a loss was not finite (nan_policy = stop), after step 1,234"),
+        ("nan_policy", "because a loss was not finite (nan_policy), after step 1,234"),
         ("rank 3", "by rank 3, after step 1,234"),
     ],
 )

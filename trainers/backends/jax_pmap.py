@@ -18,29 +18,33 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 import optax
 from flax.jax_utils import replicate
 from jax import Array, lax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from trainers.checkpoints import Checkpoints, Saved
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
-from trainers.models.flax_state import TrainState, create, scale
+from trainers.models.flax_state import TrainState, create, restore, scale, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
+from trainers.trees import fill, named_leaves
 
 TestBatches = list[tuple[Array, Array, Array]]
 """Images, labels and weights, each with a leading axis of devices."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter) -> None:
-    """Train on all devices, from the first step to the last.
+def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+    """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
@@ -50,7 +54,9 @@ def train(config: RunConfig, rank: int, report: Reporter) -> None:
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = replicate((arrays.x_train, arrays.y_train.astype(np.int32)), devices, "batch")
     test_batches = split_test_set(arrays, devices)
-    state = replicate(create(config), devices, "batch")
+    state, done = replicate(create(config), devices, "batch"), 0
+    if checkpoints.resumed:
+        state, done = put_back(create(config), checkpoints.resumed, devices), checkpoints.resumed.step
 
     take_batch = jax.pmap(lambda x, y, rows: (scale(x[rows]), y[rows]), "batch", devices=devices)
     mapped_step = jax.pmap(make_step, "batch", devices=devices, in_axes=(0, 0, 0, None), donate_argnums=0)
@@ -60,31 +66,35 @@ def train(config: RunConfig, rank: int, report: Reporter) -> None:
     train_step = mapped_step.lower(state, *batch, learning_rate(config, 1)).compile()
     report_sharding(report, state, *batch)
 
-    step = 0
+    def save(step: int) -> None:
+        report.phase("checkpointing")
+        checkpoints.save(step, *take_snapshot(state))
+
     in_flight: deque[Array] = deque()
-    for epoch in range(1, config.epochs + 1):
+    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
         report.phase("training")
-        for rows in datasets.epoch_order(len(arrays.x_train), config.global_batch_size, config.seed, epoch):
-            if step == config.total_steps:
-                break
-            step += 1
+        for step, rows in datasets.batches(config, len(arrays.x_train), epoch, done):
+            if report.save_before(step):
+                save(step - 1)
+                report.phase("training")
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
             state, losses = train_step(state, *take_batch(x_train, y_train, rows.reshape(config.devices, -1)), rate)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
-            last = step == config.total_steps or step % config.steps_per_epoch == 0
+            last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
             report.step(step, losses, len(rows) // config.devices, float(rate))
-        if step == config.total_steps or (config.eval_every and epoch % config.eval_every == 0):
+        if config.evaluates_after(step):
             report.phase("evaluating")
             state = average_statistics(state)
             loss, accuracy, examples = evaluate(state, test_batches)
             report.evaluation(step, epoch, loss, accuracy, examples)
-        if step == config.total_steps:
-            return
+        if config.saves_after(step):
+            save(step)
+    checkpoints.export(take_snapshot(state)[0])
 
 
 def make_step(state: TrainState, x: Array, y: Array, rate: Array) -> tuple[TrainState, Array]:
@@ -110,6 +120,25 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array) -> tuple[Train
     (loss, updated), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     gradients = lax.pmean(gradients, "batch")
     return state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {})), loss
+
+
+def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Copies of one replica, with the mean of all replicas' BatchNorm statistics, and of those statistics each."""
+    model, others = snapshot(jax.tree.map(lambda leaf: leaf[0], state))
+    own = named_leaves({"batch_stats": state.batch_stats})
+    means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in own.items()}
+    return {**model, **means}, {**others, **{f"ranks.{name}": statistics for name, statistics in own.items()}}
+
+
+def put_back(state: TrainState, saved: Saved, devices: list[jax.Device]) -> TrainState:
+    """Replicas as they were saved; on another number of devices each starts from the mean of their statistics."""
+    state = replicate(restore(state, saved), devices, "batch")
+    own = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
+    if own and len(next(iter(own.values()))) == len(devices):
+        split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
+        filled = fill({"batch_stats": state.batch_stats}, own)["batch_stats"]
+        state = state.replace(batch_stats=jax.device_put(filled, split))
+    return state
 
 
 def average_statistics(state: TrainState) -> TrainState:

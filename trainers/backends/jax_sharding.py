@@ -24,10 +24,11 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
-from trainers.models.flax_state import TrainState, create, scale
+from trainers.models.flax_state import TrainState, create, restore, scale, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 
@@ -35,8 +36,8 @@ TestBatches = list[tuple[Array, Array, Array]]
 """Images, labels and weights, split over the devices."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter) -> None:
-    """Train on all devices, from the first step to the last.
+def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+    """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
@@ -47,7 +48,10 @@ def train(config: RunConfig, rank: int, report: Reporter) -> None:
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
     test_batches = split_test_set(arrays, config.devices, split)
-    state = jax.device_put(create(config), whole)
+    state, done = create(config), 0
+    if checkpoints.resumed:
+        state, done = restore(state, checkpoints.resumed), checkpoints.resumed.step
+    state = jax.device_put(state, whole)
 
     take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
     jitted_step = jax.jit(make_step, donate_argnums=0, out_shardings=(whole, split), static_argnames="devices")
@@ -57,30 +61,34 @@ def train(config: RunConfig, rank: int, report: Reporter) -> None:
     train_step = jitted_step.lower(state, *batch, learning_rate(config, 1), devices=config.devices).compile()
     report_sharding(report, state, *batch)
 
-    step = 0
+    def save(step: int) -> None:
+        report.phase("checkpointing")
+        checkpoints.save(step, *snapshot(state))
+
     in_flight: deque[Array] = deque()
-    for epoch in range(1, config.epochs + 1):
+    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
         report.phase("training")
-        for rows in datasets.epoch_order(len(x_train), config.global_batch_size, config.seed, epoch):
-            if step == config.total_steps:
-                break
-            step += 1
+        for step, rows in datasets.batches(config, len(x_train), epoch, done):
+            if report.save_before(step):
+                save(step - 1)
+                report.phase("training")
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
             state, losses = train_step(state, *take_batch(x_train, y_train, rows), rate)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
-            last = step == config.total_steps or step % config.steps_per_epoch == 0
+            last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
             report.step(step, losses, len(rows) // config.devices, float(rate))
-        if step == config.total_steps or (config.eval_every and epoch % config.eval_every == 0):
+        if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(state, test_batches)
             report.evaluation(step, epoch, loss, accuracy, examples)
-        if step == config.total_steps:
-            return
+        if config.saves_after(step):
+            save(step)
+    checkpoints.export(snapshot(state)[0])
 
 
 def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) -> tuple[TrainState, Array]:

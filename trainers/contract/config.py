@@ -44,10 +44,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
     learning_rate: Annotated[float, Option("Optimization", "Learning rate", "", above=0, maximum=100)] = 0.001
     momentum: Annotated[
-        float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, optimizers=("sgd",))
+        float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
+    nesterov: Annotated[
+        bool, Option("Optimization", "Nesterov", "momentum that looks ahead; sgd only", only=("optimizer", ("sgd",)))
+    ] = False
     weight_decay: Annotated[
         float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
+    ] = 0.0
+    gradient_clip: Annotated[
+        float, Option("Optimization", "Gradient clip", "largest global norm; 0: no clipping", minimum=0, maximum=1e6)
     ] = 0.0
     schedule: Annotated[
         str,
@@ -60,6 +66,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Optimization", "Precision", "tf32: GPUs only", choices=("float32", "tf32", "bfloat16")),
     ] = "float32"
+    sync_batch_norm: Annotated[
+        bool,
+        Option("Optimization", "Sync BatchNorm", "statistics of the global batch", only=("backend", ("torch-ddp",))),
+    ] = False
+    compile: Annotated[
+        bool,
+        Option("Optimization", "torch.compile", "a minute to compile", only=("backend", ("torch-ddp", "torch-dp"))),
+    ] = False
 
     epochs: Annotated[int, Option("Run", "Epochs", "passes over the data", minimum=1, maximum=1_000_000)] = 10
     max_steps: Annotated[int, Option("Run", "Max steps", "0: no limit", minimum=0, maximum=1 << 40)] = 0
@@ -67,8 +81,15 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     eval_every: Annotated[
         int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
     ] = 1
+    checkpoint_every: Annotated[
+        int, Option("Run", "Checkpoint every", "epochs; 0: on request only", minimum=0, maximum=1_000_000)
+    ] = 1
+    keep_checkpoints: Annotated[
+        int, Option("Run", "Keep", "newest checkpoints, and the best", minimum=1, maximum=1_000_000)
+    ] = 3
     nan_policy: Annotated[
-        str, Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop"))
+        str,
+        Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
     ] = "warn"
 
     @property
@@ -82,6 +103,30 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         steps = self.epochs * self.steps_per_epoch
         return min(steps, self.max_steps) if self.max_steps else steps
 
+    @property
+    def last_epoch(self) -> int:
+        """The epoch in which the run ends."""
+        return self.epoch_of(self.total_steps)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch of a step; both are counted from 1."""
+        return (step - 1) // self.steps_per_epoch + 1
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether a step is an epoch's last, or the run's."""
+        return step % self.steps_per_epoch == 0 or step == self.total_steps
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the model is evaluated after a step."""
+        return self._is_due(step, self.eval_every) or step == self.total_steps
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is saved after a step without anybody asking for it."""
+        return self._is_due(step, self.checkpoint_every) or (self.checkpoint_every > 0 and step == self.total_steps)
+
+    def _is_due(self, step: int, epochs: int) -> bool:
+        return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
+
 
 def _declared() -> dict[str, Option]:
     hints = get_type_hints(RunConfig, include_extras=True)
@@ -89,7 +134,7 @@ def _declared() -> dict[str, Option]:
     for info in msgspec.structs.fields(RunConfig):
         base, option = get_args(hints[info.name])
         origin: type = get_origin(base) or base
-        kinds: dict[type, Kind] = {str: "str", int: "int", float: "float", tuple: "list"}
+        kinds: dict[type, Kind] = {str: "str", int: "int", float: "float", bool: "bool", tuple: "list"}
         declared[info.name] = replace(option, key=info.name, kind=kinds[origin], default=info.default)
     return declared
 
@@ -174,6 +219,8 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
     if config.platform == "cpu" and config.device_ids:
         problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+    if config.optimizer == "sgd" and config.nesterov and not config.momentum:
+        problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
     return problems

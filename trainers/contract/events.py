@@ -41,6 +41,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     run_id: str
     schema: int = JOURNAL_SCHEMA
     attempt: int = 1
+    resumed_from: int = 0
+    """The step of the checkpoint that this attempt goes on from; 0 when it starts anew."""
     host: str
     pid: int
     """The supervisor's."""
@@ -140,6 +142,21 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
     shards: list[Shard]
 
 
+class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint is committed: whole on the disk, under its name."""
+
+    step: int
+    epoch: float
+    """Passes over the data that it stands for; fractional within one."""
+    name: str
+    """Its directory in the run's `checkpoints/`."""
+    bytes: int
+    seconds: float
+    """From the moment its arrays were taken to its commit."""
+    best: bool = False
+    """No checkpoint of this run has a higher test accuracy."""
+
+
 class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     """One GPU at one moment; what the device does not tell is null."""
 
@@ -203,6 +220,8 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
 
     now: bool = False
     """True: at once; False: after the step that all ranks agree on."""
+    save: bool = False
+    """A checkpoint is saved before the end."""
     by: str = ""
     """Where the request came from: "command", "SIGTERM", "nan_policy", "removal"."""
 
@@ -258,6 +277,7 @@ AnyEvent: TypeAlias = (
     | Steps
     | Evaluation
     | Sharding
+    | Checkpoint
     | DeviceSample
     | RankSample
     | HostSample

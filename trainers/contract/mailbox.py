@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 from trainers.contract.files import write_atomically
 
-Command: TypeAlias = Literal["stop", "stop-now"]
+Command: TypeAlias = Literal["stop", "stop-now", "checkpoint"]
 
 
 def send(commands_dir: Path, command: Command) -> None:

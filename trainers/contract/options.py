@@ -7,15 +7,18 @@ default come from the field itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
-Value: TypeAlias = str | int | float | tuple[str, ...]
+Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 """The value of one configuration key."""
 
-Kind: TypeAlias = Literal["str", "int", "float", "list"]
+Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
+
+WORDS = {"false": False, "true": True}
+"""How a bool is written, as in TOML."""
 
 GROUPS = ("Trainer", "Devices", "Optimization", "Run")
 """The form's groups, in the order in which they are shown."""
@@ -66,17 +69,27 @@ class Option:
     maximum: float | None = None
     below: float | None = None
     """An exclusive upper bound."""
-    optimizers: tuple[str, ...] = ()
-    """The optimizers that use it; empty where all do. The form hides it for the others."""
+    only: tuple[str, tuple[str, ...]] | None = None
+    """Another key and its values with which this one is used; None where it always is. The form hides it elsewhere."""
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)
 
+    @property
+    def menu(self) -> tuple[str, ...]:
+        """The texts to choose from; empty where one types."""
+        return tuple(WORDS) if self.kind == "bool" else self.choices
+
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Whether it is used together with the values of the other keys."""
+        return self.only is None or values[self.only[0]] in self.only[1]
+
     def allowed(self) -> str:
         """The permitted values in words, for an error message."""
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        noun = {"int": "a whole number", "float": "a number", "list": "a list of texts", "str": "a text"}[self.kind]
+        if self.menu:
+            return "one of " + ", ".join(self.menu)
+        nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
+        noun = nouns.get(self.kind, "a text")
         bounds = [
             words.format(_number(bound))
             for words, bound in (
@@ -104,6 +117,10 @@ class Option:
             if any(isinstance(item, bool) or not isinstance(item, str | int) for item in value):
                 raise self._refuse(value)
             return tuple(item if isinstance(item, str) else shown(item) for item in value)
+        if self.kind == "bool":
+            if not isinstance(value, bool):
+                raise self._refuse(value)
+            return value
         if self.kind == "str":
             if not isinstance(value, str):
                 raise self._refuse(value)
@@ -134,6 +151,8 @@ class Option:
             raise
         except ValueError:
             raise self._refuse(text) from None
+        if self.kind == "bool":
+            return self.check(WORDS.get(text.lower(), text))
         if self.kind == "list":
             return self.check([item.strip() for item in text.strip("[]").split(",") if item.strip()])
         return self.check(text)
@@ -154,6 +173,8 @@ class Option:
 
 def format_value(value: Value) -> str:
     """A value as it is typed after `--set KEY=`: what `Option.parse` reads back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
     return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -50,6 +50,16 @@ class RunDir:
         return self.path / "commands"
 
     @property
+    def checkpoints(self) -> Path:
+        """What the run can go on from: see `trainers.contract.manifest`."""
+        return self.path / "checkpoints"
+
+    @property
+    def export(self) -> Path:
+        """The trained model, once the run is complete."""
+        return self.path / "export"
+
+    @property
     def lock(self) -> Path:
         """Locked by the live supervisor; the kernel lets go of it when the supervisor dies."""
         return self.path / "lock"

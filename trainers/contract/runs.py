@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from platformdirs import user_data_path
 
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
-from trainers.contract.events import AnyEvent, Evaluation, RunEnded, Steps, Summary
+from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
 from trainers.contract.files import read_limited
 from trainers.contract.journal import read_tail
 from trainers.contract.options import ConfigError, Problem, suggest
@@ -95,6 +95,19 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
     hint = suggest(name, [run.run_id for run in runs])
     raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
+
+
+def last_attempt(run: RunDir) -> int:
+    """How often a run was started or resumed; 0 when it was never."""
+    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
+    # The type stands first on every line: no other line is decoded.
+    began = began[: began.index(b",") + 1]
+    attempt = 0
+    with contextlib.suppress(OSError), run.journal.open("rb") as file:
+        for line in file:
+            if line.startswith(began) and isinstance(event := decode(line), RunStarted):
+                attempt = max(attempt, event.attempt)
+    return attempt
 
 
 def read_config(run: RunDir) -> RunConfig:

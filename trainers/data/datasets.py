@@ -16,6 +16,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from trainers.contract.config import RunConfig
+
 Images: TypeAlias = npt.NDArray[np.uint8]
 """uint8 [N, H, W, C], 0 to 255."""
 Labels: TypeAlias = npt.NDArray[np.int64]
@@ -63,6 +65,37 @@ def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) ->
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
     steps = examples // global_batch_size
     return order[: steps * global_batch_size].reshape(steps, global_batch_size)
+
+
+def remaining(config: RunConfig, examples: int, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
+    """What is left of an epoch, up to the end of the run.
+
+    Args:
+        config: The run's.
+        examples: How many there are.
+        epoch: Counted from 1.
+        after: Steps up to this one are done, counted over the whole run.
+
+    Returns:
+        The first step that is left, counted over the whole run, and which examples stand in its global batch and in
+        those after it: int64 [steps, global_batch_size].
+    """
+    before = (epoch - 1) * config.steps_per_epoch
+    first = max(before, after) + 1
+    order = epoch_order(examples, config.global_batch_size, config.seed, epoch)
+    return first, order[first - 1 - before : config.total_steps - before]
+
+
+def batches(
+    config: RunConfig, examples: int, epoch: int, after: int = 0
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """`remaining`, step by step.
+
+    Yields:
+        A step, counted over the whole run, and the examples in its global batch: int64 [global_batch_size].
+    """
+    first, order = remaining(config, examples, epoch, after)
+    return enumerate(order, start=first)
 
 
 def weighted_batches(

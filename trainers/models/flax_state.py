@@ -6,14 +6,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy.typing as npt
 import optax
 from flax.training import train_state
 from jax import Array
 from jax.typing import ArrayLike
 
+from trainers.checkpoints import Saved
 from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
 from trainers.models import flax_models
+from trainers.trees import fill, named_leaves
 
 
 class TrainState(train_state.TrainState):
@@ -46,6 +49,25 @@ def create(config: RunConfig) -> TrainState:
     return state
 
 
+def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
+    """Copies of all that training goes on from, for `trainers.checkpoints`: the model, and the optimizer's state.
+
+    Of random state there is none but the seed: Dropout draws by the seed and the step's number.
+    """
+    return named_leaves(_model(state)), named_leaves({"optimizer": state.opt_state})
+
+
+def restore(state: TrainState, saved: Saved) -> TrainState:
+    """A new state, filled from a checkpoint."""
+    model = fill(_model(state), saved.model)
+    optimizer = fill({"optimizer": state.opt_state}, saved.state)["optimizer"]
+    return state.replace(step=saved.step, opt_state=optimizer, **model)
+
+
+def _model(state: TrainState) -> dict[str, Any]:
+    return {"params": state.params, "batch_stats": state.batch_stats}
+
+
 def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
     """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
 
@@ -53,12 +75,14 @@ def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
     taken off beside Adam's step.
     """
     decay = optax.add_decayed_weights(config.weight_decay)
-    parts = {
-        "sgd": (decay, optax.trace(config.momentum)),
+    parts: tuple[optax.GradientTransformation, ...] = {
+        "sgd": (decay, optax.trace(config.momentum, nesterov=config.nesterov)),
         "adam": (decay, optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8)),
         "adamw": (optax.scale_by_adam(b1=0.9, b2=0.999, eps=1e-8), decay),
         "adadelta": (decay, optax.scale_by_adadelta(rho=0.9, eps=1e-6)),
     }[config.optimizer]
+    if config.gradient_clip:
+        parts = (optax.clip_by_global_norm(config.gradient_clip), *parts)
 
     def with_rate(learning_rate: ArrayLike) -> optax.GradientTransformation:
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))

@@ -20,6 +20,10 @@ _CONSEQUENCE = re.compile(
 )
 
 
+ERROR_FILE = "error.json"
+"""In a rank's directory, once it has raised."""
+
+
 class RankError(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's error.json."""
 

@@ -21,7 +21,7 @@ class LogTail:
     """One log file.
 
     Args:
-        path: The file; it may not exist yet.
+        path: The file; it may not exist yet. What stands in it already is an earlier attempt's.
         rank: Whose it is.
         stream: Which of the two.
     """
@@ -31,7 +31,7 @@ class LogTail:
         """The newest lines, for a failure's report."""
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
-        self._offset = 0
+        self._offset = self._size()
         self._rest = b""
         self._cut = False
 

@@ -16,7 +16,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
-from trainers.runtime.failures import LAST_LINES, describe_exit, read_error
+from trainers.runtime.failures import ERROR_FILE, LAST_LINES, describe_exit, read_error
 from trainers.runtime.log_tail import LogTail
 
 
@@ -83,6 +83,8 @@ class RankProcess:
     def __init__(self, run: RunDir, rank: int, environment: Mapping[str, str], store: socket.socket) -> None:
         self.rank = rank
         self._directory = run.rank(rank)
+        # What an earlier attempt failed of is not this one's failure.
+        (self._directory / ERROR_FILE).unlink(missing_ok=True)
         self._tails = [
             LogTail(self._directory / "stdout.log", rank, "stdout"),
             LogTail(self._directory / "stderr.log", rank, "stderr"),
@@ -159,7 +161,7 @@ class RankProcess:
         if returncode == 0 and self.done:
             return None
         exit_code, signal_name = describe_exit(returncode)
-        record = read_error(self._directory / "error.json")
+        record = read_error(self._directory / ERROR_FILE)
         failed = RankFailed(
             rank=self.rank,
             exit_code=exit_code,

@@ -18,12 +18,13 @@ from pathlib import Path
 
 import msgspec
 
+from trainers.checkpoints import Checkpoints
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.files import write_atomically
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
 from trainers.runtime import wire
-from trainers.runtime.failures import RankError, is_consequence
+from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 
@@ -45,10 +46,12 @@ def main() -> int:
     threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
     report.phase("preparing")
     try:
-        backend = importlib.import_module(BACKENDS[config.backend].module)
-        backend.train(config, rank, report)
+        resume_from = os.environ.get(wire.RESUME_FROM)
+        with Checkpoints(run, config, rank, report, Path(resume_from) if resume_from else None) as checkpoints:
+            backend = importlib.import_module(BACKENDS[config.backend].module)
+            backend.train(config, rank, report, checkpoints)
     except Exception as error:
-        _record(run.rank(rank) / "error.json", error)
+        _record(run.rank(rank) / ERROR_FILE, error)
         traceback.print_exc()
         return 1
     else:
@@ -64,10 +67,10 @@ def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
     while not messages.ended:
         for message in messages.read():
             match message:
-                case wire.Propose():
-                    report.vote()
-                case wire.StopAfter(step):
-                    gate.decide(step)
+                case wire.Propose(vote_round):
+                    report.vote(vote_round)
+                case wire.Agreed(step, stop, save):
+                    gate.decide(step, stop=stop, save=save)
     gate.release()
     # The supervisor is gone, and its reaper ends this process within a moment, native code or not. Should that be
     # gone as well, nobody else would.

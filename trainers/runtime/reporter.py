@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainers.contract.events import (
     Alert,
+    Checkpoint,
     Evaluation,
     Event,
     Phase,
@@ -46,7 +47,7 @@ class Reporter:
         rank: Whose.
         events_fd: Where messages go.
         gate: Where stop requests arrive.
-        nan_policy: "warn", or "stop" to ask the supervisor for a stop at the first loss that is not finite.
+        nan_policy: "warn", or what asks the supervisor for a stop at the first loss that is not finite.
         speaks_for: The numbers that its events carry: its own, or all devices' where one process owns them.
     """
 
@@ -69,6 +70,8 @@ class Reporter:
         self._gate = gate
         self._nan_policy = nan_policy
         self._nan_seen = False
+        self.evaluated: tuple[int, float] | None = None
+        """The last evaluation's step and accuracy."""
         self._backlog: deque[Event | tuple[int, Any, float, int, float]] = deque()
         self._lost = 0
         self._since = perf_counter()
@@ -89,6 +92,13 @@ class Reporter:
         """This rank goes over to something else; step time is counted from here."""
         self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
         self._since = perf_counter()
+
+    def save_before(self, step: int) -> bool:
+        """Whether a checkpoint of the state before this step was asked for; all ranks get the same answer.
+
+        Asked before `stop_before`: a run that stops saves first.
+        """
+        return self._gate.saves_before(step)
 
     def stop_before(self, step: int) -> bool:
         """Whether the run stops before this step; all ranks get the same answer for the same step."""
@@ -114,6 +124,7 @@ class Reporter:
     def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
         """The result over the whole test set; every rank may call this, rank 0's is reported."""
         seconds = perf_counter() - self._since
+        self.evaluated = (step, accuracy)
         if self._rank == 0:
             finite = loss if isfinite(loss) else None
             result = Evaluation(
@@ -133,9 +144,17 @@ class Reporter:
         """How an array lies on the devices: see `trainers.contract.events.Sharding`."""
         self._backlog.append(Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards))
 
-    def vote(self) -> None:
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint is committed."""
+        self._backlog.append(checkpoint)
+
+    def alert(self, kind: str, text: str) -> None:
+        """Something that a person should see went wrong; training goes on."""
+        self._backlog.append(Alert(kind=kind, severity="error", text=text))
+
+    def vote(self, vote_round: int) -> None:
         """Hold training at its next step and tell the supervisor where it is; called by the control thread."""
-        self._write(wire.encode(wire.Vote(self._rank, self._gate.vote())))
+        self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
 
     def close(self) -> None:
         """Send what waits; gives up after some seconds when nobody takes it."""
@@ -204,8 +223,8 @@ class Reporter:
         step, rank, loss = min(bad)
         text = f"rank {rank}: the loss is {loss} at step {step:,}; a lower learning rate may help"
         events: list[Event] = [Alert(kind="nan", severity="error", rank=rank, step=step, text=text)]
-        if self._nan_policy == "stop":
-            events.append(StopRequested(by="nan_policy"))
+        if self._nan_policy != "warn":
+            events.append(StopRequested(save=self._nan_policy == "checkpoint-and-stop", by="nan_policy"))
         return events
 
     def _write(self, data: bytes) -> None:

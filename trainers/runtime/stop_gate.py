@@ -1,4 +1,4 @@
-"""How all ranks come to stop after the same step, at no cost per step.
+"""How all ranks come to stop, or to save a checkpoint, after the same step, at no cost per step.
 
 A rank that stops one step before the others leaves them in a collective for ever. Asking in a collective of its own
 at every step costs every step; so the supervisor asks over its pipes, when it has to: each rank's control thread
@@ -19,6 +19,7 @@ class StopGate:
         self._started = 0
         self._held = False
         self._last: int | None = None
+        self._saves: set[int] = set()
 
     def enter(self, step: int) -> bool:
         """The training thread is about to start a step; waits while a vote is open.
@@ -34,6 +35,18 @@ class StopGate:
             self._started = max(self._started, step)
             return True
 
+    def saves_before(self, step: int) -> bool:
+        """The same, for the question whether a checkpoint was asked for; says yes once for each.
+
+        Returns:
+            True when the state after the step before this one shall be saved.
+        """
+        self.enter(step)
+        with self._changed:
+            wanted = step - 1 in self._saves
+            self._saves.discard(step - 1)
+            return wanted
+
     def vote(self) -> int:
         """Hold the training thread at its next step.
 
@@ -44,15 +57,24 @@ class StopGate:
             self._held = True
             return self._started
 
-    def decide(self, step: int) -> None:
-        """Let the training thread go on up to and including a step."""
+    def decide(self, step: int, *, stop: bool = True, save: bool = False) -> None:
+        """Let the training thread go on: up to and including a step, if it is to stop there.
+
+        Args:
+            step: The highest that any rank has started.
+            stop: No rank starts another one.
+            save: All ranks save a checkpoint after it.
+        """
         with self._changed:
-            self._last = step
+            if save:
+                self._saves.add(step)
+            if stop:
+                self._last = step
+            self._held = False
             self._changed.notify_all()
 
     def release(self) -> None:
         """Let the training thread go: the supervisor is gone."""
         with self._changed:
-            if self._last is None:
-                self._held = False
+            self._held = False
             self._changed.notify_all()

@@ -1,4 +1,8 @@
-"""One run's supervisor: starts the ranks, drains their pipes into the journal, ends them: `python -m … RUN_DIR`.
+"""One run's supervisor: starts the ranks, drains their pipes into the journal, ends them.
+
+    python -m trainers.runtime.supervisor RUN_DIR [CHECKPOINT [NOTE…]]
+
+Given a checkpoint's name, the run goes on from there in a further attempt; notes say what was wrong with newer ones.
 
 A single thread that waits for whichever comes first: a message, the end of a process, a command, a deadline. Nothing
 that reads the run, and nothing that a rank does, can block it. It ends when all ranks have ended, with the journal's
@@ -14,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -24,10 +28,12 @@ from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, RunEnded, RunStarted, StopRequested
 from trainers.contract.journal import JournalWriter
+from trainers.contract.manifest import CheckpointDir, read_checkpoint
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import read_config
+from trainers.contract.runs import last_attempt, read_config
 from trainers.contract.wording import describe_failure
 from trainers.runtime import wire
+from trainers.runtime.agreement import Agreement
 from trainers.runtime.failures import first_cause
 from trainers.runtime.processes import (
     RankProcess,
@@ -51,29 +57,41 @@ class Supervisor:
     Args:
         run: Its directory, as `trainers.launch` made it.
         config: As in its run.toml.
+        resumed: The checkpoint to go on from, if any.
     """
 
-    def __init__(self, run: RunDir, config: RunConfig) -> None:
+    def __init__(self, run: RunDir, config: RunConfig, resumed: CheckpointDir | None = None) -> None:
         self._run, self._config = run, config
         self._processes = config.devices if BACKENDS[config.backend].process_per_device else 1
         self._token = f"{run.run_id}-{secrets.token_hex(8)}"
         self._started = monotonic()
-        self._tally = Tally(config, config.devices)
+        self._resumed = resumed
+        self._from = resumed.manifest.step if resumed else 0
+        self._tally = Tally(config, config.devices, self._from)
         self._out: list[Event] = []
+        self._attempt = last_attempt(run) + 1
         self._journal = JournalWriter(run.journal)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, RankProcess] = {}
         self._failures: list[tuple[RankFailed, bool]] = []
-        self._teardown = Teardown()
+        self._agreement = Agreement()
+        self._teardown = Teardown(self._agreement)
         self._telemetry: tuple[subprocess.Popen[bytes], wire.LineReader] | None = None
         self._signals = 0
+        self._saves_asked = 0
         self._removed = False
 
-    def run(self) -> None:
-        """From the first event to the last."""
+    def run(self, notes: Sequence[str] = ()) -> None:
+        """From the first event to the last.
+
+        Args:
+            notes: What a person should know of how this attempt began.
+        """
         self._say(
             RunStarted(
                 run_id=self._run.run_id,
+                attempt=self._attempt,
+                resumed_from=self._from,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 config=to_toml_values(self._config),
@@ -82,6 +100,8 @@ class Supervisor:
                 total_steps=self._config.total_steps,
             )
         )
+        for note in notes:
+            self._say(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
         start_reaper(self._run, self._token)
         self._start_ranks()
@@ -101,6 +121,8 @@ class Supervisor:
         with bind_loopback() as store:
             port = store.getsockname()[1]
             environment = rank_environment(self._config, self._token, port, self._processes)
+            if self._resumed is not None:
+                environment[wire.RESUME_FROM] = str(self._resumed.path)
             for rank in range(self._processes):
                 process = RankProcess(self._run, rank, environment, store)
                 self._live[rank] = process
@@ -125,11 +147,14 @@ class Supervisor:
     def _take(self, process: RankProcess, messages: list[wire.FromRank]) -> None:
         for message in messages:
             if isinstance(message, wire.Vote):
-                self._teardown.count_vote(message, list(self._live.values()))
+                self._agreement.count(message, list(self._live.values()))
             elif isinstance(message, StopRequested):
                 self._request_stop(message)
             else:
-                process.done |= isinstance(message, Phase) and message.phase == "done"
+                if isinstance(message, Phase):
+                    process.done |= message.phase == "done"
+                    if message.phase == "checkpointing":
+                        self._teardown.give_time_to_save(monotonic())
                 self._tally.add(message)
                 self._say(message)
 
@@ -147,8 +172,7 @@ class Supervisor:
         if self._teardown.killing:
             return
         if failure is None:
-            # Others that wait for its vote must not wait for ever.
-            self._teardown.count_vote(wire.Vote(process.rank, last_step), list(self._live.values()))
+            self._agreement.leave(process.rank, last_step, list(self._live.values()))
             return
         self._failures.append(failure)
         self._say(failure[0])
@@ -176,14 +200,22 @@ class Supervisor:
     def _poll(self) -> None:
         """What is not worth a descriptor: commands, log files."""
         for command in mailbox.take(self._run.commands):
-            self._request_stop(StopRequested(now=command == "stop-now", by="command"))
+            if command == "checkpoint":
+                self._request_checkpoint("on request")
+            else:
+                now = command == "stop-now"
+                self._request_stop(StopRequested(now=now, save=not now, by="command"))
         if not self._removed and not self._run.path.exists():
             # Nobody could see or stop it any more.
             self._removed = True
             self._request_stop(StopRequested(now=True, by="removal"))
         for _ in range(self._signals):
-            self._request_stop(StopRequested(now=self._teardown.stopping, by="SIGTERM"))
+            now = self._teardown.stopping
+            self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
         self._signals = 0
+        for _ in range(self._saves_asked):
+            self._request_checkpoint("by SIGUSR1")
+        self._saves_asked = 0
         for process in self._live.values():
             self._out += process.new_lines()
 
@@ -191,9 +223,17 @@ class Supervisor:
         self._say(request)
         self._teardown.stop(request, monotonic(), list(self._live.values()))
 
-    def count_signal(self) -> None:
-        """A SIGTERM has come: taken up at the next poll, outside the signal handler."""
-        self._signals += 1
+    def _request_checkpoint(self, by: str) -> None:
+        if not self._teardown.stopping:
+            self._say(LogLine(rank=None, stream="run", text=f"saving a checkpoint {by}"))
+            self._agreement.propose(list(self._live.values()), save=True)
+
+    def count_signal(self, number: int) -> None:
+        """A SIGTERM or SIGUSR1 has come: taken up at the next poll, outside the signal handler."""
+        if number == signal.SIGUSR1:
+            self._saves_asked += 1
+        else:
+            self._signals += 1
 
     def _end(self) -> None:
         if self._telemetry is not None:
@@ -234,13 +274,16 @@ class Supervisor:
 def main() -> None:
     """Take the run's lock and run it."""
     run = RunDir(Path(sys.argv[1]))
+    name, notes = (sys.argv[2], sys.argv[3:]) if len(sys.argv) > 2 else ("", [])
     lock = run.take_lock()
-    supervisor = Supervisor(run, read_config(run))
-    signal.signal(signal.SIGTERM, lambda *_: supervisor.count_signal())
+    resumed = read_checkpoint(run.checkpoints / name) if name else None
+    supervisor = Supervisor(run, read_config(run), resumed)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: supervisor.count_signal(number))
     # The dashboard's terminal may go; the run does not.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    supervisor.run()
+    supervisor.run(notes)
     os.close(lock)
 
 

@@ -12,16 +12,18 @@ class Tally:
     Args:
         config: The run's, with its device count made exact.
         world_size: Ranks, or devices where one process owns them all.
+        resumed_from: The step that this attempt goes on from; 0 when it starts anew.
     """
 
-    def __init__(self, config: RunConfig, world_size: int) -> None:
+    def __init__(self, config: RunConfig, world_size: int, resumed_from: int = 0) -> None:
         self._config = config
-        self._step = dict.fromkeys(range(world_size), 0)
+        self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
         self._test: Evaluation | None = None
         self._seconds = self._steps = 0.0
         total, per_epoch = config.total_steps, config.steps_per_epoch
-        self._warm_after = per_epoch if total > per_epoch else total // 10
+        left = total - resumed_from
+        self._warm_after = resumed_from + (per_epoch if left > per_epoch else left // 10)
 
     @property
     def step(self) -> int:

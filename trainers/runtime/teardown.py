@@ -1,8 +1,8 @@
 """How a run is brought to an end before its last step: agreed, asked, and in the end forced.
 
-A stop on request is first agreed between the ranks (see `stop_gate`). Ranks that have not ended by the deadline get
-SIGTERM, and SIGKILL after that. When a rank fails, the others get a moment to fail by themselves, so that what they
-say is on record, and are ended then.
+A stop on request is first agreed between the ranks (see `stop_gate`), and may save a checkpoint. Ranks that have not
+ended by the deadline get SIGTERM, and SIGKILL after that. When a rank fails, the others get a moment to fail by
+themselves, so that what they say is on record, and are ended then.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from trainers.contract.events import Event, LogLine, StopRequested
-from trainers.runtime import wire
+from trainers.runtime.agreement import Agreement, Voter
 
 STOP_GRACE_S = 30.0
 """From a stop request to SIGTERM: the step under way, and an evaluation, may finish."""
+SAVE_GRACE_S = 120.0
+"""From the moment a rank says that it saves a checkpoint, while the run stops, to SIGTERM."""
 SETTLE_S = 1.0
 """From the first failure to SIGTERM for the others."""
 TERM_GRACE_S = 2.0
 """From SIGTERM to SIGKILL."""
 
 
-class Rank(Protocol):
+class Rank(Voter, Protocol):
     """What a teardown needs of a rank's process."""
-
-    rank: int
-
-    def send(self, message: wire.ToRank) -> None:
-        """Tell it something, without waiting."""
 
     def kill(self, number: signal.Signals) -> None:
         """Send a signal to its whole session."""
 
 
 class Teardown:
-    """Where a run stands on its way to an early end."""
+    """Where a run stands on its way to an early end.
 
-    def __init__(self) -> None:
+    Args:
+        agreement: How its ranks agree on a step.
+    """
+
+    def __init__(self, agreement: Agreement) -> None:
+        self._agreement = agreement
         self.stopping = False
         """Somebody asked for an end."""
         self.killing = False
         """Ranks are being ended by signals: how they end is no news."""
         self._by = ""
-        self._votes: dict[int, int] = {}
-        self._decided = False
         self._term_at: float | None = None
         self._kill_at: float | None = None
 
@@ -60,18 +60,14 @@ class Teardown:
             self._term_at = now
         elif not self.stopping:
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
-            for rank in live:
-                rank.send(wire.Propose())
+            self._agreement.propose(live, stop=True, save=request.save)
         self._by = self._by or request.by
         self.stopping = True
 
-    def count_vote(self, vote: wire.Vote, live: Sequence[Rank]) -> None:
-        """Take a rank's vote; the last one decides after which step all stop."""
-        self._votes[vote.rank] = vote.step
-        if not self._decided and all(rank.rank in self._votes for rank in live):
-            self._decided = True
-            for rank in live:
-                rank.send(wire.StopAfter(max(self._votes.values())))
+    def give_time_to_save(self, now: float) -> None:
+        """A rank has begun to save a checkpoint: where a stop waits for that, it waits longer."""
+        if self.stopping and self._term_at is not None and not self.killing and self._term_at > now:
+            self._term_at = max(self._term_at, now + SAVE_GRACE_S)
 
     def fail(self, now: float) -> None:
         """A rank has failed: the others follow."""
@@ -97,6 +93,6 @@ class Teardown:
             "command": "on request",
             "SIGTERM": "by SIGTERM",
             "removal": "because its directory was removed",
-            "nan_policy": "because a loss was not finite (nan_policy = stop)",
+            "nan_policy": "because a loss was not finite (nan_policy)",
         }.get(self._by, f"by {self._by}")
         return f"{by}, after step {step:,}" + (", at once" if self.killing else "")

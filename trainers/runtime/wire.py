@@ -1,7 +1,7 @@
 """What the supervisor and its helpers say to each other: JSON lines over pipes, one pipe per direction and process.
 
-A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries stop messages. Each
-pipe has one writer and one reader, so the death of either shows as its end.
+A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
+agreement on a step. Each pipe has one writer and one reader, so the death of either shows as its end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ CONTROL_FD = "TUIAPP_CONTROL_FD"
 """Environment variable: the descriptor from which a rank reads."""
 STORE_FD = "TUIAPP_STORE_FD"
 """Environment variable: rank 0's rendezvous socket, bound and listening."""
+RESUME_FROM = "TUIAPP_RESUME_FROM"
+"""Environment variable: the directory of the checkpoint that this attempt goes on from; unset in the first."""
 TOKEN = "TUIAPP_RUN_TOKEN"
 """Environment variable that marks every process of a run, children of ranks included."""
 
@@ -28,11 +30,19 @@ MAX_MESSAGE_BYTES = 16 << 20
 class Propose(msgspec.Struct, frozen=True, tag="propose"):
     """Supervisor to rank: start no further step, and vote."""
 
+    round: int
+    """Comes back with the vote: a vote in a round that a later one has overtaken does not count."""
 
-class StopAfter(msgspec.Struct, frozen=True, tag="stop-after"):
-    """Supervisor to rank: the answer to the votes; go on up to this step."""
+
+class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
+    """Supervisor to rank: the answer to the votes."""
 
     step: int
+    """The highest that any rank has started."""
+    stop: bool
+    """No rank goes beyond it."""
+    save: bool
+    """All ranks save a checkpoint after it."""
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
@@ -40,9 +50,10 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
 
     rank: int
     step: int
+    round: int
 
 
-ToRank: TypeAlias = Propose | StopAfter
+ToRank: TypeAlias = Propose | Agreed
 FromRank: TypeAlias = AnyEvent | Vote
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)

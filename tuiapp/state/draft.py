@@ -87,9 +87,9 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         machine: What this machine has; None while that is not known.
     """
     values, problems = _read(texts)
-    optimizer = values.get("optimizer", base.optimizer)
     # A key that does not apply must neither stand in the way nor turn up in the command.
-    idle = {key for key, option in OPTIONS.items() if option.optimizers and optimizer not in option.optimizers}
+    chosen = {**to_mapping(base), **values}
+    idle = {key for key, option in OPTIONS.items() if not option.applies(chosen)}
     values = {key: value for key, value in values.items() if key not in idle}
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)

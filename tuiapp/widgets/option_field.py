@@ -84,9 +84,9 @@ class OptionField(Widget):
         self._unavailable = unavailable or {}
 
     def compose(self) -> ComposeResult:  # noqa: D102
-        if self.option.choices:
+        if self.option.menu:
             yield ChoiceInput(
-                choices=self.option.choices, value=self._text, notes=self._notes, unavailable=self._unavailable
+                choices=self.option.menu, value=self._text, notes=self._notes, unavailable=self._unavailable
             )
         else:
             yield Input(self._text, compact=True, select_on_focus=True)

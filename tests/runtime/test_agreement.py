@@ -1,0 +1,86 @@
+"""The supervisor's side of an agreement on a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from trainers.runtime import wire
+from trainers.runtime.agreement import Agreement
+
+
+@dataclass
+class Voter:
+    """Notes what it is told."""
+
+    rank: int
+    told: list[wire.ToRank] = field(default_factory=list)
+
+    def send(self, message: wire.ToRank) -> None:
+        self.told.append(message)
+
+
+@pytest.fixture
+def ranks() -> list[Voter]:
+    return [Voter(rank) for rank in range(3)]
+
+
+def test_the_last_vote_decides_and_the_furthest_rank_counts(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    agreement.propose(ranks, stop=True)
+    for rank, step in ((0, 7), (2, 8)):
+        agreement.count(wire.Vote(rank, step, 1), ranks)
+    assert all(rank.told == [wire.Propose(1)] for rank in ranks)
+    agreement.count(wire.Vote(1, 7, 1), ranks)
+    decided = [wire.Propose(1), wire.Agreed(8, stop=True, save=False)]
+    assert all(rank.told == decided for rank in ranks)
+    agreement.count(wire.Vote(1, 9, 1), ranks)
+    assert all(rank.told == decided for rank in ranks)
+
+
+def test_a_request_that_overtakes_another_is_decided_with_it(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    agreement.propose(ranks, save=True)
+    agreement.count(wire.Vote(0, 3, 1), ranks)
+    agreement.propose(ranks, stop=True)
+    # Votes that were under way when the second request came.
+    agreement.count(wire.Vote(1, 3, 1), ranks)
+    agreement.count(wire.Vote(2, 3, 1), ranks)
+    assert all(rank.told == [wire.Propose(1), wire.Propose(2)] for rank in ranks)
+    for rank in range(3):
+        agreement.count(wire.Vote(rank, 4, 2), ranks)
+    assert all(rank.told[-1] == wire.Agreed(4, stop=True, save=True) for rank in ranks)
+
+
+def test_a_checkpoint_is_saved_once(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    for vote_round, (save, stop) in enumerate(((True, False), (False, True)), start=1):
+        agreement.propose(ranks, save=save, stop=stop)
+        for rank in range(3):
+            agreement.count(wire.Vote(rank, 4 * vote_round, vote_round), ranks)
+    assert [message for message in ranks[0].told if isinstance(message, wire.Agreed)] == [
+        wire.Agreed(4, stop=False, save=True),
+        wire.Agreed(8, stop=True, save=False),
+    ]
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    agreement.propose(ranks, stop=True)
+    for rank in (0, 1):
+        agreement.count(wire.Vote(rank, 5, 1), ranks)
+    gone = ranks.pop()
+    agreement.leave(gone.rank, 6, ranks)
+    assert [rank.told[-1] for rank in ranks] == [wire.Agreed(6, stop=True, save=False)] * 2
+    assert gone.told == [wire.Propose(1)]
+
+
+def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[Voter]) -> None:
+    agreement = Agreement()
+    gone = ranks.pop()
+    agreement.leave(gone.rank, 9, ranks)
+    agreement.propose(ranks, stop=True)
+    for rank in (0, 1):
+        agreement.count(wire.Vote(rank, 8, 1), ranks)
+    assert ranks[0].told[-1] == wire.Agreed(9, stop=True, save=False)

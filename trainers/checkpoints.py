@@ -1,0 +1,269 @@
+"""Saving what training goes on from, and taking it up again.
+
+The training thread hands over copies of its arrays and goes on; a thread of its own writes them: into a hidden
+directory, file by file down to the disk, the manifest last, and then one rename makes it a checkpoint. A crash at any
+moment leaves the checkpoints before it as they were. The same holds for the trained model that is exported at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from safetensors import numpy as safetensors
+
+from trainers.contract.catalog import DATASETS
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Checkpoint
+from trainers.contract.manifest import (
+    MANIFEST,
+    CheckpointDir,
+    Manifest,
+    StoredFile,
+    best_checkpoint,
+    checkpoint_name,
+    list_checkpoints,
+    read_checkpoint,
+)
+from trainers.contract.rundir import RunDir
+from trainers.runtime.reporter import Reporter
+
+Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+MODEL_FILE = "model.safetensors"
+STATE_FILE = "state.safetensors"
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    step: int
+    model: dict[str, npt.NDArray[Any]]
+    """Weights and running statistics, under the framework's own names."""
+    state: dict[str, npt.NDArray[Any]]
+    """All else that training goes on from: optimizer, random state, what each rank has to itself."""
+
+
+class Checkpoints:
+    """A rank's access to its run's checkpoints; only rank 0 writes.
+
+    Args:
+        run: The run's directory.
+        config: The run's.
+        rank: Whose access it is.
+        report: Where commits and failures are told.
+        resume_from: The directory of the checkpoint to go on from; None to start anew.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+
+    def __init__(
+        self, run: RunDir, config: RunConfig, rank: int, report: Reporter, resume_from: Path | None = None
+    ) -> None:
+        self._run, self._config, self._rank, self._report = run, config, rank, report
+        self._writer: threading.Thread | None = None
+        self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
+        """What this attempt goes on from; None when it starts anew."""
+        if rank == 0:
+            _remove_hidden(run.checkpoints)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._wait()
+
+    def save(self, step: int, model: Tensors, state: Tensors) -> None:
+        """Save what training goes on from after a step; returns before it is written.
+
+        Waits for the checkpoint before this one, so that never more than one is held in memory.
+
+        Args:
+            step: Counted from 1 over the whole run.
+            model: Weights and running statistics, under the framework's own names.
+            state: All else. Nobody may change any of the arrays afterwards.
+        """
+        if self._rank == 0:
+            self._wait()
+            began = perf_counter()
+            self._writer = threading.Thread(target=self._write, args=(step, model, state, began), name="checkpoint")
+            self._writer.start()
+
+    def export(self, model: Tensors) -> None:
+        """Write the trained model to `export/model.safetensors`.
+
+        Args:
+            model: As in `save`.
+        """
+        self.export_file(MODEL_FILE, lambda path: path.write_bytes(safetensors.save(_contiguous(model))))
+
+    def export_file(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write the trained model to a file in `export/`, so that it is there as a whole or not at all.
+
+        Args:
+            name: The file's.
+            write: Writes it to the path that it is given, whose last part ends with `name`.
+        """
+        if self._rank:
+            return
+        directory = self._run.export
+        partial = directory / f".partial-{name}"
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            write(partial)
+            partial.chmod(0o600)
+            _sync(partial)
+            partial.replace(directory / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            self._report.alert("export", f"the trained model was not exported to {directory / name}: {_why(error)}")
+
+    def _wait(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _write(self, step: int, model: Tensors, state: Tensors, began: float) -> None:
+        """The writer thread's whole work."""
+        name = checkpoint_name(step)
+        pending = self._run.checkpoints / f".{name}.pending"
+        try:
+            self._run.checkpoints.mkdir(mode=0o700, exist_ok=True)
+            pending.mkdir(mode=0o700)
+            files = {
+                MODEL_FILE: _write_tensors(pending / MODEL_FILE, model),
+                STATE_FILE: _write_tensors(pending / STATE_FILE, state),
+            }
+            manifest = self._describe(step, model, files)
+            _write_durably(pending / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+            _sync(pending)
+            committed = self._run.checkpoints / name
+            _replace_directory(pending, committed)
+        except Exception as error:
+            # Nobody waits for this thread's exception, and training need not end with it.
+            shutil.rmtree(pending, ignore_errors=True)
+            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; those before it are as they were"
+            self._report.alert("checkpoint", text)
+            return
+        found, _ = list_checkpoints(self._run.checkpoints)
+        best = best_checkpoint(found)
+        self._report.checkpoint(
+            Checkpoint(
+                step=step,
+                epoch=manifest.epoch,
+                name=name,
+                bytes=sum(file.bytes for file in files.values()),
+                seconds=perf_counter() - began,
+                best=best is not None and best.manifest.step == step,
+            )
+        )
+        _forget_old(found, self._config.keep_checkpoints)
+
+    def _describe(self, step: int, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
+        config, data = self._config, DATASETS[self._config.dataset]
+        evaluated = self._report.evaluated
+        return Manifest(
+            run_id=self._run.run_id,
+            backend=config.backend,
+            model=config.model,
+            dataset=config.dataset,
+            classes=data.classes,
+            input_shape=data.input_shape,
+            optimizer=config.optimizer,
+            seed=config.seed,
+            global_batch_size=config.global_batch_size,
+            devices=config.devices,
+            step=step,
+            epoch=step / config.steps_per_epoch,
+            finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
+            accuracy=evaluated[1] if evaluated and evaluated[0] == step else None,
+            files=files,
+        )
+
+
+def load(checkpoint: CheckpointDir) -> Saved:
+    """Read a checkpoint's arrays into memory."""
+    model, state = (safetensors.load_file(checkpoint.path / name) for name in (MODEL_FILE, STATE_FILE))
+    return Saved(checkpoint.manifest.step, model, state)
+
+
+def _contiguous(tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
+    # safetensors writes the memory as it lies.
+    return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
+
+
+def _write_tensors(path: Path, tensors: Tensors) -> StoredFile:
+    return _write_durably(path, safetensors.save(_contiguous(tensors)))
+
+
+def _write_durably(path: Path, data: bytes) -> StoredFile:
+    """Write a file of mode 0600, and wait until the disk has it."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return StoredFile(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _replace_directory(new: Path, old: Path) -> None:
+    """Give a directory another's name; that one, where there is one, goes."""
+    aside = old.parent / f".{old.name}.old"
+    if old.exists():
+        # The same step of an earlier attempt, which this attempt has passed over or gone back behind.
+        old.rename(aside)
+    new.rename(old)
+    _sync(old.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _forget_old(found: list[CheckpointDir], keep: int) -> None:
+    """Remove all but the newest `keep` checkpoints and the best; those that are not finite count for nothing.
+
+    Args:
+        found: The newest first.
+        keep: How many.
+    """
+    finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
+    kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1])}
+    if (best := best_checkpoint(finite)) is not None:
+        kept.add(best.path)
+    for checkpoint in found:
+        if checkpoint.path not in kept:
+            # Under a hidden name no half-removed one is taken for a checkpoint.
+            gone = checkpoint.path.with_name(f".{checkpoint.path.name}.old")
+            with contextlib.suppress(OSError):
+                checkpoint.path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def _remove_hidden(directory: Path) -> None:
+    """Remove what a crash left half-written or half-removed."""
+    if directory.is_dir():
+        for path in directory.iterdir():
+            if path.name.startswith("."):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)

@@ -1,0 +1,62 @@
+"""The supervisor's side of an agreement on a step: see `stop_gate` for the ranks'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from trainers.runtime import wire
+
+
+class Voter(Protocol):
+    """What an agreement needs of a rank's process."""
+
+    rank: int
+
+    def send(self, message: wire.ToRank) -> None:
+        """Tell it something, without waiting."""
+
+
+class Agreement:
+    """Finds the step after which all ranks do what was asked for: save, stop, or both."""
+
+    def __init__(self) -> None:
+        self._round = 0
+        self._open = False
+        self._stop = self._save = False
+        self._votes: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+
+    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> None:
+        """Ask all ranks for their steps; what an open vote was about is decided together with this.
+
+        Args:
+            live: The ranks that still run.
+            stop: They shall go no further.
+            save: They shall save a checkpoint.
+        """
+        self._round += 1
+        self._open = True
+        self._stop, self._save = self._stop or stop, self._save or save
+        self._votes.clear()
+        for voter in live:
+            voter.send(wire.Propose(self._round))
+
+    def count(self, vote: wire.Vote, live: Sequence[Voter]) -> None:
+        """Take a rank's vote; the last one decides."""
+        if vote.round == self._round:
+            self._votes[vote.rank] = vote.step
+            self._decide(live)
+
+    def leave(self, rank: int, step: int, live: Sequence[Voter]) -> None:
+        """A rank has ended well after a step: the others must not wait for its vote, and get as far as it has."""
+        self._ended[rank] = step
+        self._decide(live)
+
+    def _decide(self, live: Sequence[Voter]) -> None:
+        if not self._open or any(voter.rank not in self._votes for voter in live):
+            return
+        step = max([*self._votes.values(), *self._ended.values()], default=0)
+        for voter in live:
+            voter.send(wire.Agreed(step, stop=self._stop, save=self._save))
+        self._open = self._save = False
