@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,9 +59,8 @@ def connect(rank: int, world_size: int, device: torch.device) -> None:
     )
 
 
-def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(config: RunConfig, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
     """The optimizer, in PyTorch's conventions."""
-    parameters = model.parameters()
     rate, decay = config.learning_rate, config.weight_decay
     match config.optimizer:
         case "sgd":
@@ -77,10 +76,11 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     raise ValueError(config.optimizer)
 
 
-def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> None:
+def update(config: RunConfig, optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Make an update with the gradients that there are, clipped to `gradient_clip` in their global norm."""
     if config.gradient_clip:
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        torch.nn.utils.clip_grad_norm_(parameters, config.gradient_clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
@@ -92,26 +92,37 @@ def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.de
     return x.contiguous(), torch.from_numpy(labels).to(device)
 
 
-def average_statistics(model: nn.Module, world_size: int) -> None:
-    """Give every replica the mean of all replicas' BatchNorm statistics."""
-    for buffer in model.buffers():
-        if buffer.is_floating_point():
-            dist.all_reduce(buffer)
-            buffer /= world_size
+def running_statistics(model: nn.Module) -> dict[str, Tensor]:
+    """The statistics that BatchNorm keeps, by name; each rank has its own."""
+    return {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[Arrays, Arrays]:
+def average(tensors: Iterable[Tensor], world_size: int) -> None:
+    """Give every rank the mean of all ranks' tensors, in place."""
+    for tensor in tensors:
+        dist.all_reduce(tensor)
+        tensor /= world_size
+
+
+def snapshot(
+    model: Mapping[str, Tensor], own: Collection[str], optimizer: torch.optim.Optimizer, device: torch.device
+) -> tuple[Arrays, Arrays]:
     """Copies of all that training goes on from, for `trainers.checkpoints`; every rank calls this.
 
+    Args:
+        model: Weights and running statistics, by name.
+        own: The names of those that each rank has its own of: running statistics, which training does not read.
+        optimizer: The weights'.
+        device: This rank's.
+
     Returns:
-        The model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-        optimizer's state, and with a leading axis of ranks those statistics and the random state.
+        The model, with the mean of what the ranks have their own of; and all else: the optimizer's state, and with a
+        leading axis of ranks what each has of its own, the random state among it.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
     if device.type == "cuda":
         state["ranks.random_cuda"] = _gather(torch.cuda.get_rng_state(device), device)
-    own = {name for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in model.items():
         arrays[name] = _to_numpy(tensor)
         if name in own:
             state[f"ranks.{name}"] = _gather(tensor, device)
@@ -124,9 +135,13 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.d
 
 
 def restore(
-    saved: Saved, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
-) -> None:
-    """Go on from a checkpoint; with another number of ranks each starts from the mean of their statistics."""
+    saved: Saved, rank: int, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
+) -> Mapping[str, npt.NDArray[Any]]:
+    """Go on from a checkpoint.
+
+    Returns:
+        The model as this rank had it; with another number of ranks each starts from the mean of their statistics.
+    """
     arrays: Mapping[str, npt.NDArray[Any]] = saved.model
     if len(saved.state["ranks.random"]) == world_size:
         mine = {name.removeprefix("ranks."): array[rank] for name, array in saved.state.items() if "ranks." in name}
@@ -134,13 +149,13 @@ def restore(
         if device.type == "cuda" and "random_cuda" in mine:
             torch.cuda.set_rng_state(torch.from_numpy(mine.pop("random_cuda")), device)
         arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     entries: dict[int, dict[str, Tensor]] = {}
     for name, array in saved.state.items():
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             entries.setdefault(int(index), {})[key] = torch.from_numpy(array)
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+    return arrays
 
 
 def report_array(
@@ -168,13 +183,17 @@ def report_array(
 
 
 def report_sharding(
-    report: Reporter, model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor], rank: int
+    report: Reporter,
+    parameters: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[Tensor, Tensor],
+    rank: int,
 ) -> None:
     """Tell how the arrays of the step just made lie on the ranks: batch, labels, a parameter, its optimizer state."""
     mesh = {"batch": dist.get_world_size()}
     for name, part in zip(("batch", "labels"), batch, strict=True):
         report_array(report, name, part, rank, mesh, ["batch"])
-    name, largest = max(model.named_parameters(), key=lambda item: item[1].numel())
+    name, largest = max(parameters.items(), key=lambda item: item[1].numel())
     report_array(report, f"parameter {name}", largest, rank, mesh, [])
     for key, value in optimizer.state[largest].items():
         if isinstance(value, Tensor) and value.shape == largest.shape:

@@ -1,8 +1,11 @@
-"""Optax's updates are PyTorch's, number for number."""
+"""Optax's and Keras' updates are PyTorch's, number for number."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
+import keras
 import numpy as np
 import optax
 import pytest
@@ -10,30 +13,87 @@ import torch
 
 from trainers.contract.catalog import OPTIMIZER_SLOTS
 from trainers.contract.config import RunConfig
+from trainers.models import keras_optimizers
 from trainers.models.flax_state import build_optimizer
 from trainers.torch_ranks import build_optimizer as build_torch
+
+RATES = [0.05 / (step + 1) for step in range(12)]
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", OPTIMIZER_SLOTS)
-def test_ten_updates(name: str, weight_decay: float) -> None:
+def test_optax(name: str, weight_decay: float) -> None:
     config = RunConfig(optimizer=name, learning_rate=0.05, weight_decay=weight_decay)
-    random = np.random.default_rng(0)
-    start = random.normal(size=7).astype(np.float32)
-    layer = torch.nn.Linear(7, 1, bias=False)
-    with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(start)[None])
-    theirs = build_torch(config, layer)
+    start, gradients = _numbers()
     ours = build_optimizer(config)
     parameters = jnp.asarray(start)
     state = ours.init(parameters)
-    for step in range(10):
-        gradient, rate = random.normal(size=7).astype(np.float32), 0.05 / (step + 1)
-        layer.weight.grad = torch.from_numpy(gradient)[None]
-        theirs.param_groups[0]["lr"] = rate
-        theirs.step()
+    for gradient, rate in zip(gradients, RATES, strict=True):
         state = optax.tree_utils.tree_set(state, learning_rate=jnp.float32(rate))
         updates, state = ours.update(jnp.asarray(gradient), state, parameters)
         parameters = optax.apply_updates(parameters, updates)
-    np.testing.assert_allclose(parameters, layer.weight.detach().numpy()[0], rtol=1e-5, atol=1e-6)
+    _compare(parameters, _torch(config, start, gradients), start)
+
+
+@pytest.mark.parametrize("gradient_clip", [0.0, 2.0])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("name", [*OPTIMIZER_SLOTS, "sgd without momentum", "sgd with nesterov"])
+def test_keras(name: str, weight_decay: float, gradient_clip: float) -> None:
+    optimizer, _, variant = name.partition(" ")
+    config = RunConfig(
+        optimizer=optimizer,
+        learning_rate=0.05,
+        momentum=0.0 if variant == "without momentum" else 0.9,
+        nesterov=variant == "with nesterov",
+        weight_decay=weight_decay,
+        gradient_clip=gradient_clip,
+    )
+    start, gradients = _numbers()
+    _compare(_keras(config, start, gradients), _torch(config, start, gradients), start)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_keras_where_gradients_are_as_small_as_epsilon(name: str) -> None:
+    """There Adam's two ways to add ε are far apart."""
+    config = RunConfig(optimizer=name, learning_rate=0.05)
+    start, gradients = _numbers()
+    gradients = gradients * np.float32(1e-8)
+    _compare(_keras(config, start, gradients), _torch(config, start, gradients), start)
+
+
+def _numbers() -> tuple[Any, Any]:
+    """Parameters, float32 [7], and gradients, float32 [steps, 7], with a norm of 2.6 on the average."""
+    random = np.random.default_rng(0)
+    return random.normal(size=7).astype(np.float32), random.normal(size=(len(RATES), 7)).astype(np.float32)
+
+
+def _torch(config: RunConfig, start: Any, gradients: Any) -> Any:
+    """The parameters after all of PyTorch's updates."""
+    layer = torch.nn.Linear(7, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(start)[None])
+    optimizer = build_torch(config, layer.parameters())
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        layer.weight.grad = torch.from_numpy(gradient.copy())[None]
+        if config.gradient_clip:
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), config.gradient_clip)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+    return layer.weight.detach().numpy()[0]
+
+
+def _keras(config: RunConfig, start: Any, gradients: Any) -> Any:
+    """The parameters after all of Keras' updates."""
+    # Two variables: gradients are clipped by the norm over both.
+    variables = [keras.Variable(part) for part in np.split(start, [3])]
+    optimizer = keras_optimizers.build_optimizer(config)
+    optimizer.build(variables)
+    for gradient, rate in zip(gradients, RATES, strict=True):
+        optimizer.learning_rate = rate
+        optimizer.apply([jnp.asarray(part) for part in np.split(gradient, [3])])
+    return np.concatenate([np.asarray(variable.value) for variable in variables])
+
+
+def _compare(parameters: Any, expected: Any, start: Any) -> None:
+    np.testing.assert_allclose(parameters, expected, rtol=1e-5, atol=1e-6)
     assert not np.allclose(parameters, start)

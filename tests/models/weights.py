@@ -53,7 +53,8 @@ def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, in
 
 
 def _arrays(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: value.detach().numpy() for name, value in model.state_dict().items()}
+    # Copies: JAX may go on using the memory itself, while the torch model changes what is in it.
+    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
 
 
 def _kernel(value: np.ndarray[Any, Any], layer: str, before_flatten: tuple[int, int, int]) -> np.ndarray[Any, Any]:

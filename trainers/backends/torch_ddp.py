@@ -33,12 +33,14 @@ from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.torch_ranks import (
     EVAL_BATCH,
-    average_statistics,
+    Arrays,
+    average,
     build_optimizer,
     connect,
     pick_device,
     report_sharding,
     restore,
+    running_statistics,
     snapshot,
     to_device,
     update,
@@ -78,7 +80,7 @@ class Replica:
         self.model = torch_models.build(config.model, data.input_shape, data.classes).to(device)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model)
+        self.optimizer = build_optimizer(config, self.model.parameters())
         # PyTorch 2.13 gave the option a new name.
         names = signature(DistributedDataParallel).parameters
         option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
@@ -86,7 +88,8 @@ class Replica:
         self.ddp = DistributedDataParallel(self.model, **no_sync)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
-            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+            saved = restore(checkpoints.resumed, rank, self.optimizer, device, config.devices)
+            self.model.load_state_dict({name: torch.from_numpy(array) for name, array in saved.items()})
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
     def train(self) -> None:
@@ -106,13 +109,13 @@ class Replica:
                 report.step(step, loss, len(rows), rate)
                 if step == done + 1:
                     batch = self.x_train[rows], self.y_train[rows]
-                    report_sharding(report, self.model, self.optimizer, batch, self.rank)
+                    report_sharding(report, dict(self.model.named_parameters()), self.optimizer, batch, self.rank)
             if config.evaluates_after(step):
                 self.evaluate(epoch, step)
             if config.saves_after(step):
                 self.save(step)
-        average_statistics(self.model, config.devices)
-        self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
+        average(running_statistics(self.model).values(), config.devices)
+        self.checkpoints.export(self.snapshot()[0])
 
     def batches(self, epoch: int, done: int) -> Iterator[tuple[int, Tensor]]:
         """The steps of an epoch that are not done, and this rank's example numbers: int64 [local batch]."""
@@ -131,14 +134,14 @@ class Replica:
             loss = F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
         self.optimizer.zero_grad()
         loss.backward()
-        update(self.config, self.model, self.optimizer, rate)
+        update(self.config, self.optimizer, rate)
         return loss.detach()
 
     @torch.no_grad()
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
         self.report.phase("evaluating")
-        average_statistics(self.model, self.config.devices)
+        average(running_statistics(self.model).values(), self.config.devices)
         self.model.eval()
         # Summed loss, right answers, examples.
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
@@ -161,4 +164,9 @@ class Replica:
     def save(self, step: int) -> None:
         """Save what training goes on from after a step; all ranks do so after the same one."""
         self.report.phase("checkpointing")
-        self.checkpoints.save(step, *snapshot(self.model, self.optimizer, self.device))
+        self.checkpoints.save(step, *self.snapshot())
+
+    def snapshot(self) -> tuple[Arrays, Arrays]:
+        """Copies of all that training goes on from."""
+        own = running_statistics(self.model).keys()
+        return snapshot(self.model.state_dict(), own, self.optimizer, self.device)

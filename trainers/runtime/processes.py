@@ -37,6 +37,7 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         world_size: Rank processes.
     """
     cores = len(os.sched_getaffinity(0))
+    backend = BACKENDS[config.backend]
     return {
         **os.environ,
         "WORLD_SIZE": str(world_size),
@@ -52,7 +53,9 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         "OMP_NUM_THREADS": str(max(1, cores // world_size)),
         "PYTHONUNBUFFERED": "1",
         wire.TOKEN: token,
-        **(_jax_environment(config) if "jax" in BACKENDS[config.backend].packages else {}),
+        **(_jax_environment(config) if "jax" in backend.packages else {}),
+        # Read when Keras is imported; without it Keras looks for TensorFlow.
+        **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
     }
 
 
