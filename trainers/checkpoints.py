@@ -97,8 +97,10 @@ class Checkpoints:
         """
         if self._rank == 0:
             self._wait()
-            began = perf_counter()
-            self._writer = threading.Thread(target=self._write, args=(step, model, state, began), name="checkpoint")
+            evaluated, began = self._report.evaluated, perf_counter()
+            accuracy = evaluated[1] if evaluated and evaluated[0] == step else None
+            work = step, accuracy, model, state, began
+            self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
             self._writer.start()
 
     def export(self, model: Tensors) -> None:
@@ -135,7 +137,7 @@ class Checkpoints:
             self._writer.join()
             self._writer = None
 
-    def _write(self, step: int, model: Tensors, state: Tensors, began: float) -> None:
+    def _write(self, step: int, accuracy: float | None, model: Tensors, state: Tensors, began: float) -> None:
         """The writer thread's whole work."""
         name = checkpoint_name(step)
         pending = self._run.checkpoints / f".{name}.pending"
@@ -146,7 +148,7 @@ class Checkpoints:
                 MODEL_FILE: _write_tensors(pending / MODEL_FILE, model),
                 STATE_FILE: _write_tensors(pending / STATE_FILE, state),
             }
-            manifest = self._describe(step, model, files)
+            manifest = self._describe(step, accuracy, model, files)
             _write_durably(pending / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
             _sync(pending)
             committed = self._run.checkpoints / name
@@ -171,9 +173,8 @@ class Checkpoints:
         )
         _forget_old(found, self._config.keep_checkpoints)
 
-    def _describe(self, step: int, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
+    def _describe(self, step: int, accuracy: float | None, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
         config, data = self._config, DATASETS[self._config.dataset]
-        evaluated = self._report.evaluated
         return Manifest(
             run_id=self._run.run_id,
             backend=config.backend,
@@ -188,7 +189,7 @@ class Checkpoints:
             step=step,
             epoch=step / config.steps_per_epoch,
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
-            accuracy=evaluated[1] if evaluated and evaluated[0] == step else None,
+            accuracy=accuracy,
             files=files,
         )
 

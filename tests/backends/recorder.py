@@ -29,7 +29,7 @@ class Recorder:
         self.evaluations: list[SimpleNamespace] = []
         self.arrays: dict[str, SimpleNamespace] = {}
         self.stop_at = 0
-        self.save_at = 0
+        self.save_at: int | None = None
 
     def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
         self.ranks.append((number, device))
@@ -38,7 +38,7 @@ class Recorder:
         self.phases.append(phase)
 
     def save_before(self, step: int) -> bool:
-        return step - 1 == self.save_at > 0
+        return step - 1 == self.save_at
 
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
@@ -80,8 +80,15 @@ class Shelf:
             write(Path(directory) / name)
 
 
-def train(config: RunConfig, stop_at: int = 0, save_at: int = 0, shelf: Shelf | None = None) -> Recorder:
-    """Train here, on this process's devices; gives what was told."""
+def train(config: RunConfig, stop_at: int = 0, save_at: int | None = None, shelf: Shelf | None = None) -> Recorder:
+    """Train here, on this process's devices; gives what was told.
+
+    Args:
+        config: With devices made exact.
+        stop_at: The step before which to stop; 0 for none.
+        save_at: Save to the shelf after this step; 0 is before the first.
+        shelf: Where to save, and what to go on from.
+    """
     recorder = Recorder()
     recorder.stop_at, recorder.save_at = stop_at, save_at
     backend = importlib.import_module(BACKENDS[config.backend].module)

@@ -1,0 +1,70 @@
+"""The first losses of every backend, as they were when somebody last looked at them: `golden/<backend>.json`.
+
+A change that is meant to leave the numbers alone leaves these alone. One that is not is accepted with
+`python -m tests.backends.test_golden`, which writes them anew, and shows in the diff.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.harness import launched
+from trainers.contract.catalog import BACKENDS, MODELS
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Evaluation, Steps
+
+GOLDEN = Path(__file__).with_name("golden")
+STEPS = 20
+CONFIG = RunConfig(
+    platform="cpu", epochs=1, max_steps=STEPS, weight_decay=1e-3, schedule="linear", warmup_steps=5, gradient_clip=5.0
+)
+QUICK = ["mlp", "net"]
+SLOW = ["convnet", "resnet18"]
+
+
+def curve(backend: str, model: str, runs_dir: Path) -> list[float]:
+    """The mean losses over the devices of a real run, and the test loss at its end."""
+    # DataParallel has one device on the CPU.
+    devices = 1 if backend == "torch-dp" else 2
+    steps = 4 if model == "resnet18" else STEPS
+    config = msgspec.structs.replace(CONFIG, backend=backend, model=model, devices=devices, max_steps=steps)
+    with launched(config, runs_dir) as run:
+        end = run.end(170)
+        assert end.status == "completed", end
+        losses = {
+            rank: [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
+            for rank in range(devices)
+        }
+        (evaluation,) = run.of(Evaluation)
+    assert all(len(of_rank) == steps for of_rank in losses.values())
+    means = [sum(of_step) / devices for of_step in zip(*losses.values(), strict=True)]
+    return [round(loss, 6) for loss in (*means, evaluation.loss or 0.0)]
+
+
+@pytest.mark.parametrize(
+    "model", [*QUICK[1:], *(pytest.param(name, marks=pytest.mark.slow) for name in ["mlp", *SLOW])]
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_losses_are_those_of_the_file(backend: str, model: str, tmp_path: Path) -> None:
+    golden = json.loads((GOLDEN / f"{backend}.json").read_text())
+    assert curve(backend, model, tmp_path) == pytest.approx(golden[model], rel=2e-3, abs=2e-4)
+
+
+def main() -> None:
+    """Write the files anew."""
+    GOLDEN.mkdir(exist_ok=True)
+    for backend in BACKENDS:
+        with tempfile.TemporaryDirectory() as directory:
+            curves = {model: curve(backend, model, Path(directory)) for model in MODELS}
+        lines = ",\n".join(f'  "{model}": {json.dumps(losses)}' for model, losses in curves.items())
+        (GOLDEN / f"{backend}.json").write_text(f"{{\n{lines}\n}}\n")
+        print(backend, "written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""From the same initial weights all backends make the same curve: torch's, carried over through a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from tests.backends.recorder import JAX_BACKENDS, Shelf, train
+from tests.models.weights import from_torch
+from tests.processes.harness import launched
+from trainers.checkpoints import Saved
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Evaluation, Steps
+from trainers.models import torch_models
+from trainers.models.flax_state import create
+from trainers.trees import named_leaves
+
+STEPS = 30
+CONFIG = RunConfig(
+    platform="cpu", optimizer="sgd", learning_rate=0.02, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
+    schedule="cosine", warmup_steps=5, epochs=2, max_steps=STEPS, checkpoint_every=0,
+)  # fmt: skip
+CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
+"""Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case[0])
+def by_torch(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunConfig, tuple[int, int, int], list[float], Evaluation]:
+    """A configuration, and its curve and last evaluation by torch-ddp."""
+    model, devices, flattened = request.param
+    config = msgspec.structs.replace(CONFIG, model=model, devices=devices)
+    with launched(config, tmp_path_factory.mktemp("runs")) as run:
+        assert run.end(120).status == "completed"
+        losses = [
+            [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
+            for rank in range(devices)
+        ]
+        return config, flattened, [sum(step) / devices for step in zip(*losses, strict=True)], run.of(Evaluation)[-1]
+
+
+def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
+    """A checkpoint before the first step, with the weights that torch-ddp starts from."""
+    shelf = Shelf()
+    train(config, stop_at=1, save_at=0, shelf=shelf)
+    torch.manual_seed(config.seed)
+    module = torch_models.build(config.model, (28, 28, 1), 10)
+    state = create(config)
+    like = {"params": state.params, "batch_stats": state.batch_stats}
+    return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))
+
+
+@pytest.mark.parametrize("backend", JAX_BACKENDS)
+def test_thirty_steps_of_sgd(
+    backend: str, by_torch: tuple[RunConfig, tuple[int, int, int], list[float], Evaluation]
+) -> None:
+    config, flattened, expected, evaluation = by_torch
+    config = msgspec.structs.replace(config, backend=backend)
+    told = train(config, shelf=Shelf(carried(config, flattened)))
+    losses = np.array(told.losses()).mean(axis=1)
+    assert len(losses) == len(expected) == STEPS
+    largest = np.abs(losses - expected).max()
+    print(f"\n{backend}, {config.model}: at most {largest:.1e} from torch-ddp over {STEPS} steps")
+    assert largest < 1e-3
+    assert losses[-1] < 0.7 * losses[0]
+    # The running variance differs by 1 / (n - 1): see `torch_models`.
+    assert told.evaluations[-1].loss == pytest.approx(evaluation.loss, rel=1e-2)
