@@ -94,13 +94,14 @@ def test_what_to_install_is_said() -> None:
         "m",
         "s",
         packages=("numpy", "no_such_thing_1", "no_such_thing_2"),
-        extras=("torch",),
+        extras=("torch", "jax"),
         process_per_device=True,
     )
     assert backend.missing() == ["no_such_thing_1", "no_such_thing_2"]
     # The requirement as pyproject.toml declares it, bounds included.
     assert re.fullmatch(
-        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+'", backend.unavailable()
+        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+' 'jax.+' 'flax.+' 'optax.+'",
+        backend.unavailable(),
     )
 
 

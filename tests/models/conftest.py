@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import os
 
-os.environ["KERAS_BACKEND"] = "jax"
+os.environ["KERAS_BACKEND"] = os.environ.get("TUIAPP_TEST_KERAS_BACKEND", "jax")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from math import prod
 from pathlib import Path
 
@@ -13,8 +16,7 @@ from trainers.contract.catalog import MODELS
 from trainers.models import keras_models
 
 
-@pytest.mark.parametrize("classes", [2, 10])
-@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (17, 23, 2)])
+@pytest.mark.parametrize(("shape", "classes"), [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)])
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, int], classes: int) -> None:
     # Shapes only: nothing is computed.
@@ -56,3 +58,16 @@ def test_what_a_users_keras_json_says_changes_no_model() -> None:
         keras.config.set_image_data_format("channels_last")
         keras.config.set_floatx("float32")
         keras.config.set_dtype_policy("float32")
+
+
+def test_on_pytorch_the_models_are_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/models/on_torch.py", "-k", "keras"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TUIAPP_TEST_KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "12 passed" in done.stdout

@@ -7,13 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 import pytest
 import torch
 
 from tests.models.weights import from_torch, into_keras
 from trainers.contract.catalog import MODELS
-from trainers.models import flax_models, keras_models, torch_models
+from trainers.models import flax_models, keras_models, keras_state, torch_models
 
 # 28×28×1 is what ships; the odd sides of the other make "SAME" padding uneven.
 SHAPES = [(28, 28, 1), (19, 25, 3)]
@@ -35,6 +36,11 @@ def _flax(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) -
 def _keras(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) -> Result:
     model = keras_models.build(name, shape, 10)
     into_keras(like, model, _before_flatten(name, shape))
+    if keras.backend.backend() == "torch":
+        with torch.no_grad():
+            logits = model(x, training=train).numpy()
+        after = keras_state.to_arrays(keras_state.statistics(model))
+        return logits, {"mean": after.get("bn1/moving_mean"), "var": after.get("bn1/moving_variance")}
     values = [[v.value for v in variables] for variables in (model.trainable_variables, model.non_trainable_variables)]
     logits, updated = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=train))(*values, x)
     after = {v.path: value for v, value in zip(model.non_trainable_variables, updated, strict=True)}
