@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(directory))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
-    for name in ("TUIAPP_RUNS_DIR", "NO_COLOR"):
+    for name in ("TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return directory
 

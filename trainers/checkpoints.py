@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import numpy as safetensors
 
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.contract.events import Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,
@@ -174,7 +174,7 @@ class Checkpoints:
         _forget_old(found, self._config.keep_checkpoints)
 
     def _describe(self, step: int, accuracy: float | None, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
-        config, data = self._config, DATASETS[self._config.dataset]
+        config, data = self._config, find_dataset(self._config.dataset)
         return Manifest(
             run_id=self._run.run_id,
             backend=config.backend,

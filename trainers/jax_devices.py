@@ -45,8 +45,8 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
 
 
 def scale(images: Array) -> Array:
-    """From uint8, 0 to 255, to float32, 0 to 1."""
-    return images.astype(jnp.float32) / 255
+    """From uint8, 0 to 255, to float32, 0 to 1; float32 stays what it is."""
+    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
 def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:

@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.catalog import BACKENDS, DATASETS, installed_version
+from trainers.contract.catalog import BACKENDS, installed_version
 from trainers.contract.config import RunConfig, to_toml
+from trainers.contract.data_catalog import find_dataset
 from trainers.contract.files import write_atomically
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.manifest import CheckpointError, newest_usable
@@ -86,7 +87,12 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     try:
         before = run.config.read_bytes()
         config = place(config or read_config(run), machine or inspect_machine())
-        checkpoint, notes = newest_usable(run.checkpoints, config, DATASETS[config.dataset].classes)
+        data = find_dataset(config.dataset)
+        checkpoint, notes = newest_usable(run.checkpoints, config, data.classes)
+        if (was := checkpoint.manifest.input_shape) != data.input_shape:
+            raise CheckpointError(
+                f"its images were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
+            )
     except CheckpointError as error:
         raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error
     except OSError as error:

@@ -87,8 +87,10 @@ def update(config: RunConfig, optimizer: torch.optim.Optimizer, rate: float) -> 
 
 
 def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, C, H, W] from 0 to 1, and labels as int64 [N], on the device."""
-    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2).float().div_(255)
+    """Images as float32 [N, C, H, W], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
+    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    if x.dtype == torch.uint8:
+        x = x.float().div_(255)
     return x.contiguous(), torch.from_numpy(labels).to(device)
 
 

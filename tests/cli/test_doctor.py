@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.terminal import Command, Done, as_process
 from trainers.contract.catalog import BACKENDS
+from trainers.contract.data_files import FILES, cache_dir
 from trainers.contract.presets import presets_dir
 
 
@@ -38,6 +41,20 @@ def test_findings_for_people(tuiapp: Command) -> None:
     done = tuiapp("doctor")
     assert all(line.startswith(("ok    ", "–     ", "warn  ", "FAIL  ")) for line in done.out.splitlines())
     assert done.code == (2 if "\nFAIL" in done.out else 1 if "\nwarn" in done.out else 0)
+
+
+def test_where_the_data_sets_are(tuiapp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    found = findings(tuiapp("doctor", "--json"))
+    assert found["mnist"]["status"] == found["cifar10"]["status"] == "info"
+    assert "the first run on it downloads 162 MiB" in found["cifar10"]["detail"]
+    (cifar,) = FILES["cifar10"]
+    cache_dir("cifar10").mkdir(parents=True)
+    (cache_dir("cifar10") / cifar.name).touch()
+    found = findings(tuiapp("doctor", "--json"))
+    assert found["cifar10"] == {"name": "cifar10", "status": "pass", "detail": f"in {cache_dir('cifar10')}"}
+    monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "none"))
+    assert findings(tuiapp("doctor", "--json"))["data"]["status"] == "warn"
 
 
 def test_a_place_that_cannot_be_written_fails(tuiapp: Command, tmp_path: Path) -> None:

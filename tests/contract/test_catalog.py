@@ -12,7 +12,6 @@ import torch
 
 from trainers.contract.catalog import (
     BACKENDS,
-    DATASETS,
     MODELS,
     OPTIMIZER_SLOTS,
     Backend,
@@ -20,6 +19,7 @@ from trainers.contract.catalog import (
     memory_per_device,
     model_size,
 )
+from trainers.contract.data_catalog import DATASETS
 from trainers.models import flax_models, torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
@@ -41,6 +41,19 @@ def test_parameters_are_those_of_the_flax_model(name: str, shape: tuple[int, int
     # Shapes only: nothing is computed.
     made = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *shape)), train=False))
     assert MODELS[name].size(shape, classes).parameters == sum(leaf.size for leaf in jax.tree.leaves(made["params"]))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("name", MODELS)
+def test_images_of_the_least_size_go_through_and_smaller_ones_do_not(name: str) -> None:
+    side = MODELS[name].min_side
+    model = torch_models.build(name, (side, side + 1, 3), 4).eval()
+    assert model(torch.zeros(2, 3, side, side + 1)).shape == (2, 4)
+    flax_model = flax_models.build(name, 4)
+    jax.eval_shape(lambda: flax_model.init(jax.random.key(0), jnp.zeros((2, side, side + 1, 3)), train=False))
+    if side > 1:
+        with pytest.raises((RuntimeError, ValueError)):
+            torch_models.build(name, (side, side - 1, 3), 4).eval()(torch.zeros(2, 3, side, side - 1))
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -100,7 +113,7 @@ def test_what_to_install_is_said() -> None:
     assert backend.missing() == ["no_such_thing_1", "no_such_thing_2"]
     # The requirement as pyproject.toml declares it, bounds included.
     assert re.fullmatch(
-        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+' 'jax.+' 'flax.+' 'optax.+'",
+        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+' 'flax.+' 'jax.+' 'optax.+'",
         backend.unavailable(),
     )
 

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import (
     OPTIONS,
     SCHEMA,
@@ -20,6 +19,7 @@ from trainers.contract.config import (
     to_toml,
     to_toml_values,
 )
+from trainers.contract.data_catalog import DATASETS
 from trainers.contract.options import ConfigError, Option, Problem
 
 

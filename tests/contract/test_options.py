@@ -41,8 +41,17 @@ def wrong_types(option: Option) -> list[object]:
 def wrong_values(option: Option) -> list[object]:
     """Values of the right type that are not allowed."""
     if option.choices:
-        return ["", "nonsense", option.choices[0].upper() + "x", f" {option.choices[0]}"]
-    wrong: list[object] = []
+        wrong: list[object] = ["", "nonsense", option.choices[0].upper() + "x", f" {option.choices[0]}"]
+        for prefix in option.prefixes:
+            wrong += [
+                prefix,
+                prefix[:-1],
+                f" {prefix}x",
+                prefix.upper() + "x",
+                *(f"{prefix}{c}" for c in "\n\0\x1b\udcff"),
+            ]
+        return wrong
+    wrong = []
     if option.kind == "float":
         wrong += [float("nan"), float("inf"), float("-inf")]
     if option.kind in ("int", "float"):
@@ -57,6 +66,7 @@ def wrong_values(option: Option) -> list[object]:
 def right_values(option: Option) -> Iterator[Value]:
     yield option.default
     yield from option.choices
+    yield from (f"{prefix}{path}" for prefix in option.prefixes for path in ("a", "~/my data/ä.npz", "/x,y=z:npz:"))
     if option.kind == "bool":
         yield from (False, True)
     if option.kind == "int":
@@ -165,3 +175,20 @@ def test_a_value_is_quoted_on_one_short_line() -> None:
 def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
     assert suggest("qqqq", ["adam", "sgd"]) == ""
     assert suggest("", ["adam", "sgd"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("npz", "Did you mean 'npz:'?"),
+        ("nzp:/data/faces.npz", "Did you mean 'npz:'?"),
+        ("nzp:/data/faces", "Did you mean 'npz:'?"),
+        ("faces.npz", "Did you mean 'npz:faces.npz'?"),
+        ("minst", "Did you mean 'mnist'?"),
+        ("cifar-10", "Did you mean 'cifar10'?"),
+    ],
+)
+def test_what_is_meant_is_guessed_of_a_file_too(value: str, hint: str) -> None:
+    message = refusal(OPTIONS["dataset"], value)
+    assert "it must be one of digits, mnist, fashion-mnist, cifar10, npz:PATH." in message
+    assert message.endswith(hint)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from trainers.contract.config import RunConfig, build_config, cross_check
+from tests.npz import make_arrays, write_npz
+from trainers.contract.catalog import MODELS
+from trainers.contract.config import RunConfig, build_config, cross_check, parse_toml, to_toml
 from trainers.contract.machine import Gpu, Machine
 from trainers.contract.options import ConfigError
 from trainers.contract.placement import misplaced, place
@@ -127,3 +131,51 @@ def test_as_a_check_of_a_whole_configuration() -> None:
             {"devices": 6, "global_batch_size": 50, "optimizer": "x"}, checks=[lambda c: misplaced(c, machine(4))]
         )
     assert [problem.key for problem in caught.value.problems] == ["optimizer", "devices"]
+
+
+def test_the_path_of_a_data_set_is_made_exact(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_npz(home / "mine.npz", make_arrays(train=50))
+    monkeypatch.chdir(home)
+    for path in ("mine.npz", "~/mine.npz", f"{home}/mine.npz"):
+        placed = place(RunConfig(dataset=f"npz:{path}", model="mlp", devices=2), machine(0))
+        assert placed.dataset == f"npz:{home}/mine.npz"
+        assert parse_toml(to_toml(placed), "run.toml")[0] == placed
+        assert (placed.steps_per_epoch, placed.total_steps) == (1, 10)
+
+
+def test_a_data_set_that_is_missing_or_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    config = RunConfig(dataset=f"npz:{path}")
+    assert refusal(config, 0) == f"dataset: {path} cannot be read: No such file or directory."
+    write_npz(path, {})
+    assert "has no array x_train" in refusal(config, 0)
+    # What only the file tells does not keep a preset or a run.toml from being read.
+    assert parse_toml(to_toml(config), "run.toml")[0] == config
+
+
+def test_more_is_wrong_than_the_data_set(tmp_path: Path) -> None:
+    config = RunConfig(dataset=f"npz:{tmp_path}/none.npz", devices=96, global_batch_size=96)
+    assert [problem.key for problem in misplaced(config, machine(0))] == ["dataset", "devices"]
+
+
+def test_a_batch_that_a_data_set_of_ones_own_cannot_fill(tmp_path: Path) -> None:
+    name = write_npz(tmp_path / "mine.npz", make_arrays(train=50))
+    message = refusal(RunConfig(dataset=name, model="mlp", global_batch_size=64), 0)
+    assert message == f"global_batch_size: 64 is more than the 50 training examples of {name}."
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
+    side = MODELS[model].min_side
+    name = write_npz(tmp_path / "mine.npz", make_arrays((side, side + 1)))
+    assert place(RunConfig(dataset=name, model=model), machine(0)).dataset == name
+    if side > 1:
+        small = write_npz(tmp_path / "small.npz", make_arrays((side + 1, side - 1)))
+        message = refusal(RunConfig(dataset=small, model=model), 0)
+        assert message.startswith(f"model: {model} needs images of at least {side}×{side} pixels")
+        assert message.endswith(f"have {side + 1}×{side - 1}.")
+
+
+def test_channels_in_front(tmp_path: Path) -> None:
+    name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
+    assert "the channels stand last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)

@@ -119,6 +119,15 @@ def test_lost(tmp_path: Path) -> None:
     assert info.summary.seconds == pytest.approx(2 + 72 / 20)
 
 
+def test_a_run_whose_data_set_is_gone(tmp_path: Path) -> None:
+    run = record(tmp_path, OLD, histories.running(last_step=72))
+    run.config.write_text('schema = 1\ndataset = "npz:/nowhere/faces.npz"\nglobal_batch_size = 1000000\n')
+    info = summarise(run)
+    assert info.config is not None
+    assert info.config.dataset == "npz:/nowhere/faces.npz"
+    assert (info.problem, info.summary.epochs) == ("", 72 / 29)
+
+
 def test_running(tmp_path: Path) -> None:
     run = record(tmp_path, OLD, histories.running(last_step=72))
     lock = run.take_lock()
@@ -160,7 +169,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, damage: bytes | Non
         assert info.problem == ""
         return
     assert info.config is None
-    assert info.summary.epochs == 0
+    assert info.summary.epochs == 72 / 29
     assert "run.toml" in info.problem
     with pytest.raises((ConfigError, OSError)):
         read_config(run)

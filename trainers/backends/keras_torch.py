@@ -161,5 +161,8 @@ class Replica:
 
 
 def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, H, W, C] from 0 to 1, and labels as int64 [N], on the device."""
-    return torch.from_numpy(images).to(device).float().div_(255), torch.from_numpy(labels).to(device)
+    """Images as float32 [N, H, W, C], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
+    x = torch.from_numpy(images).to(device)
+    if x.dtype == torch.uint8:
+        x = x.float().div_(255)
+    return x, torch.from_numpy(labels).to(device)

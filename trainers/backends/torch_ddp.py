@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
@@ -70,7 +70,7 @@ class Replica:
         self.config, self.rank, self.device, self.report = config, rank, device, report
         self.checkpoints = checkpoints
         self.local_batch = config.global_batch_size // config.devices
-        data, arrays = DATASETS[config.dataset], datasets.load(config.dataset)
+        data, arrays = find_dataset(config.dataset), datasets.load(config.dataset)
         # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device)
         self.x_test, self.y_test = to_device(

@@ -1,4 +1,4 @@
-"""What can be run, as data: backends, models, data sets; and what is installed, found without importing it."""
+"""What can be run, as data: backends and models; and what is installed, found without importing it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
+
+from trainers.contract.data_catalog import find_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +41,6 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
-    """The facts about a data set that the form and the launcher need before it is loaded."""
-
-    name: str
-    summary: str
-    train_examples: int
-    test_examples: int
-    input_shape: tuple[int, int, int]
-    """Height, width, channels."""
-    classes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Size:
     """How large a model is for one input shape and class count."""
 
@@ -69,6 +58,8 @@ class Model:
     summary: str
     size: Callable[[tuple[int, int, int], int], Size]
     """From input shape (height, width, channels) and class count."""
+    min_side: int
+    """Pixels that an image must have in height and width, so that every layer has some to work on."""
 
 
 MLP_WIDTHS = (256, 128)
@@ -193,24 +184,10 @@ BACKENDS = {
 MODELS = {
     model.name: model
     for model in (
-        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size),
-        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size),
-        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size),
-        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size),
-    )
-}
-
-DATASETS = {
-    dataset.name: dataset
-    for dataset in (
-        Dataset(
-            "digits",
-            "1,797 handwritten digits of the UCI optdigits test part, shown as 28×28; ships with tuiapp",
-            train_examples=1437,
-            test_examples=360,
-            input_shape=(28, 28, 1),
-            classes=10,
-        ),
+        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size, min_side=1),
+        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size, min_side=10),
+        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size, min_side=6),
+        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size, min_side=1),
     )
 }
 
@@ -219,8 +196,12 @@ OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
 
 
 def model_size(model: str, dataset: str) -> Size:
-    """The size of a model built for a data set."""
-    data = DATASETS[dataset]
+    """The size of a model built for a data set.
+
+    Raises:
+        DatasetError: the data set's file is missing, or no data set.
+    """
+    data = find_dataset(dataset)
     return MODELS[model].size(data.input_shape, data.classes)
 
 

@@ -10,7 +10,8 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS, DATASETS, MODELS, OPTIMIZER_SLOTS
+from trainers.contract.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
+from trainers.contract.data_catalog import DATASETS, NPZ, Dataset, find_dataset
 from trainers.contract.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 
 SCHEMA = 1
@@ -27,7 +28,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         "torch-ddp"
     )
     model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
-    dataset: Annotated[str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS))] = "digits"
+    dataset: Annotated[
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
+    ] = "digits"
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
@@ -94,8 +97,12 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Full global batches in the training data; the remainder of an epoch is left out."""
-        return DATASETS[self.dataset].train_examples // self.global_batch_size
+        """Full global batches in the training data; the remainder of an epoch is left out.
+
+        Raises:
+            DatasetError: the data set is a file that is missing, or no data set.
+        """
+        return find_dataset(self.dataset).train_examples // self.global_batch_size
 
     @property
     def total_steps(self) -> int:
@@ -191,18 +198,13 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
 
 
 def cross_check(config: RunConfig) -> list[Problem]:
-    """What is wrong with values that are each allowed but do not go together."""
-    problems = []
-    data = DATASETS[config.dataset]
-    if config.global_batch_size > data.train_examples:
-        problems.append(
-            Problem(
-                "global_batch_size",
-                f"{config.global_batch_size:,} is more than the {data.train_examples:,} training examples "
-                f"of {config.dataset}.",
-            )
-        )
-    elif config.devices and config.global_batch_size % config.devices:
+    """What is wrong with values that are each allowed but do not go together.
+
+    Looks into no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` looks.
+    """
+    data = DATASETS.get(config.dataset)
+    problems = check_batch(config, data) if data else []
+    if not problems and config.devices and config.global_batch_size % config.devices:
         problems.append(
             Problem(
                 "global_batch_size",
@@ -224,6 +226,14 @@ def cross_check(config: RunConfig) -> list[Problem]:
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
     return problems
+
+
+def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
+    """Whether the data set has enough training examples for one step."""
+    if config.global_batch_size <= data.train_examples:
+        return []
+    examples = f"{data.train_examples:,} training examples of {config.dataset}"
+    return [Problem("global_batch_size", f"{config.global_batch_size:,} is more than the {examples}.")]
 
 
 def _multiples(size: int, devices: int) -> str:

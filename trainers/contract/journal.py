@@ -172,6 +172,16 @@ def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
     return [event for line in lines if (event := decode(line)) is not None]
 
 
+def read_first(path: Path, head_bytes: int = 64 * 1024) -> AnyEvent | None:
+    """The first event of a journal; None when there is none, or it is of a kind that is not known."""
+    try:
+        with path.open("rb") as file:
+            line, newline, _ = file.read(head_bytes).partition(b"\n")
+    except OSError:
+        return None
+    return decode(line) if newline else None
+
+
 def _cut_torn_tail(fd: int) -> int:
     """Cut off what stands after the last newline; give the last event's number, 0 in an empty journal."""
     size = os.fstat(fd).st_size

@@ -63,6 +63,8 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     """Allowed values; empty where a range, or nothing, limits the value."""
+    prefixes: tuple[str, ...] = ()
+    """Beside the choices: what a value may begin with, a path then following, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
     """An exclusive lower bound."""
@@ -87,7 +89,7 @@ class Option:
     def allowed(self) -> str:
         """The permitted values in words, for an error message."""
         if self.menu:
-            return "one of " + ", ".join(self.menu)
+            return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
         noun = nouns.get(self.kind, "a text")
         bounds = [
@@ -124,8 +126,10 @@ class Option:
         if self.kind == "str":
             if not isinstance(value, str):
                 raise self._refuse(value)
-            if self.choices and value not in self.choices:
-                raise self._refuse(value, suggest(value, self.choices))
+            if self.choices and value not in self.choices and self.prefix_of(value) in ("", value):
+                raise self._refuse(value, self._nearest(value))
+            if self.choices and not value.isprintable():
+                raise self._refuse(value, " It has characters that cannot be shown.")
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value)
@@ -156,6 +160,19 @@ class Option:
         if self.kind == "list":
             return self.check([item.strip() for item in text.strip("[]").split(",") if item.strip()])
         return self.check(text)
+
+    def prefix_of(self, text: str) -> str:
+        """Which of the prefixes a text begins with, or ""."""
+        return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
+
+    def _nearest(self, value: str) -> str:
+        head, colon, path = value.partition(":")
+        for prefix in self.prefixes:
+            if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
+                return f" Did you mean {shown(prefix + value)}?"
+            if path and (meant := suggest(head + colon, self.prefixes)):
+                return meant
+        return suggest(value, [*self.choices, *self.prefixes])
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be asked.

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig, cross_check
+from trainers.contract.catalog import BACKENDS, MODELS
+from trainers.contract.config import RunConfig, check_batch, cross_check
+from trainers.contract.data_catalog import DATASETS, NPZ, find_dataset
 from trainers.contract.machine import Gpu, Machine
+from trainers.contract.npz_facts import DatasetError, npz_path
 from trainers.contract.options import ConfigError, Problem, suggest
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
-    """Make platform, devices and device_ids exact, so that the result says all that the run will do.
+    """Make platform, devices, device_ids and the data set's path exact, so that the result says all the run will do.
 
     `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are
     written as UUIDs, because indices change with the environment.
@@ -21,11 +23,41 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     """
     if reason := BACKENDS[config.backend].unavailable():
         raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
+    problems = check_data(config)
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
-    placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
-    if problems := cross_check(placed):
+    try:
+        placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
+        problems += cross_check(placed)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
         raise ConfigError(problems)
-    return placed
+    return _with_absolute_path(placed)
+
+
+def check_data(config: RunConfig) -> list[Problem]:
+    """What is wrong with the data set, or with training this model on it: looks into the file of an npz:PATH."""
+    try:
+        data = find_dataset(config.dataset)
+    except DatasetError as error:
+        return [Problem("dataset", str(error))]
+    problems = [] if config.dataset in DATASETS else check_batch(config, data)
+    (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
+    if min(height, width) < least:
+        message = (
+            f"{config.model} needs images of at least {least}×{least} pixels; those of {config.dataset} have "
+            f"{height}×{width}."
+        )
+        if channels > min(height, width):
+            message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
+        problems.append(Problem("model", message, also=("dataset",)))
+    return problems
+
+
+def _with_absolute_path(config: RunConfig) -> RunConfig:
+    if not config.dataset.startswith(NPZ):
+        return config
+    return msgspec.structs.replace(config, dataset=f"{NPZ}{npz_path(config.dataset.removeprefix(NPZ))}")
 
 
 def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:

@@ -14,7 +14,7 @@ from platformdirs import user_data_path
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
 from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
 from trainers.contract.files import read_limited
-from trainers.contract.journal import read_tail
+from trainers.contract.journal import read_first, read_tail
 from trainers.contract.options import ConfigError, Problem, suggest
 from trainers.contract.rundir import RUN_ID, RunDir
 
@@ -140,14 +140,16 @@ def summarise(run: RunDir) -> RunInfo:
     tail = read_tail(run.journal)
     if tail and isinstance(end := tail[-1], RunEnded) and not live:
         return RunInfo(run, end.status, config, problem, end.summary, end.reason, started)
-    partial = _so_far(tail, config, started)
+    # What an epoch is the journal knows: the data set may have been a file that is gone.
+    first = read_first(run.journal)
+    partial = _so_far(tail, first.steps_per_epoch if isinstance(first, RunStarted) else 0, started)
     if live or _is_starting(run, started):
         return RunInfo(run, "running", config, problem, partial, "", started)
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started)
 
 
-def _so_far(tail: list[AnyEvent], config: RunConfig | None, started: float | None) -> Summary:
+def _so_far(tail: list[AnyEvent], steps_per_epoch: int, started: float | None) -> Summary:
     """What the last part of a journal without an end tells."""
     steps = [event for event in tail if isinstance(event, Steps)]
     evaluation = next((event for event in reversed(tail) if isinstance(event, Evaluation)), None)
@@ -155,7 +157,7 @@ def _so_far(tail: list[AnyEvent], config: RunConfig | None, started: float | Non
     last = tail[-1].time if tail else started
     return Summary(
         steps=step,
-        epochs=step / config.steps_per_epoch if config else 0.0,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
         loss=steps[-1].losses[-1] if steps and steps[-1].losses else None,
         test_loss=evaluation.loss if evaluation else None,
         test_accuracy=evaluation.accuracy if evaluation else None,

@@ -8,45 +8,42 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import NPZ
+from trainers.data import npz, public
+from trainers.data.arrays import Arrays, DataError, Images, Labels
 
-Images: TypeAlias = npt.NDArray[np.uint8]
-"""uint8 [N, H, W, C], 0 to 255."""
-Labels: TypeAlias = npt.NDArray[np.int64]
-"""int64 [N]."""
+__all__ = [
+    "Arrays",
+    "DataError",
+    "Images",
+    "Labels",
+    "batches",
+    "epoch_order",
+    "load",
+    "remaining",
+    "weighted_batches",
+]
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
-class DataError(Exception):
-    """A data set cannot be read; the message names the file and says what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrays:
-    """A data set, whole."""
-
-    x_train: Images
-    y_train: Labels
-    x_test: Images
-    y_test: Labels
-
-
 def load(name: str) -> Arrays:
-    """Load a data set of the catalog.
+    """Load a data set of the catalog, or npz:PATH; what is not on this machine yet is downloaded.
 
     Raises:
-        DataError: its file is missing or damaged.
+        DataError: a file is missing or damaged, or cannot be downloaded.
     """
-    return {"digits": _load_digits}[name]()
+    if name.startswith(NPZ):
+        return npz.load(name)
+    loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
+    return loaders[name]() if name in loaders else public.load_idx(name)
 
 
 def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -104,7 +101,7 @@ def weighted_batches(
     """Go through examples in batches of one size, in which each example counts once.
 
     Args:
-        images: uint8 [N, H, W, C].
+        images: [N, H, W, C].
         labels: int64 [N].
         batch_size: Of every batch; what is missing to it in the last is filled up with zeros.
 
@@ -130,7 +127,7 @@ def _load_digits() -> Arrays:
         raise DataError(message) from error
 
 
-def _enlarge_digits(small: Images) -> Images:
+def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:
     """From [N, 8, 8] with values 0–16 to [N, 28, 28, 1] with 0–255: each pixel 3×3, and a border of 2."""
     bright = np.round(small.astype(np.float32) * (255 / 16)).astype(np.uint8)
     large = bright.repeat(3, axis=1).repeat(3, axis=2)

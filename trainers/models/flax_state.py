@@ -13,8 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trainers.checkpoints import Saved
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.models import flax_models
 from trainers.trees import fill, named_leaves
 
@@ -34,7 +34,7 @@ class TrainState(train_state.TrainState):
 
 def create(config: RunConfig) -> TrainState:
     """The state before the first step; the same seed gives the same weights on any number of devices."""
-    data = DATASETS[config.dataset]
+    data = find_dataset(config.dataset)
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     model = flax_models.build(config.model, data.classes, dtype)
     images = jnp.zeros((1, *data.input_shape))

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.catalog import DATASETS
 from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]
@@ -19,7 +19,7 @@ Variables: TypeAlias = dict[str, Any]
 
 def create_model(config: RunConfig) -> keras.Model:
     """The model before the first step; the same seed gives the same weights on any number of devices."""
-    data = DATASETS[config.dataset]
+    data = find_dataset(config.dataset)
     keras.utils.set_random_seed(config.seed)
     return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
 

@@ -63,9 +63,11 @@ def _jax_environment(config: RunConfig) -> dict[str, str]:
     """What JAX reads when it is imported."""
     if config.platform == "cuda":
         return {"JAX_PLATFORMS": "cuda"}
-    # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
-    # device's arithmetic over: with too few left, none goes on, and XLA aborts after 40 s.
-    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_cpu_multi_thread_eigen=false"]
+    flags = [os.environ.get("XLA_FLAGS", "")]
+    if config.devices > 1:
+        # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
+        # device's arithmetic over: with too few left, none goes on, and XLA aborts after 40 s.
+        flags.append("--xla_cpu_multi_thread_eigen=false")
     return {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(config.devices),

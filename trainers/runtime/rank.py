@@ -20,6 +20,7 @@ import msgspec
 
 from trainers.checkpoints import Checkpoints
 from trainers.contract.catalog import BACKENDS
+from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.files import write_atomically
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
@@ -46,6 +47,8 @@ def main() -> int:
     threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
     report.phase("preparing")
     try:
+        # Before all that asks for steps and epochs.
+        pin_dataset(config.dataset)
         resume_from = os.environ.get(wire.RESUME_FROM)
         with Checkpoints(run, config, rank, report, Path(resume_from) if resume_from else None) as checkpoints:
             backend = importlib.import_module(BACKENDS[config.backend].module)

@@ -26,6 +26,7 @@ from time import monotonic
 from trainers.contract import mailbox
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig, to_toml_values
+from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, RunEnded, RunStarted, StopRequested
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, read_checkpoint
@@ -62,6 +63,7 @@ class Supervisor:
 
     def __init__(self, run: RunDir, config: RunConfig, resumed: CheckpointDir | None = None) -> None:
         self._run, self._config = run, config
+        pin_dataset(config.dataset)
         self._processes = config.devices if BACKENDS[config.backend].process_per_device else 1
         self._token = f"{run.run_id}-{secrets.token_hex(8)}"
         self._started = monotonic()

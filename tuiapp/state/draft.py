@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -12,8 +12,9 @@ import msgspec
 from trainers.contract.catalog import BACKENDS, memory_per_device, model_size
 from trainers.contract.config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from trainers.contract.machine import Machine
+from trainers.contract.npz_facts import DatasetError
 from trainers.contract.options import ConfigError, Option, Problem, Value, format_value
-from trainers.contract.placement import misplaced, place
+from trainers.contract.placement import check_data, misplaced, place
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 
@@ -42,9 +43,9 @@ class Draft:
         return not self.unreadable and not cross_check(self.config)
 
     @property
-    def parameters(self) -> int:
-        """Trainable parameters of the model."""
-        return model_size(self.config.model, self.config.dataset).parameters
+    def parameters(self) -> int | None:
+        """Trainable parameters of the model; None when it cannot be trained on the data set."""
+        return self._unless({"dataset", "model"}, lambda: model_size(self.config.model, self.config.dataset).parameters)
 
     @property
     def batch_per_device(self) -> int | None:
@@ -53,20 +54,33 @@ class Draft:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps of an epoch; None when the batch size is wrong."""
-        return None if "global_batch_size" in self.problems else self.config.steps_per_epoch
+        """Steps of an epoch; None when something they follow from is wrong."""
+        return self._unless({"dataset", "global_batch_size"}, lambda: self.config.steps_per_epoch)
 
     @property
     def total_steps(self) -> int | None:
         """Steps of the run; None when something they follow from is wrong."""
-        return None if self.problems.keys() & {"global_batch_size", "epochs", "max_steps"} else self.config.total_steps
+        keys = {"dataset", "global_batch_size", "epochs", "max_steps"}
+        return self._unless(keys, lambda: self.config.total_steps)
 
     @property
     def memory_bytes(self) -> int | None:
         """A rough estimate of training memory on one device, once the devices are known."""
         if (batch := self.batch_per_device) is None:
             return None
-        return memory_per_device(self.config.model, self.config.dataset, self.config.optimizer, batch)
+        config = self.config
+        return self._unless(
+            {"dataset", "model"}, lambda: memory_per_device(config.model, config.dataset, config.optimizer, batch)
+        )
+
+    def _unless(self, keys: Set[str], figure: Callable[[], int]) -> int | None:
+        """A figure, or None when one of the keys that it follows from is wrong or the data set's file is gone."""
+        if self.problems.keys() & keys:
+            return None
+        try:
+            return figure()
+        except DatasetError:
+            return None
 
     def with_problems(self, problems: Iterable[Problem]) -> Draft:
         """The same, with what somebody else found wrong with it."""
@@ -94,7 +108,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
     config = msgspec.structs.replace(base, **values)
-    for found in (misplaced(config, machine) if machine is not None else [], cross_check(config)):
+    here = misplaced(config, machine) if machine is not None else []
+    for found in (check_data(config), here, cross_check(config)):
         # What was found wrong already makes what depends on it wrong too: once said is enough.
         wrong = {problem.key for problem in problems}
         problems += [problem for problem in found if not wrong & problem.keys]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainers.contract.catalog import BACKENDS, installed_version
+from trainers.contract.data_files import DATA_DIR, FILES, data_dir, where
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.presets import list_presets, presets_dir
 from tuiapp import __version__
@@ -37,7 +38,7 @@ class Finding:
 
 def examine(options: Namespace) -> int:
     """Print the findings; 0 when all is well, 1 with warnings, 2 when nothing can run or be kept."""
-    findings = [*_programs(), *_backends(), *_devices(inspect_machine()), *_places(runs_dir(options))]
+    findings = [*_programs(), *_backends(), *_devices(inspect_machine()), *_data(), *_places(runs_dir(options))]
     statuses = {finding.status for finding in findings}
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -77,6 +78,18 @@ def _devices(machine: Machine) -> Iterator[Finding]:
         yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
     if not machine.gpus:
         yield Finding("GPU", "info", f"{machine.gpu_problem}: runs use the CPU")
+
+
+def _data() -> Iterator[Finding]:
+    if (folder := data_dir()) and not folder.is_dir():
+        yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is no folder")
+        return
+    for name, files in FILES.items():
+        if found := where(name):
+            yield Finding(name, "pass", f"in {found}")
+        else:
+            size = format_bytes(sum(file.bytes for file in files))
+            yield Finding(name, "info", f"not on this machine; the first run on it downloads {size}")
 
 
 def _places(runs: Path) -> Iterator[Finding]:

@@ -71,11 +71,19 @@ class ChoiceInput(Widget, can_focus=True):
             self.sender = sender
             self.value = value
 
+    class PrefixChosen(Message):
+        """The user took the menu's entry for a value that is typed."""
+
+        def __init__(self, prefix: str) -> None:
+            super().__init__()
+            self.prefix = prefix
+
     def __init__(
         self,
         *,
         choices: Sequence[str],
         value: str,
+        prefixes: Sequence[str] = (),
         notes: Mapping[str, str] | None = None,
         unavailable: Mapping[str, str] | None = None,
     ) -> None:
@@ -84,11 +92,13 @@ class ChoiceInput(Widget, can_focus=True):
         Args:
             choices: All values, in order.
             value: The one to start with.
+            prefixes: What further values begin with, each an entry at the menu's end. Its owner lets it be typed.
             notes: Value → one line of what it is.
             unavailable: Value → why it cannot be taken here and how to mend that.
         """
         super().__init__()
         self.choices = choices
+        self.prefixes = prefixes
         self.notes = notes or {}
         self.unavailable = unavailable or {}
         self.set_reactive(ChoiceInput.value, value)
@@ -115,8 +125,9 @@ class ChoiceInput(Widget, can_focus=True):
         """Show the menu."""
         if self.query(OptionList):
             return
+        entries = [*self.choices, *self.prefixes]
         menu = OptionList(
-            *(Option(self._entry(choice), id=choice, disabled=choice in self.unavailable) for choice in self.choices)
+            *(Option(self._entry(entry), id=entry, disabled=entry in self.unavailable) for entry in entries)
         )
         await self.mount(menu)
         menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
@@ -139,8 +150,13 @@ class ChoiceInput(Widget, can_focus=True):
     async def _take_from_menu(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         await self.action_close()
-        if event.option_id is not None:
-            self.take(event.option_id)
+        match event.option_id:
+            case None:
+                return
+            case prefix if prefix in self.prefixes:
+                self.post_message(self.PrefixChosen(prefix))
+            case choice:
+                self.take(choice)
 
     @on(OptionList.OptionHighlighted)
     def _keep_to_itself(self, event: OptionList.OptionHighlighted) -> None:
@@ -151,8 +167,9 @@ class ChoiceInput(Widget, can_focus=True):
         await self.query(OptionList).remove()
 
     def _entry(self, choice: str) -> Content:
-        width = max(map(len, self.choices))
+        width = max(map(len, [*self.choices, *self.prefixes]))
         note = self.notes.get(choice, "")
         if reason := self.unavailable.get(choice, ""):
             note = f"cannot run here: {reason}"
-        return Content.assemble(Content(choice.ljust(width)), (f"  {note}" if note else "", "dim"))
+        name = f"{choice}…" if choice in self.prefixes else choice
+        return Content.assemble(Content(name.ljust(width)), (f"  {note}" if note else "", "dim"))

@@ -12,8 +12,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 
-from trainers.contract.catalog import BACKENDS, DATASETS, MODELS
+from trainers.contract.catalog import BACKENDS, MODELS
 from trainers.contract.config import OPTIONS
+from trainers.contract.data_catalog import DATASETS, NPZ
 from trainers.contract.machine import Machine
 from trainers.contract.options import GROUPS
 from tuiapp.state.draft import Draft
@@ -24,7 +25,10 @@ from tuiapp.widgets.option_field import OptionField
 NOTES: dict[str, dict[str, str]] = {
     "backend": {backend.name: backend.summary for backend in BACKENDS.values()},
     "model": {model.name: model.summary for model in MODELS.values()},
-    "dataset": {dataset.name: dataset.summary for dataset in DATASETS.values()},
+    "dataset": {
+        **{dataset.name: dataset.summary for dataset in DATASETS.values()},
+        NPZ: "your own .npz: x_train, y_train, x_test and y_test",
+    },
 }
 """Configuration key → value → one line of what it is."""
 

@@ -116,6 +116,8 @@ def _training(draft: Draft) -> Content:
 
 
 def _model(draft: Draft, machine: Machine | None) -> Content:
+    if draft.parameters is None:
+        return Content(MISSING)
     words = f"{draft.parameters:,} parameters"
     if draft.memory_bytes is None or draft.placed is None:
         return Content(words)

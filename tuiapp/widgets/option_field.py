@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
@@ -15,6 +17,7 @@ from textual.widgets import Input, Static
 from trainers.contract.options import Option
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.path_suggester import PathSuggester
 
 LABEL_CELLS = 17
 """The label's column, the mark of a change included."""
@@ -30,7 +33,12 @@ FAINT = "$foreground 60%"
 
 
 class OptionField(Widget):
-    """Label, control and help on one line; what is wrong, in words, beneath."""
+    """Label, control and help on one line; what is wrong, in words, beneath.
+
+    Where a value may be chosen or begin with a prefix, the menu's last entry puts an input in the menu's place.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "choose", "Choose from the menu again", show=False)]
 
     DEFAULT_CSS = """
     OptionField {
@@ -39,6 +47,7 @@ class OptionField(Widget):
         Input, ChoiceInput { width: 20; margin-left: 17; }
         Input.-textual-compact { padding: 0 1; background: $surface; }
         Input:focus { background: $surface-lighten-1; }
+        Input.path { width: 1fr; }
 
         .problem {
             height: auto;
@@ -85,15 +94,29 @@ class OptionField(Widget):
 
     def compose(self) -> ComposeResult:  # noqa: D102
         if self.option.menu:
-            yield ChoiceInput(
-                choices=self.option.menu, value=self._text, notes=self._notes, unavailable=self._unavailable
+            typed = bool(self.option.prefix_of(self._text))
+            choice = ChoiceInput(
+                choices=self.option.menu,
+                value=self.option.menu[0] if typed else self._text,
+                prefixes=self.option.prefixes,
+                notes=self._notes,
+                unavailable=self._unavailable,
             )
+            choice.display = not typed
+            yield choice
+            if self.option.prefixes:
+                box = Input(self._text, compact=True, select_on_focus=False, classes="path")
+                box.suggester = PathSuggester(self.option.prefixes)
+                box.display = typed
+                yield box
         else:
             yield Input(self._text, compact=True, select_on_focus=True)
 
     def render(self) -> Content:
         """The label and the help; the control lies between them."""
         label = f"{'•' if self.changed else ' '} {self.option.label}".ljust(LABEL_CELLS)
+        if self._is_typed_path:
+            return Content.assemble((label, "bold $text-warning" if self.changed else ""))
         room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
         # A few letters of it are worse than none: the form shows it in full for the field in focus.
         helping = Content(self.help).truncate(room, ellipsis=True) if room >= USEFUL_CELLS else Content("")
@@ -106,7 +129,7 @@ class OptionField(Widget):
     @property
     def help(self) -> str:
         """What the key, or the value chosen, means."""
-        note = self._notes.get(self.text, "")
+        note = self._notes.get(self.option.prefix_of(self.text) or self.text, "")
         return self._unavailable.get(self.text) or note or self.option.help
 
     @property
@@ -120,13 +143,38 @@ class OptionField(Widget):
         with self.prevent(Input.Changed):
             for box in self.query(Input):
                 box.value = text
+        typed = bool(self.option.prefix_of(text))
         for choice in self.query(ChoiceInput):
-            choice.value = text
+            if not typed:
+                choice.value = text
+            self._show_control(typed)
         self.refresh()
 
     def focus_control(self) -> None:
         """Put the cursor into the control."""
-        self.query_one("Input, ChoiceInput").focus()
+        next(control for control in self.query("Input, ChoiceInput") if control.display).focus()
+
+    def action_choose(self) -> None:
+        """Put the menu back in the input's place, with the value chosen before."""
+        choice = self.query_one(ChoiceInput)
+        self._show_control(False)
+        choice.focus()
+        self._note(choice.value)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape is this field's only while a path is typed where there is a menu."""
+        return self._is_typed_path if action == "choose" else True
+
+    @property
+    def _is_typed_path(self) -> bool:
+        return any(box.display for box in self.query("Input.path"))
+
+    def _show_control(self, typed: bool) -> None:
+        """Show the input or the menu, where there are both."""
+        for box in self.query("Input.path"):
+            box.display = typed
+            self.query_one(ChoiceInput).display = not typed
+        self.refresh()
 
     def watch_problem(self, problem: str) -> None:
         """Show what is wrong under the control, or nothing."""
@@ -151,6 +199,17 @@ class OptionField(Widget):
     def _value_chosen(self, event: ChoiceInput.Changed) -> None:
         event.stop()
         self._note(event.value)
+
+    @on(ChoiceInput.PrefixChosen)
+    def _let_type(self, event: ChoiceInput.PrefixChosen) -> None:
+        event.stop()
+        box = self.query_one(Input)
+        if not box.value.startswith(event.prefix):
+            box.value = event.prefix
+        self._show_control(True)
+        box.focus()
+        box.cursor_position = len(box.value)
+        self._note(box.value)
 
     def _note(self, text: str) -> None:
         if text != self._text:

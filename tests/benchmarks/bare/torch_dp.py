@@ -1,0 +1,42 @@
+"""PyTorch DataParallel as its tutorial writes it: one process, a DataLoader, no telemetry.
+
+Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial.html
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tests.benchmarks.bare.common import Race
+from trainers.models import torch_models
+
+
+def main() -> None:
+    race = Race.from_command_line()
+    on_gpu = race.platform == "cuda"
+    device = torch.device("cuda:0" if on_gpu else "cpu")
+    images, labels = race.load()
+    dataset = TensorDataset(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
+    loader = DataLoader(dataset, batch_size=race.global_batch_size, shuffle=True, pin_memory=on_gpu, drop_last=True)
+    torch.manual_seed(0)
+    model = torch_models.build(race.model, (images.shape[1], images.shape[2], images.shape[3]), 10)
+    model = nn.DataParallel(model).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    for epoch in range(race.epochs):
+        race.begin_epoch()
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            loss.backward()
+            optimizer.step()
+            if not race.first_step:
+                loss.item()
+                race.step_done()
+        loss.item()
+        race.end_epoch(epoch)
+    race.print_result(len(images))
+
+
+if __name__ == "__main__":
+    main()

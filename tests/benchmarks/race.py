@@ -1,0 +1,134 @@
+"""Every backend beside a bare loop of its framework: `python -m tests.benchmarks.race [--help]`.
+
+The bare loops (`tests/benchmarks/bare/`) are written as the frameworks' own guides write them, without telemetry,
+evaluation or checkpoints. Both sides train the same model on the same images with Adam, as fresh programs, and
+alternate, so that whatever else the machine does meets both. tuiapp reports, evaluates and saves as it always does.
+Two figures: examples per second over the epochs after the first; seconds from the program's start to the end of its
+first step. A first launch of each kind, not counted, fills the compilation caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.processes.harness import Watched
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.events import Phase, Steps
+from trainers.contract.rundir import RunDir
+from trainers.data import datasets
+
+TIMEOUT_S = 900
+
+
+class Result(NamedTuple):
+    """One launch."""
+
+    examples_per_second: float
+    first_step_s: float
+
+
+def bare(backend: str, options: argparse.Namespace, devices: int, model: str, data: str) -> Result:
+    """One launch of the bare loop."""
+    numbers = [str(number) for number in (devices, options.epochs[model], options.batch)]
+    module = f"tests.benchmarks.bare.{backend.replace('-', '_')}"
+    command = [sys.executable, "-m", module, data, model, *numbers, options.platform]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+    result = json.loads(done.stdout.splitlines()[-1])
+    return Result(result["examples_per_second"], result["first_step"] - began)
+
+
+def ours(backend: str, options: argparse.Namespace, devices: int, model: str, runs_dir: str) -> Result:
+    """One launch of tuiapp."""
+    values = {
+        "backend": backend,
+        "model": model,
+        "dataset": options.dataset,
+        "devices": devices,
+        "platform": options.platform,
+        "precision": options.precision,
+        "global_batch_size": options.batch,
+        "epochs": options.epochs[model],
+    }
+    settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", *settings, "--json", "--runs-dir", runs_dir]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+    result = json.loads(done.stdout.splitlines()[-1])
+    run = Watched(RunDir(Path(result["directory"])))
+    training = next(phase for phase in run.of(Phase) if phase.rank == 0 and phase.phase == "training")
+    first = next(steps for steps in run.of(Steps) if steps.rank == 0)
+    return Result(result["examples_per_second"], training.mono + first.seconds[0] - began)
+
+
+def in_words(values: Sequence[float], form: str) -> str:
+    """Median, least and most."""
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def compare(backend: str, options: argparse.Namespace, devices: int, model: str, data: str, runs_dir: str) -> None:
+    """Race one backend, and print its line of the table."""
+    sides: dict[str, list[Result]] = {"tuiapp": [], "bare": []}
+    for round_number in range(options.rounds + 1):
+        results = {
+            "tuiapp": ours(backend, options, devices, model, runs_dir),
+            "bare": bare(backend, options, devices, model, data),
+        }
+        for name, result in results.items():
+            if round_number:
+                sides[name].append(result)
+        print(f"{backend} {model} {devices}: round {round_number} of {options.rounds}", file=sys.stderr)
+    rates = {name: [result.examples_per_second for result in side] for name, side in sides.items()}
+    starts = {name: [result.first_step_s for result in side] for name, side in sides.items()}
+    ratio = statistics.median(rates["tuiapp"]) / statistics.median(rates["bare"])
+    cells = [
+        f"`{backend}`",
+        model,
+        str(devices),
+        *(in_words(rates[name], ",.0f") for name in sides),
+        f"{ratio:.2f}×",
+        *(in_words(starts[name], ".2f") for name in sides),
+    ]
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=list(BACKENDS))
+    parser.add_argument("--models", nargs="+", default=["net"])
+    parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--batch", type=int, default=48, help="global batch size")
+    parser.add_argument("--platform", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, help="by default 20 for mlp, 6 for the others")
+    options = parser.parse_args()
+    options.epochs = {model: options.epochs or (20 if model == "mlp" else 6) for model in options.models}
+    print("| backend | model | devices | tuiapp, examples/s | bare loop | | tuiapp, s to the first step | bare loop |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        arrays = datasets.load(options.dataset)
+        data = str(Path(directory) / "arrays.npz")
+        np.savez(data, x_train=arrays.x_train, y_train=arrays.y_train)
+        for backend in options.backends:
+            for model in options.models:
+                for devices in options.devices:
+                    if backend == "torch-dp" and options.platform == "cpu" and devices > 1:
+                        continue
+                    compare(backend, options, devices, model, data, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Runs on data sets of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.npz import make_arrays, write_npz
+from tests.processes.harness import launched
+from trainers.contract.config import RunConfig
+from trainers.contract.events import RankFailed
+from trainers.contract.runs import read_config, summarise
+
+
+def test_colour_images_of_floats_with_torch_ddp(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "colour.npz"
+    write_npz(file, make_arrays((13, 11, 3), train=300, test=91))
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(dataset="npz:colour.npz", model="convnet", platform="cpu", global_batch_size=30, epochs=4)
+    with launched(config, runs_dir) as run:
+        assert (run.started.steps_per_epoch, run.started.total_steps) == (10, 40)
+        run.at_step(1)
+        # All that a run needs of the file it has by now.
+        file.unlink()
+        end = run.end()
+        run.wait_gone(5)
+        assert end.status == "completed", end
+        assert end.summary.test_accuracy is not None
+        assert end.summary.test_accuracy > 0.9
+        assert end.summary.epochs == 4
+        assert read_config(run.run).dataset == f"npz:{file}"
+        assert summarise(run.run).status == "completed"
+
+
+def test_grey_images_of_bytes_with_jax_sharding(
+    runs_dir: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    name = write_npz(tmp_path / "grey.npz", make_arrays((12, 14), dtype="uint8", train=300, test=91))
+    config = RunConfig(
+        dataset=name, model="net", backend="jax-sharding", platform="cpu", global_batch_size=30, epochs=6
+    )
+    with launched(config, runs_dir) as run:
+        end = run.end(120)
+        run.wait_gone(5)
+        assert end.status == "completed", end
+        assert end.summary.steps == 60
+        assert end.summary.test_accuracy is not None
+        assert end.summary.test_accuracy > 0.9
+
+
+def test_damaged_images_are_said_of_the_run(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "damaged.npz"
+    name = write_npz(file, make_arrays())
+    data = bytearray(file.read_bytes())
+    data[5000] ^= 0x10
+    file.write_bytes(data)
+    with launched(RunConfig(dataset=name, model="mlp", platform="cpu", devices=1), runs_dir) as run:
+        assert run.end().status == "failed"
+        assert f"DataError: {file} is damaged: Bad CRC-32" in run.of(RankFailed)[0].error
+        run.wait_gone(5)

@@ -1,0 +1,153 @@
+"""Configure, driven by keys: a data set of one's own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList
+
+from tests.npz import make_arrays, write_npz
+from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from trainers.contract.config import RunConfig
+from trainers.contract.presets import save_preset
+from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.path_suggester import complete
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    return write_npz(tmp_path / "faces.npz", make_arrays((16, 16, 3), train=130))
+
+
+async def open_input(pilot: Pilot[None]) -> Input:
+    """Choose the menu's last entry."""
+    field(pilot, "dataset").focus_control()
+    await pilot.press("enter", "end", "enter")
+    await pilot.pause()
+    box = field(pilot, "dataset").query_one(Input)
+    assert box.has_focus
+    return box
+
+
+async def test_a_path_is_typed_after_the_menus_last_entry(start: Start, launches: Launches, name: str) -> None:
+    async with start(size=(120, 40)) as pilot:
+        field(pilot, "dataset").focus_control()
+        await pilot.press("enter")
+        await pilot.pause()
+        menu = field(pilot, "dataset").query_one(OptionList)
+        assert [option.id for option in menu.options][-1] == "npz:"
+        assert "your own" in str(menu.options[-1].prompt)
+        await pilot.press("escape")
+        box = await open_input(pilot)
+        assert (box.value, box.cursor_position) == ("npz:", 4)
+        assert "'npz:' is not allowed" in field(pilot, "dataset").problem
+        await pilot.press(*name.removeprefix("npz:"))
+        await pilot.pause()
+        assert field(pilot, "dataset").text == name
+        assert field(pilot, "dataset").problem == ""
+        assert "2 steps per epoch" in words(pilot, "#facts")
+        assert screen(pilot).command == f"tuiapp run --set dataset={name}"
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert [config.dataset for config in launches.configs] == [name]
+
+
+async def test_what_is_wrong_with_a_file_is_said_beside_the_field(start: Start, name: str, tmp_path: Path) -> None:
+    async with start(size=(120, 40)) as pilot:
+        await open_input(pilot)
+        await pilot.press(*f"{tmp_path}/none.npz")
+        await pilot.pause()
+        assert field(pilot, "dataset").problem == f"{tmp_path}/none.npz cannot be read: No such file or directory."
+        assert "— steps per epoch" in words(pilot, "#facts").replace("–", "—")
+        # Nothing else that follows from it stands in the way of going on.
+        assert screen(pilot).command == f"tuiapp run --set dataset=npz:{tmp_path}/none.npz"
+        shutil.copy(tmp_path / "faces.npz", tmp_path / "none.npz")
+        await type_into(pilot, "epochs", "3")
+        assert field(pilot, "dataset").problem == ""
+        (tmp_path / "none.npz").unlink()
+        screen(pilot).refresh()
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+
+
+async def test_escape_goes_back_to_the_menu(start: Start, name: str) -> None:
+    async with start(size=(120, 40)) as pilot:
+        await open_input(pilot)
+        await pilot.press(*name.removeprefix("npz:"), "escape")
+        await pilot.pause()
+        assert field(pilot, "dataset").text == "digits"
+        assert field(pilot, "dataset").query_one(ChoiceInput).has_focus
+        assert screen(pilot).command == "tuiapp run"
+        # What was typed is there when it is wanted again.
+        assert (await open_input(pilot)).value == name
+
+
+async def test_a_path_is_completed(start: Start, name: str, tmp_path: Path) -> None:
+    async with start(size=(120, 40)) as pilot:
+        box = await open_input(pilot)
+        await pilot.press(*f"{tmp_path}/fa")
+        await until(pilot, lambda: box._suggestion == name)
+        await pilot.press("right")
+        assert box.value == name
+
+
+async def test_presets_with_and_without_a_file_of_ones_own(start: Start, name: str, tmp_path: Path) -> None:
+    save_preset("faces", RunConfig(dataset=name))
+    save_preset("gone", RunConfig(dataset=f"npz:{tmp_path}/gone.npz"))
+    async with start(preset="faces", size=(120, 40)) as pilot:
+        dataset = field(pilot, "dataset")
+        assert dataset.query_one(Input).display
+        assert dataset.query_one(Input).value == name
+        assert not dataset.query_one(ChoiceInput).display
+        dataset.show_text("mnist")
+        assert not dataset.query_one(Input).display
+        assert dataset.query_one(ChoiceInput).value == "mnist"
+        dataset.show_text(name)
+        dataset.focus_control()
+        await pilot.pause()
+        assert dataset.query_one(Input).has_focus
+    async with start(preset="gone", size=(120, 40)) as pilot:
+        assert "No such file" in field(pilot, "dataset").problem
+        await type_into(pilot, "epochs", "3")
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        assert len(pilot.app.screen_stack) > 1
+
+
+async def test_images_too_small_for_the_model(start: Start, tmp_path: Path) -> None:
+    name = write_npz(tmp_path / "small.npz", make_arrays((5, 5)))
+    async with start(size=(120, 40)) as pilot:
+        await open_input(pilot)
+        await pilot.press(*name.removeprefix("npz:"))
+        await pilot.pause()
+        assert "net needs images of at least 10×10 pixels" in field(pilot, "model").problem
+        field(pilot, "model").query_one(ChoiceInput).take("mlp")
+        await pilot.pause()
+        assert not screen(pilot).query(".problem")
+        assert "parameters" in words(pilot, "#facts")
+
+
+def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data" / "more").mkdir(parents=True)
+    for file in ("b.npz", "a.txt", ".hidden.npz", "new\nline.npz"):
+        (tmp_path / "data" / file).touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for typed, found in {
+        "": None,
+        "~": None,
+        "d": "data/",
+        "~/d": "~/data/",
+        "data/": "data/b.npz",
+        "data/m": "data/more/",
+        "data/a": None,
+        "data/.": "data/.hidden.npz",
+        "data/n": None,
+        "data/more/": None,
+        "none/x": None,
+        "\0/x": None,
+    }.items():
+        assert complete(typed, ".npz") == found, typed

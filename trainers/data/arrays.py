@@ -1,0 +1,28 @@
+"""What a loaded data set is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Images: TypeAlias = npt.NDArray[np.uint8 | np.float32]
+"""[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, which it takes as it is."""
+Labels: TypeAlias = npt.NDArray[np.int64]
+"""int64 [N]."""
+
+
+class DataError(Exception):
+    """A data set cannot be read; the message names the file and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A data set, whole."""
+
+    x_train: Images
+    y_train: Labels
+    x_test: Images
+    y_test: Labels

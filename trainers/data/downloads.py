@@ -1,0 +1,181 @@
+"""Brings the files of public data sets onto this machine: checked, whole or not at all, by one process at a time.
+
+`pooch` is imported here alone, in a rank's process, and only when something must be downloaded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainers.contract.data_files import DATA_DIR, DataFile, cache_dir, data_dir, provided
+from trainers.data.arrays import DataError
+
+ROUNDS = 2
+"""How often each address is tried."""
+
+PAUSE_S = 2.0
+"""Between two rounds."""
+
+TIMEOUT_S = (10.0, 30.0)
+"""To connect, and without a byte."""
+
+MEGABYTE = 1_000_000
+
+
+def fetch(dataset: str, file: DataFile) -> Path:
+    """Find a file, or download it.
+
+    Returns:
+        Where it lies, with the right checksum; perhaps without its .gz.
+
+    Raises:
+        DataError: it cannot be downloaded, cannot be kept, or is a wrong one in `TUIAPP_DATA_DIR`.
+    """
+    if path := _find_provided(dataset, file):
+        return path
+    path = cache_dir(dataset) / file.name
+    try:
+        # Without the lock at first: the folder may have been filled by hand, and be read-only.
+        if _has_checksum(path, file.sha256):
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(path.parent / ".lock", dataset):
+            if not _has_checksum(path, file.sha256):
+                _download(dataset, file, path)
+    except OSError as error:
+        raise DataError(
+            f"{dataset}'s {file.name} cannot be kept as {path}: {error.strerror or error}. "
+            f"Make room there, or put the data set's files into a folder and name that in {DATA_DIR}."
+        ) from error
+    return path
+
+
+def _find_provided(dataset: str, file: DataFile) -> Path | None:
+    if (folder := data_dir()) and not folder.is_dir():
+        raise DataError(f"{DATA_DIR} is {folder}, which is no folder.")
+    for path, sha256 in provided(dataset, file):
+        try:
+            if _has_checksum(path, sha256):
+                return path
+            found = path.is_file()
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+        if found:
+            raise DataError(
+                f"{path} is damaged, or is not the {file.name} of {dataset}: its checksum is not {sha256}. "
+                f"Files of {dataset} alone belong into {data_dir()}/{dataset}."
+            )
+    return None
+
+
+def _has_checksum(path: Path, sha256: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return False
+
+
+@contextmanager
+def _alone(lock: Path, dataset: str) -> Iterator[None]:
+    """Keep out the other ranks, and other runs, until this one has downloaded."""
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process that downloads {dataset}", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _download(dataset: str, file: DataFile, path: Path) -> None:
+    if path.is_file():
+        print(f"{path} is damaged; it is downloaded again", flush=True)
+    # What a process that was killed has left of a file lies in here.
+    partial = path.parent / ".partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    problems: dict[str, str] = {}
+    try:
+        for number in range(ROUNDS):
+            if number:
+                time.sleep(PAUSE_S)
+            for url in file.urls:
+                if problem := _try(url, file, partial):
+                    print(f"cannot download {url}: {problem}", flush=True)
+                    problems[url] = problem
+                else:
+                    (partial / file.name).replace(path)
+                    return
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    tried = "\n".join(f"  {url}: {problem}" for url, problem in problems.items())
+    raise DataError(
+        f"{dataset}'s {file.name} cannot be downloaded:\n{tried}\n"
+        f"Without a network, put it there by hand: {path}, or into a folder that {DATA_DIR} names."
+    )
+
+
+def _try(url: str, file: DataFile, folder: Path) -> str:
+    """Download from one address into a folder; gives what went wrong, or ""."""
+    import pooch
+    import requests  # what pooch downloads with
+
+    pooch.get_logger().setLevel("WARNING")
+    downloader = pooch.HTTPDownloader(progressbar=_Progress(file), timeout=TIMEOUT_S)
+    try:
+        pooch.retrieve(url, f"sha256:{file.sha256}", fname=file.name, path=folder, downloader=downloader)
+    except requests.HTTPError as error:
+        answer = error.response
+        return f"the server answered {answer.status_code} {answer.reason}" if answer is not None else str(error)
+    except requests.Timeout:
+        return f"no answer within {TIMEOUT_S[1]:g} s"
+    except requests.RequestException as error:
+        return _innermost(error)
+    except ValueError:
+        return "what came has the wrong checksum"
+    return ""
+
+
+def _innermost(error: BaseException) -> str:
+    """Why a connection failed, out of the exceptions that wrap each other."""
+    while inner := getattr(error, "reason", None) or next((a for a in error.args if isinstance(a, Exception)), None):
+        if not isinstance(inner, Exception):
+            break
+        error = inner
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(words.rpartition(">: ")[2].split())[:200]
+
+
+class _Progress:
+    """Tells about once a second how much has come; has the methods that pooch calls."""
+
+    def __init__(self, file: DataFile) -> None:
+        self.total = file.bytes
+        """Set by pooch to what the server announces, 0 when it announces nothing."""
+        self._file = file
+        self._done = 0
+        self._told = time.monotonic()
+
+    def update(self, size: int) -> None:
+        """Count what has come."""
+        self._done += size
+        if time.monotonic() - self._told >= 1:
+            self._told = time.monotonic()
+            total = self.total or self._file.bytes
+            done = f"{min(self._done, total) / MEGABYTE:.1f} of {total / MEGABYTE:.1f} MB"
+            print(f"downloading {self._file.name}: {done}", flush=True)
+
+    def reset(self) -> None:
+        """Called at the end, before all is counted once more."""
+        self._done = 0
+
+    def close(self) -> None:
+        """Tell that it has come."""
+        size = (self.total or self._file.bytes) / MEGABYTE
+        print(f"downloaded {self._file.name}: {size:.1f} MB", flush=True)
