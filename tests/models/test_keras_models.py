@@ -16,9 +16,11 @@ from trainers.contract.catalog import MODELS
 from trainers.models import keras_models
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "classes"), [((28, 28, 1), 10), ((32, 32, 3), 100), ((17, 23, 2), 2)])
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, int], classes: int) -> None:
+    """`test_parity` counts two shapes more on its way."""
     # Shapes only: nothing is computed.
     with keras.StatelessScope():
         model = keras_models.build(name, shape, classes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import jax
@@ -35,6 +36,7 @@ def _flax(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) -
 
 def _keras(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) -> Result:
     model = keras_models.build(name, shape, 10)
+    assert sum(prod(v.shape) for v in model.trainable_variables) == MODELS[name].size(shape, 10).parameters
     into_keras(like, model, _before_flatten(name, shape))
     if keras.backend.backend() == "torch":
         with torch.no_grad():
