@@ -30,7 +30,7 @@ def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: st
     like = {"params": state.params, **({"batch_stats": state.batch_stats} if state.batch_stats else {})}
     start = from_torch(module, like, flattened)
     state = state.replace(params=start["params"], batch_stats=start.get("batch_stats", {}))
-    torch_optimizer = build_optimizer(config, module.parameters())
+    torch_optimizer = build_optimizer(config, module)
     step_fn = jax.jit(make_step, static_argnames="devices")
     arrays = datasets.load("digits")
     curves: tuple[list[float], list[float]] = [], []

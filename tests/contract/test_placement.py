@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.npz import make_arrays, write_npz
@@ -131,6 +132,24 @@ def test_as_a_check_of_a_whole_configuration() -> None:
             {"devices": 6, "global_batch_size": 50, "optimizer": "x"}, checks=[lambda c: misplaced(c, machine(4))]
         )
     assert [problem.key for problem in caught.value.problems] == ["optimizer", "devices"]
+
+
+@pytest.mark.parametrize("platform", ["cpu", "auto"])
+def test_data_parallel_has_one_cpu_device(platform: str) -> None:
+    config = RunConfig(backend="torch-dp", platform=platform)
+    assert place(config, machine(0)).devices == 1
+    message = refusal(msgspec.structs.replace(config, devices=2), 0)
+    assert message == "devices: torch-dp runs on one CPU device only, not on 2; take torch-ddp for more."
+    # On GPUs it takes as many as there are.
+    assert place(RunConfig(backend="torch-dp"), machine(4)).devices == 4
+
+
+def test_data_parallel_is_compiled_on_one_device_only() -> None:
+    config = RunConfig(backend="torch-dp", compile=True)
+    assert "take one device, or torch-ddp" in refusal(config, 4)
+    assert place(msgspec.structs.replace(config, devices=1), machine(4)).compile
+    assert place(config, machine(0)).compile
+    assert place(RunConfig(compile=True), machine(4)).devices == 4
 
 
 def test_the_path_of_a_data_set_is_made_exact(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,10 +123,13 @@ def _choose_preset(terminal: Terminal, name: str) -> None:
 
 def _set_epochs(terminal: Terminal, epochs: str) -> None:
     """Walk through the form to the field of that name and change it."""
-    for _ in range(60):
+    for _ in range(120):
         terminal.press("tab")
         terminal.wait_for_silence(0.1)
         if "Epochs" in terminal.cursor_line:
-            break
+            # On a loaded machine an earlier key may only now be dealt with, and lead on.
+            terminal.wait_for_silence(1.0)
+            if "Epochs" in terminal.cursor_line:
+                break
     terminal.press(epochs)
     terminal.wait(rf"epochs={epochs}\b")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from trainers.contract.config import RunConfig
@@ -33,6 +35,17 @@ def test_jax_on_gpus_does_not_fall_back_to_the_cpu() -> None:
     environment = rank_environment(config, "token", 4711, 1)
     assert (environment["JAX_PLATFORMS"], environment["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-1")
     assert "XLA_FLAGS" not in environment
+
+
+def test_what_torch_compiles_is_kept(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    environment = rank_environment(RunConfig(platform="cpu"), "token", 4711, 2)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == str(home / "cache" / "tuiapp" / "torch")
+    # Where the user wants it elsewhere it stays there.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    environment = rank_environment(RunConfig(platform="cpu"), "token", 4711, 2)
+    assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
 
 
 @pytest.mark.parametrize("computes_with", ["jax", "torch"])

@@ -1,15 +1,14 @@
 """Keras 3 on PyTorch in DistributedDataParallel: one process per device, each with a replica of the model.
 
-A Keras model is a torch module there: DDP wraps it as any other, and a torch optimizer updates it. Every rank computes
-the gradients of its slice of the global batch; DDP averages them by all-reduce while the backward pass still runs.
-NCCL between GPUs, gloo between CPU ranks. Replaces
+There a Keras model's weights are torch parameters, and autograd goes through its layers: DDP wraps it as any module,
+and a torch optimizer updates it. Every rank computes the gradients of its slice of the global batch; DDP averages them
+by all-reduce while the backward pass still runs. NCCL between GPUs, gloo between CPU ranks. Replaces
 
     KERAS_BACKEND=torch torchrun --nproc-per-node=N train.py
 
-BatchNorm normalizes with the statistics of the rank's own slice. Keras keeps its running statistics as parameters
-without gradient, not as buffers: DDP leaves them alone, and they are averaged over the ranks before each evaluation.
-Dropout without a seed of its own draws from PyTorch's generator, which each rank seeds differently. Images lie channels
-last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as long as channels first, `convnet` 0.93 times.
+BatchNorm normalizes with the statistics of the rank's own slice; its running statistics are averaged over the ranks
+before each evaluation. Images lie channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as
+long as channels first, `convnet` 0.93 times.
 
 Source: https://keras.io/guides/distributed_training_with_torch/
 """
@@ -17,13 +16,15 @@ Source: https://keras.io/guides/distributed_training_with_torch/
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 
+from trainers import torch_ranks
 from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
@@ -31,14 +32,15 @@ from trainers.models import keras_state
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.torch_ranks import (
-    EVAL_BATCH,
-    average,
+    average_statistics,
     build_optimizer,
     connect,
+    distribute,
     pick_device,
     report_sharding,
     restore,
     snapshot,
+    sum_up,
     update,
 )
 
@@ -72,17 +74,16 @@ class Replica:
         self.x_test, self.y_test = to_device(
             arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device
         )
-        # Made on the device: Keras' is the current one.
-        self.model = keras_state.create_model(config)
-        self.parameters = {variable.path: variable.value for variable in self.model.trainable_variables}
-        self.optimizer = build_optimizer(config, self.parameters.values())
-        self.ddp = DistributedDataParallel(self.model)
+        # Made on the device: Keras takes the current one.
+        self.keras_model = keras_state.create_model(config)
+        self.model = KerasModule(self.keras_model)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
+        self.optimizer = build_optimizer(config, self.model)
+        self.ddp = distribute(self.model)
         if checkpoints.resumed:
-            # After DDP, which gives every rank the statistics of rank 0.
-            saved = restore(checkpoints.resumed, rank, self.optimizer, device, config.devices)
-            keras_state.assign(keras_state.weights(self.model), saved)
+            # After DDP has given all ranks rank 0's statistics: each gets its own back.
+            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
 
     def train(self) -> None:
         """All epochs, with the evaluations and checkpoints between them."""
@@ -101,13 +102,13 @@ class Replica:
                 report.step(step, loss, len(rows), rate)
                 if step == done + 1:
                     batch = self.x_train[rows], self.y_train[rows]
-                    report_sharding(report, self.parameters, self.optimizer, batch, self.rank)
+                    report_sharding(report, self.model, self.optimizer, batch, self.rank)
             if config.evaluates_after(step):
                 self.evaluate(epoch, step)
             if config.saves_after(step):
                 self.save(step)
-        average(self.statistics().values(), config.devices)
-        self.checkpoints.export_file("model.keras", self.model.save)
+        average_statistics(self.model, config.devices)
+        self.checkpoints.export_file("model.keras", self.keras_model.save)
 
     def batches(self, epoch: int, done: int) -> Iterator[tuple[int, Tensor]]:
         """The steps of an epoch that are not done, and this rank's example numbers: int64 [local batch]."""
@@ -122,47 +123,56 @@ class Replica:
         Returns:
             The mean loss over this rank's own examples, before the update; still on the device.
         """
-        loss = F.cross_entropy(self.ddp(self.x_train[rows], training=True), self.y_train[rows])
+        loss = F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
         self.optimizer.zero_grad()
         loss.backward()
-        update(self.config, self.optimizer, rate)
+        update(self.config, self.model, self.optimizer, rate)
         return loss.detach()
 
-    @torch.no_grad()
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
         self.report.phase("evaluating")
-        average(self.statistics().values(), self.config.devices)
-        # Summed loss, right answers, examples.
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        for x, y in zip(self.x_test.split(EVAL_BATCH), self.y_test.split(EVAL_BATCH), strict=True):
-            logits = self.model(x, training=False)
-            loss = F.cross_entropy(logits, y, reduction="sum")
-            sums += torch.stack(
-                [
-                    loss.double(),
-                    (logits.argmax(1) == y).sum().double(),
-                    torch.tensor(float(len(y)), dtype=torch.float64, device=self.device),
-                ]
-            )
+        average_statistics(self.model, self.config.devices)
+        self.model.eval()
+        sums = sum_up(self.model, self.x_test, self.y_test, nullcontext())
+        self.model.train()
         dist.all_reduce(sums)
         total_loss, right, examples = sums.tolist()
         self.report.evaluation(step, epoch, total_loss / examples, right / examples, int(examples))
 
-    def statistics(self) -> dict[str, Tensor]:
-        """BatchNorm's running statistics."""
-        return {name: variable.value for name, variable in keras_state.statistics(self.model).items()}
-
     def save(self, step: int) -> None:
         """Save what training goes on from after a step; all ranks do so after the same one."""
         self.report.phase("checkpointing")
-        weights = {name: variable.value for name, variable in keras_state.weights(self.model).items()}
-        self.checkpoints.save(step, *snapshot(weights, self.statistics().keys(), self.optimizer, self.device))
+        self.checkpoints.save(step, *snapshot(self.model, self.optimizer, self.device))
+
+
+class KerasModule(nn.Module):
+    """A Keras model as torch code expects a module: weights are parameters, BatchNorm's running statistics buffers.
+
+    Keras itself keeps everything as parameters, what its layers with random numbers would draw from among them; but
+    without a seed of its own Dropout draws from PyTorch's generator. The tensors are the Keras model's own.
+
+    Args:
+        model: A Keras model that computes with PyTorch.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        for path, variable in keras_state.weights(model).items():
+            if variable.trainable:
+                self.register_parameter(path, variable.value)
+            else:
+                self.register_buffer(path, variable.value)
+        # In a list, or its parameters would count twice.
+        self.keras = [model]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of images, float32 [N, H, W, C]."""
+        logits: Tensor = self.keras[0](x, training=self.training)
+        return logits
 
 
 def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.device) -> tuple[Tensor, Tensor]:
     """Images as float32 [N, H, W, C], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
-    x = torch.from_numpy(images).to(device)
-    if x.dtype == torch.uint8:
-        x = x.float().div_(255)
-    return x, torch.from_numpy(labels).to(device)
+    x, y = torch_ranks.to_device(images, labels, device, torch.channels_last)
+    return x.permute(0, 2, 3, 1).contiguous(), y

@@ -5,9 +5,9 @@ pass still runs, so all replicas make the same update. NCCL between GPUs, gloo b
 
     torchrun --nproc-per-node=N train.py
 
-BatchNorm normalizes with the statistics of the rank's own slice, as DDP does without SyncBatchNorm. Its running
-statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from rank 0 at every step:
-training does not read them.
+BatchNorm normalizes with the statistics of the rank's own slice, or with `sync_batch_norm` with those of the global
+batch. Its running statistics are averaged over the ranks before each evaluation, in place of DDP's broadcast from
+rank 0 at every step: training does not read them.
 
 Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """
@@ -15,33 +15,32 @@ Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import signature
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
 from trainers.data import datasets
-from trainers.models import torch_models
+from trainers.models.sync_batch_norm import synchronize
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
+from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
-    EVAL_BATCH,
-    Arrays,
-    average,
+    autocast,
+    average_statistics,
+    build_model,
     build_optimizer,
     connect,
+    distribute,
+    memory_format,
     pick_device,
     report_sharding,
     restore,
-    running_statistics,
     snapshot,
+    sum_up,
     to_device,
     update,
 )
@@ -70,32 +69,33 @@ class Replica:
         self.config, self.rank, self.device, self.report = config, rank, device, report
         self.checkpoints = checkpoints
         self.local_batch = config.global_batch_size // config.devices
-        data, arrays = find_dataset(config.dataset), datasets.load(config.dataset)
+        arrays = datasets.load(config.dataset)
         # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
-        self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device)
+        layout = memory_format(config, device)
+        self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device, layout)
         self.x_test, self.y_test = to_device(
-            arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device
+            arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device, layout
         )
-        torch.manual_seed(config.seed)
-        self.model = torch_models.build(config.model, data.input_shape, data.classes).to(device)
+        self.model = build_model(config, device)
+        if config.sync_batch_norm:
+            self.model = synchronize(self.model, device)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
-        self.optimizer = build_optimizer(config, self.model.parameters())
-        # PyTorch 2.13 gave the option a new name.
-        names = signature(DistributedDataParallel).parameters
-        option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-        no_sync: dict[str, Any] = {option: False}
-        self.ddp = DistributedDataParallel(self.model, **no_sync)
+        self.optimizer = build_optimizer(config, self.model)
+        # Compiled inside of DDP, whose own code torch.compile does not enter.
+        self.ddp = distribute(compile_model(self.model) if config.compile else self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
-            saved = restore(checkpoints.resumed, rank, self.optimizer, device, config.devices)
-            self.model.load_state_dict({name: torch.from_numpy(array) for name, array in saved.items()})
-        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
+            restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
+        self.autocast = autocast(config, device)
 
     def train(self) -> None:
         """All epochs, with the evaluations and checkpoints between them."""
         config, report = self.config, self.report
         done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
+        if config.compile:
+            rows = torch.arange(self.local_batch, device=self.device)
+            compile_ahead(report, self.model, self.device, lambda: self.loss(rows))
         for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
             report.phase("training")
             for step, rows in self.batches(epoch, done):
@@ -109,13 +109,13 @@ class Replica:
                 report.step(step, loss, len(rows), rate)
                 if step == done + 1:
                     batch = self.x_train[rows], self.y_train[rows]
-                    report_sharding(report, dict(self.model.named_parameters()), self.optimizer, batch, self.rank)
+                    report_sharding(report, self.model, self.optimizer, batch, self.rank)
             if config.evaluates_after(step):
                 self.evaluate(epoch, step)
             if config.saves_after(step):
                 self.save(step)
-        average(running_statistics(self.model).values(), config.devices)
-        self.checkpoints.export(self.snapshot()[0])
+        average_statistics(self.model, config.devices)
+        self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
 
     def batches(self, epoch: int, done: int) -> Iterator[tuple[int, Tensor]]:
         """The steps of an epoch that are not done, and this rank's example numbers: int64 [local batch]."""
@@ -130,32 +130,23 @@ class Replica:
         Returns:
             The mean loss over this rank's own examples, before the update; still on the device.
         """
-        with self.autocast:
-            loss = F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
+        loss = self.loss(rows)
         self.optimizer.zero_grad()
         loss.backward()
-        update(self.config, self.optimizer, rate)
+        update(self.config, self.model, self.optimizer, rate)
         return loss.detach()
 
-    @torch.no_grad()
+    def loss(self, rows: Tensor) -> Tensor:
+        """The mean loss over the examples of those numbers."""
+        with self.autocast:
+            return F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
+
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
         self.report.phase("evaluating")
-        average(running_statistics(self.model).values(), self.config.devices)
+        average_statistics(self.model, self.config.devices)
         self.model.eval()
-        # Summed loss, right answers, examples.
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        for x, y in zip(self.x_test.split(EVAL_BATCH), self.y_test.split(EVAL_BATCH), strict=True):
-            with self.autocast:
-                logits = self.model(x)
-            loss = F.cross_entropy(logits.float(), y, reduction="sum")
-            sums += torch.stack(
-                [
-                    loss.double(),
-                    (logits.argmax(1) == y).sum().double(),
-                    torch.tensor(float(len(y)), dtype=torch.float64, device=self.device),
-                ]
-            )
+        sums = sum_up(self.model, self.x_test, self.y_test, self.autocast)
         self.model.train()
         dist.all_reduce(sums)
         total_loss, right, examples = sums.tolist()
@@ -164,9 +155,4 @@ class Replica:
     def save(self, step: int) -> None:
         """Save what training goes on from after a step; all ranks do so after the same one."""
         self.report.phase("checkpointing")
-        self.checkpoints.save(step, *self.snapshot())
-
-    def snapshot(self) -> tuple[Arrays, Arrays]:
-        """Copies of all that training goes on from."""
-        own = running_statistics(self.model).keys()
-        return snapshot(self.model.state_dict(), own, self.optimizer, self.device)
+        self.checkpoints.save(step, *snapshot(self.model, self.optimizer, self.device))

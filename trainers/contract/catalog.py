@@ -25,6 +25,8 @@ class Backend:
     """The extras of tuiapp that install them."""
     process_per_device: bool
     """True where each device has a rank process of its own; False where one process owns all devices."""
+    max_cpu_devices: int | None = None
+    """How many CPU devices it can work on; None: as many as the machine takes."""
     keras_backend: str = ""
     """What Keras is to compute with; "" where there is no Keras."""
 
@@ -143,6 +145,15 @@ BACKENDS = {
             packages=("torch",),
             extras=("torch",),
             process_per_device=True,
+        ),
+        Backend(
+            "torch-dp",
+            "trainers.backends.torch_dp",
+            "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
+            packages=("torch",),
+            extras=("torch",),
+            process_per_device=False,
+            max_cpu_devices=1,
         ),
         Backend(
             "jax-sharding",

@@ -221,6 +221,13 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
     if config.platform == "cpu" and config.device_ids:
         problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+    most = BACKENDS[config.backend].max_cpu_devices
+    if config.platform == "cpu" and most and config.devices > most:
+        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
+        problems.append(Problem("devices", message, also=("backend", "platform")))
+    elif config.backend == "torch-dp" and config.compile and config.devices > 1:
+        message = "cannot reach the copies that torch-dp makes for several devices; take one device, or torch-ddp."
+        problems.append(Problem("compile", message, also=("backend", "devices")))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":

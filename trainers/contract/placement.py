@@ -80,7 +80,7 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
             f"{machine.max_cpu_ranks} CPU ranks."
         )
         raise ConfigError([Problem("devices", message)])
-    count = config.devices or _dividing(2, config.global_batch_size)
+    count = config.devices or _dividing(BACKENDS[config.backend].max_cpu_devices or 2, config.global_batch_size)
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import IO
 
+from platformdirs import user_cache_path
+
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
@@ -39,6 +41,8 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
     return {
+        # What torch.compile made is read the next time. PyTorch's own place for it is /tmp, which a restart clears.
+        "TORCHINDUCTOR_CACHE_DIR": str(user_cache_path("tuiapp") / "torch"),
         **os.environ,
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),

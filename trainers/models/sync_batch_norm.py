@@ -1,0 +1,95 @@
+"""BatchNorm over the examples of all ranks, for CPU tensors: PyTorch's own nn.SyncBatchNorm takes GPU tensors only.
+
+Every rank has as many examples as every other. Names and numbers are nn.BatchNorm2d's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+PIXELS = (0, 2, 3)
+"""All axes but that of the channels."""
+
+
+def synchronize(model: nn.Module, device: torch.device) -> nn.Module:
+    """Let every BatchNorm layer normalize with the statistics of all ranks' examples; parameters stay the same."""
+    if device.type == "cuda":
+        return cast(nn.Module, nn.SyncBatchNorm.convert_sync_batchnorm(model))
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(parent, name, SyncBatchNorm2d(child))
+    return model
+
+
+class SyncBatchNorm2d(nn.BatchNorm2d):
+    """nn.BatchNorm2d, in training with the mean and the variance of all ranks' examples.
+
+    Args:
+        norm: The layer in whose place it stands; it takes over its parameters and running statistics.
+    """
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum)
+        self.weight, self.bias = norm.weight, norm.bias
+        for name, buffer in norm.named_buffers():
+            setattr(self, name, buffer)
+
+    # torch.compile goes around it: such collectives do not go into a compiled graph.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, x: Tensor) -> Tensor:
+        """From [N, C, H, W] to the same."""
+        if not self.training or dist.get_world_size() == 1:
+            return super().forward(x)
+        assert self.momentum is not None
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        y, mean, variance = _Normalize.apply(x.float(), self.weight, self.bias, self.eps)
+        with torch.no_grad():
+            count = x.numel() // x.shape[1] * dist.get_world_size()
+            self.num_batches_tracked += 1
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
+        return cast(Tensor, y.to(x.dtype))
+
+
+class _Normalize(torch.autograd.Function):
+    """The layer's arithmetic, with one collective forward and one backward.
+
+    Source: S. Ioffe and C. Szegedy, Batch Normalization, 2015, section 3 (https://arxiv.org/abs/1502.03167), the sums
+    over the batch taken over all ranks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalize x [N, C, H, W]; gives as well the mean and the biased variance of all ranks' examples, [C]."""
+        own = torch.stack(torch.var_mean(x, PIXELS, correction=0))
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, own)
+        variances, means = torch.stack(gathered).unbind(1)
+        mean = means.mean(0)
+        # What the ranks' examples spread around their own means, and these around the mean of all.
+        variance = (variances + (means - mean) ** 2).mean(0)
+        ctx.save_for_backward(x, weight, mean, (variance + eps).rsqrt())
+        ctx.mark_non_differentiable(mean, variance)
+        return F.batch_norm(x, mean, variance, weight, bias, eps=eps), mean, variance
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        """Gradients of the sum of all ranks' losses; those of weight and bias are this rank's part of it."""
+        x, weight, mean, inverse_std = ctx.saved_tensors
+        shape = (1, -1, 1, 1)
+        normalized = (x - mean.view(shape)) * inverse_std.view(shape)
+        own = torch.stack([grad.sum(PIXELS), (grad * normalized).sum(PIXELS)])
+        both = own.clone()
+        dist.all_reduce(both)
+        both /= x.numel() // x.shape[1] * dist.get_world_size()
+        of_bias, of_weight = (mean_over_all.view(shape) for mean_over_all in both)
+        grad_x = (weight * inverse_std).view(shape) * (grad - of_bias - normalized * of_weight)
+        return grad_x, own[1], own[0], None
