@@ -52,7 +52,7 @@ def _configure_and_run(runs_dir: Path) -> None:
             terminal.wait(r"epoch +1[0-9]/", 60)
             _take(terminal, "run")
             terminal.press("q")
-            terminal.wait("Leave it running")
+            terminal.wait("Leave running")
             _take(terminal, "leave")
             terminal.press("escape")
             run.end()

@@ -10,6 +10,7 @@ from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.events import (
     Alert,
     AnyEvent,
+    Checkpoint,
     DeviceSample,
     Evaluation,
     HostSample,
@@ -24,6 +25,7 @@ from trainers.contract.events import (
     Sharding,
     Status,
     Steps,
+    StopRequested,
     Summary,
 )
 
@@ -56,19 +58,25 @@ def loss_at(step: int, rank: int) -> float:
 
 
 def started(
-    world_size: int = 2, *, total_steps: int = 290, steps_per_epoch: int = 29, gpus: bool = False, attempt: int = 1
+    world_size: int = 2,
+    *,
+    gpus: bool = False,
+    attempt: int = 1,
+    resumed_from: int = 0,
+    seconds: float = 0,
 ) -> RunStarted:
     config = RunConfig(platform="cuda" if gpus else "cpu", devices=world_size)
     return RunStarted(
         run_id=RUN_ID,
         attempt=attempt,
+        resumed_from=resumed_from,
         host="gpubox",
         pid=4100,
         config=to_toml_values(config),
         world_size=world_size,
-        steps_per_epoch=steps_per_epoch,
-        total_steps=total_steps,
-        **at(0),
+        steps_per_epoch=29,
+        total_steps=290,
+        **at(seconds),
     )
 
 
@@ -251,6 +259,34 @@ def failed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
             **at(6.25),
         ),
         ended("failed", 6.5, reason="rank 1 failed", rank=1, step=72),
+    ]
+
+
+def checkpoint(step: int, seconds: float, *, best: bool = False) -> Checkpoint:
+    described: dict[str, Any] = {"epoch": step / 29, "name": f"step-{step:08}", "bytes": 2_833_952, "seconds": 0.031}
+    return Checkpoint(step=step, best=best, **described, **at(seconds))
+
+
+def stopped(world_size: int = 2) -> list[AnyEvent]:
+    """Stopped on request within the third epoch, with a checkpoint; one was saved after each epoch."""
+    saved = [checkpoint(29, 4.1, best=True), checkpoint(58, 5.05, best=True)]
+    return [
+        *sorted([*running(world_size, last_step=60), *saved], key=lambda event: event.time),
+        *[steps(rank, 61, 72, 5.6) for rank in range(world_size)],
+        StopRequested(by="command", save=True, **at(5.7)),
+        checkpoint(72, 5.8),
+        ended("stopped", 5.9, reason="on request, after step 72", step=72),
+    ]
+
+
+def resumed(world_size: int = 2, *, step: int = 72, seconds: float = 60.0) -> list[AnyEvent]:
+    """What a second attempt writes until its first ten steps are made."""
+    ranks = range(world_size)
+    return [
+        started(world_size, attempt=2, resumed_from=step, seconds=seconds),
+        *[rank_started(rank, seconds=seconds + 1) for rank in ranks],
+        *[Phase(rank=rank, phase="training", **at(seconds + 2)) for rank in ranks],
+        *[steps(rank, step + 1, step + 10, seconds + 3, losses=[0.3] * 10) for rank in ranks],
     ]
 
 

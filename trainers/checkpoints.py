@@ -159,7 +159,9 @@ class Checkpoints:
             text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; those before it are as they were"
             self._report.alert("checkpoint", text)
             return
-        found, _ = list_checkpoints(self._run.checkpoints)
+        # Those of later steps are what this attempt has gone back behind: none could be used. They are left alone until
+        # it overtakes them; to count them would be to forget what it goes on from.
+        found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
         best = best_checkpoint(found)
         self._report.checkpoint(
             Checkpoint(

@@ -11,18 +11,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.contract import mailbox
 from trainers.contract.catalog import BACKENDS, installed_version
 from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.data_catalog import find_dataset
+from trainers.contract.events import RunStarted
 from trainers.contract.files import write_atomically
+from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.manifest import CheckpointError, newest_usable
 from trainers.contract.placement import place
 from trainers.contract.rundir import RunDir, new_run_id
-from trainers.contract.runs import last_attempt, read_config
+from trainers.contract.runs import read_config
 
 START_TIMEOUT_S = 30.0
 
@@ -39,6 +43,8 @@ class Resumed(NamedTuple):
     """The checkpoint's."""
     notes: list[str]
     """Newer checkpoints that could not be used, and why."""
+    offset: int
+    """Where its first event stands in the journal."""
 
 
 def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
@@ -82,8 +88,25 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
         ConfigError: this machine cannot run it, or run.toml cannot be read.
         LaunchError: it runs already, has nothing left to do, has no checkpoint that fits, or does not start.
     """
+    running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if run.is_live():
-        raise LaunchError(f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}")
+        raise LaunchError(running)
+    try:
+        lock = run.take_lock()
+    except BlockingIOError:
+        # Somebody else resumed it a moment ago.
+        raise LaunchError(running) from None
+    except OSError as error:
+        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+    try:
+        return _resume(run, lock, config, machine)
+    finally:
+        # The supervisor has the lock now.
+        os.close(lock)
+
+
+def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine | None) -> Resumed:
+    """The same for a run whose lock is held."""
     try:
         before = run.config.read_bytes()
         config = place(config or read_config(run), machine or inspect_machine())
@@ -99,27 +122,40 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
         raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
     step = checkpoint.manifest.step
     if step >= config.total_steps:
-        more = f"tuiapp run --resume {run.run_id} --set epochs={2 * config.epochs}"
+        limited = step == config.max_steps
+        more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
+        more = f"tuiapp run --resume {run.run_id} --set {more}"
         raise LaunchError(f"{run.run_id} has made all its {config.total_steps:,} steps. To go on further: {more}")
-    attempt = last_attempt(run)
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
     try:
-        for rank in range(_processes(config)):
-            run.rank(rank).mkdir(mode=0o700, exist_ok=True)
-        write_atomically(run.config, to_toml(config).encode())
+        for directory in _directories(run, config):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        # What was asked of an attempt that did not live to hear it is not asked of this one.
+        mailbox.take(run.commands)
+        _rewrite(run.config, to_toml(config).encode())
         try:
-            _start_supervisor(run, attempt + 1, checkpoint.path.name, *notes)
+            offset = journal_end(run.journal)
+            started = _start_supervisor(run, offset, (lock,), str(lock), checkpoint.path.name, *notes)
         except BaseException:
-            write_atomically(run.config, before)
+            _rewrite(run.config, before)
             raise
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
-    return Resumed(attempt + 1, step, notes)
+    return Resumed(started.attempt, step, notes, offset)
 
 
-def _processes(config: RunConfig) -> int:
-    """How many rank processes a run has."""
-    return config.devices if BACKENDS[config.backend].process_per_device else 1
+def _rewrite(path: Path, data: bytes) -> None:
+    """Replace a file's content; its time stays: run.toml's says when the run was launched."""
+    times = path.stat()
+    write_atomically(path, data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def _directories(run: RunDir, config: RunConfig) -> list[Path]:
+    """What a run's directory holds from the beginning, each after its parent."""
+    processes = config.devices if BACKENDS[config.backend].process_per_device else 1
+    # One by one: with parents=True the mode would not be that of the directories between.
+    return [run.commands, run.rank(0).parent, *map(run.rank, range(processes))]
 
 
 def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunDir:
@@ -133,8 +169,7 @@ def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunD
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:
-        # One by one: with parents=True the mode would not be that of the directories between.
-        for directory in (run.commands, run.rank(0).parent, *map(run.rank, range(_processes(config)))):
+        for directory in _directories(run, config):
             directory.mkdir(mode=0o700)
         write_atomically(run.config, to_toml(config).encode())
         environment = json.dumps(_describe_environment(config, machine), indent=2)
@@ -145,29 +180,35 @@ def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunD
     return run
 
 
-def _start_supervisor(run: RunDir, attempt: int = 1, *resumed: str) -> None:
+def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
     """Start it and wait for its first event.
 
     Args:
         run: The run.
-        attempt: What number it will give the attempt.
-        resumed: The checkpoint's name, and notes.
+        offset: Where that will stand in the journal.
+        passed: Descriptors that it shall have.
+        resumed: Its arguments beyond the directory.
     """
     # -P: the directory the user stands in must not be searched for a package called `trainers`.
     command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]
     with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        said_before = log.tell()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=passed, start_new_session=True
+        )
     deadline = time.monotonic() + START_TIMEOUT_S
+    reader = JournalReader(run.journal, offset)
     # It is written once the supervisor has the lock.
-    while last_attempt(run) < attempt:
+    while not (begun := [event for event in reader.read() if isinstance(event, RunStarted)]):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             process.wait()
-            said = run.supervisor_log.read_text(errors="replace").strip()[-2000:]
+            said = run.supervisor_log.read_bytes()[said_before:].decode(errors="replace").strip()[-2000:]
             raise LaunchError(f"The run's supervisor did not start (exit code {process.returncode}).\n{said}")
-        time.sleep(0.005 if attempt == 1 else 0.05)
+        time.sleep(0.005)
     # Reaps it if this process is still there when the run ends.
     threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
+    return begun[0]
 
 
 def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, object]:

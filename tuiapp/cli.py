@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trainers.contract.runs import UnknownRunError
     from trainers.launch import LaunchError
     from tuiapp.state.text import sanitize
+    from tuiapp.verbs.facts import UsageError
 
     _stand_in_for_closed_streams()
     options = build_parser().parse_args(arguments)
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
         sys.stdout.flush()
-    except (ConfigError, PresetError, UnknownRunError, LaunchError) as error:
+    except (ConfigError, PresetError, UnknownRunError, LaunchError, UsageError) as error:
         for line in str(error).splitlines():
             print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
         return USAGE_ERROR
@@ -88,8 +89,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = verbs.add_parser("run", help="launch a run and report on it until it ends")
+    run = verbs.add_parser("run", help="launch a run, or resume one, and report on it until it ends")
     run.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where its configuration starts from")
+    run.add_argument("--resume", metavar="RUN", help="go on with that run from its newest checkpoint that is whole")
     _set(run)
     run.add_argument("--detach", action="store_true", help="do not wait for the end; print the run's id")
     _json(run)
@@ -103,18 +105,23 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(attach, again=True)
     attach.set_defaults(does="dashboard:open_dashboard")
 
-    stop = verbs.add_parser("stop", help="stop a run, all its ranks after the same step")
+    stop = verbs.add_parser("stop", help="stop a run, all its ranks after the same step, with a checkpoint")
     stop.add_argument("run", metavar="RUN")
-    stop.add_argument("--now", action="store_true", help="do not wait for the step under way")
+    stop.add_argument("--now", action="store_true", help="do not wait for the step under way, nor save a checkpoint")
     _runs_dir(stop, again=True)
-    stop.set_defaults(does="runs:stop_run")
+    stop.set_defaults(does="control:stop_run")
+
+    checkpoint = verbs.add_parser("checkpoint", help="have a run save a checkpoint now; print its directory")
+    checkpoint.add_argument("run", metavar="RUN")
+    _runs_dir(checkpoint, again=True)
+    checkpoint.set_defaults(does="control:save_checkpoint")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     _json(runs)
     _runs_dir(runs, again=True)
     runs.set_defaults(does="runs:list_all")
 
-    show = verbs.add_parser("show", help="show a run: configuration, result, first failure")
+    show = verbs.add_parser("show", help="show a run: configuration, result, checkpoints, first failure")
     show.add_argument("run", metavar="RUN")
     _json(show)
     _runs_dir(show, again=True)

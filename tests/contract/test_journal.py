@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.specimens import specimens
 from trainers.contract.events import AnyEvent, LogLine, Phase, encode
-from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES, JournalReader, JournalWriter, read_tail
+from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES, JournalReader, JournalWriter, journal_end, read_tail
 
 
 @pytest.fixture
@@ -181,3 +181,16 @@ def test_a_torn_tail_longer_than_a_chunk_is_cut(journal: Path) -> None:
     journal.write_bytes(b"x" * (3 * READ_BYTES))
     JournalWriter(journal).close()
     assert os.path.getsize(journal) == 0
+
+
+def test_a_reader_may_begin_where_the_journal_ends_now(journal: Path) -> None:
+    assert journal_end(journal) == 0
+    write(journal, line("one"), line("two"))
+    whole = journal.stat().st_size
+    with journal.open("ab") as file:
+        file.write(b'{"type":"log","te')
+    end = journal_end(journal)
+    assert end == whole
+    # The next writer cuts off what the last one left half-written.
+    write(journal, line("three"))
+    assert texts(JournalReader(journal, end).read()) == ["three"]

@@ -15,7 +15,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.events import AnyEvent, RankStarted, RunEnded, RunStarted, Steps
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from trainers.launch import launch
+from trainers.launch import launch, resume
 
 E = TypeVar("E", bound=AnyEvent)
 
@@ -31,10 +31,12 @@ class Watched:
     """A run, and what it has written so far."""
 
     run: RunDir
+    offset: int = 0
+    """Where the attempt begins in the journal that is watched."""
     events: list[AnyEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._reader = JournalReader(self.run.journal)
+        self._reader = JournalReader(self.run.journal, self.offset)
 
     def of(self, kind: type[E]) -> list[E]:
         """The events of one kind, newly written ones included."""
@@ -102,9 +104,9 @@ class Watched:
 
 
 @contextmanager
-def watching(run: RunDir) -> Iterator[Watched]:
+def watching(run: RunDir, offset: int = 0) -> Iterator[Watched]:
     """A run, all of whose processes are ended afterwards."""
-    watched = Watched(run)
+    watched = Watched(run, offset)
     try:
         yield watched
     finally:
@@ -120,4 +122,11 @@ def watching(run: RunDir) -> Iterator[Watched]:
 def launched(config: RunConfig, runs_dir: Path) -> Iterator[Watched]:
     """Launch a run for a test."""
     with watching(launch(config, runs_dir)) as watched:
+        yield watched
+
+
+@contextmanager
+def resumed(run: RunDir, config: RunConfig | None = None) -> Iterator[Watched]:
+    """Resume a run for a test; only what this attempt writes is watched."""
+    with watching(run, resume(run, config).offset) as watched:
         yield watched

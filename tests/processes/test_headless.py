@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import Watched, watching
+from trainers.contract.events import Checkpoint, CheckpointRequested
 from trainers.contract.runs import find_run
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -60,11 +61,17 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
     try:
         _wait_for_an_epoch(process)
         with watching(find_run("latest", runs_dir)) as run:
+            process.send_signal(signal.SIGUSR1)
+            asked = run.wait(CheckpointRequested)
+            run.wait(Checkpoint, lambda event: event.mono - event.seconds >= asked.mono)
             process.send_signal(number)
             stdout, stderr = process.communicate(timeout=60)
             assert process.returncode == code, stderr
-            assert json.loads(stdout.splitlines()[-1])["status"] == "stopped"
+            result = json.loads(stdout.splitlines()[-1])
+            assert result["status"] == "stopped"
             assert run.steps_of(0) == run.steps_of(1)
+            assert run.of(Checkpoint)[-1].step == result["steps"]
+            assert stderr.splitlines()[-1] == f"to go on: tuiapp run --resume {run.run.path}"
     finally:
         process.kill()
         process.wait()

@@ -69,7 +69,7 @@ def test_leave_a_run_running_and_attach_to_it(environment: dict[str, str], tmp_p
             run.at_step(30)
             terminal.wait(r"epoch +\d+/1000", 20)
             terminal.press("q")
-            terminal.wait("Leave it running")
+            terminal.wait("Leave running")
             terminal.wait_for_silence()
             terminal.press("enter")
             assert terminal.wait_exit() == 0

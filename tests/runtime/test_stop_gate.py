@@ -141,3 +141,11 @@ def test_a_decision_outlives_the_supervisor() -> None:
     gate.decide(0)
     gate.release()
     assert not gate.enter(1)
+
+
+def test_a_rank_that_has_resumed_has_made_the_steps_before() -> None:
+    gate = StopGate(72)
+    assert gate.vote() == 72
+    gate.decide(72, stop=True, save=True)
+    assert gate.saves_before(73)
+    assert not gate.enter(73)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import pytest
 from textual import on
 from textual.app import App
 from textual.message import Message
+from textual.pilot import Pilot
 
 from tests import histories as h
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
+from trainers.launch import resume
 from tuiapp.screens.run import RunScreen
+from tuiapp.screens.run_control import Resumer
+
+LARGE, SMALL = (120, 40), (80, 24)
 
 
 class ListFeed:
@@ -37,12 +44,19 @@ class ListFeed:
 class RunApp(App[None]):
     """Shows one run over an empty screen."""
 
-    def __init__(self, events: Sequence[AnyEvent] = (), *, path: Path | None = None, now: float = 8.9) -> None:
+    def __init__(
+        self,
+        events: Sequence[AnyEvent] = (),
+        *,
+        path: Path | None = None,
+        now: float = 8.9,
+        resumer: Resumer = resume,
+    ) -> None:
         super().__init__()
         self.feed = ListFeed(events)
         self.run_dir = RunDir(path or Path("/home/ada/runs") / h.RUN_ID)
         self.now = now
-        self.run_screen = RunScreen(self.run_dir, self.feed, clock=lambda: h.START + self.now)
+        self.run_screen = RunScreen(self.run_dir, self.feed, clock=lambda: h.START + self.now, resumer=resumer)
         self.messages: list[Message] = []
         self.left = 0
 
@@ -56,3 +70,18 @@ class RunApp(App[None]):
     @on(RunScreen.RunFinished)
     def _record(self, message: Message) -> None:
         self.messages.append(message)
+
+
+async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
+    """Wait, in the app's own time, until the condition holds."""
+    for _ in range(200):
+        if condition():
+            return
+        await pilot.pause(0.02)
+    pytest.fail("it did not come to that")
+
+
+async def settled(pilot: Pilot[Any], app: RunApp) -> None:
+    """Wait until all events are folded and shown."""
+    await until(pilot, lambda: not app.feed.events and bool(app.messages))
+    await pilot.pause()

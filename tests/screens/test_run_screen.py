@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tests import histories as h
-from tests.screens.run_app import RunApp
-from trainers.contract import mailbox
-from trainers.contract.events import Evaluation, StopRequested
-from tuiapp.screens.confirm import Choice
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract.events import Evaluation
 from tuiapp.screens.run import PANELS, RunScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.run_header import RunHeader
-
-LARGE, SMALL = (120, 40), (80, 24)
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Wait, in the app's own time, until the condition holds."""
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.02)
-    pytest.fail("it did not come to that")
-
-
-async def settled(pilot: Pilot[Any], app: RunApp) -> None:
-    """Wait until all events are folded and shown."""
-    await until(pilot, lambda: not app.feed.events and bool(app.messages))
-    await pilot.pause()
 
 
 def visible(app: RunApp) -> list[str]:
@@ -194,51 +172,6 @@ async def test_search_shows_the_lines_with_the_text() -> None:
         await pilot.press("escape")
         assert log.pattern == ""
         assert len(log.shown_lines()) > 2
-        assert app.screen is app.run_screen
-
-
-async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
-    app = RunApp(h.running(), path=tmp_path)
-    app.run_dir.commands.mkdir()
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        assert mailbox.take(app.run_dir.commands) == []
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        await pilot.click("#stop")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        await pilot.pause()
-        assert mailbox.take(app.run_dir.commands) == ["stop"]
-        app.feed.events = [StopRequested(by="command", **h.at(9))]
-        await until(pilot, lambda: app.run_screen.state.stop_requested is not None)
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        await pilot.click("#stop-now")
-        await until(pilot, lambda: app.screen is app.run_screen)
-        await pilot.pause()
-        assert mailbox.take(app.run_dir.commands) == ["stop-now"]
-
-
-async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    app = RunApp(h.running(), path=tmp_path / "gone")
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Choice))
-        await pilot.click("#stop")
-        await until(pilot, lambda: any("Cannot ask" in note.message for note in app._notifications))
-
-
-async def test_stop_of_an_ended_run_only_says_so() -> None:
-    app = RunApp(h.completed())
-    async with app.run_test(size=LARGE, notifications=True) as pilot:
-        await settled(pilot, app)
-        await pilot.press("s")
-        await until(pilot, lambda: any("over" in note.message for note in app._notifications))
         assert app.screen is app.run_screen
 
 

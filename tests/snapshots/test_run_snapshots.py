@@ -18,6 +18,8 @@ CASES: dict[str, Callable[[], list[AnyEvent]]] = {
     "running": h.running,
     "failed": h.failed,
     "completed": h.completed,
+    "stopped": h.stopped,
+    "stopping": lambda: h.stopped()[:-2],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,32 @@ def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
     until(lambda: not feed.take(1000) and feed._reader._offset > 0)
     until(lambda: feed._polls > 3)
     assert not feed.lost
+    feed.close()
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
+    monkeypatch.setattr("tuiapp.feed.ENDED_POLL_S", 0.005)
+    first = h.stopped() if ended else h.stopped()[:-1]
+    write(run, first)
+    feed = quick(run)
+    feed.start()
+    state = RunState()
+
+    def folded() -> int:
+        for event in feed.take(100):
+            state.apply(event)
+        return state.revision
+
+    until(lambda: folded() == len(first))
+    until(lambda: feed.lost != ended)
+    lock = run.take_lock()
+    write(run, h.resumed())
+    until(lambda: folded() == len(first) + len(h.resumed()))
+    assert (state.status, state.step) == ("running", 82)
+    until(lambda: not feed.lost)
+    os.close(lock)
+    until(lambda: feed.lost)
     feed.close()
 
 

@@ -10,17 +10,11 @@ import msgspec
 import pytest
 
 from tests import histories as h
+from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
 from tuiapp.state.condition import headline, rank_condition
 from tuiapp.state.run_facts import MAX_LOG_LINES
 from tuiapp.state.run_state import RunState
-
-
-def fold(events: Sequence[object]) -> RunState:
-    state = RunState("before-the-first-event")
-    for event in events:
-        state.apply(event)
-    return state
 
 
 @dataclass(frozen=True)
@@ -48,6 +42,10 @@ CASES = [
     Case("asked to stop", STOPPING, "running", 130, "stopping"),
     Case("stopped", [*STOPPING, h.ended("stopped", 9.5, reason="command", step=130)], "stopped", 130),
     Case("the beginning is missing", h.training(), "running", 130, "preparing"),
+    Case("asked to save and stop", h.stopped()[:-1], "running", 72, "stopping"),
+    Case("stopped with a checkpoint", h.stopped(), "stopped", 72),
+    Case("resumed", [*h.stopped(), *h.resumed()], "running", 82, "training"),
+    Case("resumed twice", [*h.stopped(), *h.resumed(), *h.resumed()], "running", 82, "training"),
     Case("death in the middle of an epoch", h.running(last_step=72), "lost", 72, lost=True),
 ]
 
@@ -208,14 +206,6 @@ def test_an_ended_run_is_not_lost() -> None:
     state = fold(h.completed())
     state.mark_lost()
     assert state.status == "completed"
-
-
-def test_a_new_attempt_takes_steps_anew() -> None:
-    state = fold([*h.failed(), h.started(attempt=2), h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)])
-    assert (state.status, state.failures, state.step) == ("running", [], 60)
-    losses = state.ranks[0].losses
-    assert (losses.first_step, losses.last_step) == (1, 60)
-    assert losses.reduce(1, 51, 60)[0] is not None
 
 
 def test_shards_of_several_ranks_are_joined() -> None:

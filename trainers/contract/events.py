@@ -226,6 +226,13 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
     """Where the request came from: "command", "SIGTERM", "nan_policy", "removal"."""
 
 
+class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requested"):
+    """Somebody asked the run for a checkpoint; it goes on."""
+
+    by: str = ""
+    """Where the request came from: "command", "SIGUSR1"."""
+
+
 class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """A rank ended otherwise than it should; the run's first cause is the one that RunEnded names."""
 
@@ -284,6 +291,7 @@ AnyEvent: TypeAlias = (
     | LogLine
     | Alert
     | StopRequested
+    | CheckpointRequested
     | RankFailed
     | RunEnded
 )

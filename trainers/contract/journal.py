@@ -116,11 +116,12 @@ class JournalReader:
 
     Args:
         path: The journal's file; it may not exist yet.
+        offset: Where to begin: 0, or what `journal_end` gave.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, offset: int = 0) -> None:
         self._path = path
-        self._offset = 0
+        self._offset = offset
         """Always just after a newline, so that a torn tail that a new writer cuts off is never half taken."""
         self.skipped = 0
         """Lines that were no event this version knows."""
@@ -159,6 +160,18 @@ class JournalReader:
         return data[:end].splitlines()
 
 
+def journal_end(path: Path) -> int:
+    """Where the last whole line of a journal ends: what is written from now on stands after it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return _whole_lines(fd)[0]
+    finally:
+        os.close(fd)
+
+
 def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
     """The events in the last part of a journal, without reading the rest; empty when there is none."""
     try:
@@ -184,20 +197,24 @@ def read_first(path: Path, head_bytes: int = 64 * 1024) -> AnyEvent | None:
 
 def _cut_torn_tail(fd: int) -> int:
     """Cut off what stands after the last newline; give the last event's number, 0 in an empty journal."""
-    size = os.fstat(fd).st_size
-    end, tail, window = 0, b"", READ_BYTES
-    while size:
-        start = max(0, size - window)
-        tail = os.pread(fd, size - start, start)
-        newline = tail.rfind(b"\n")
-        if newline >= 0 or start == 0:
-            end = start + newline + 1
-            tail = tail[: newline + 1]
-            break
-        window *= 2
-    if end < size:
+    end, tail = _whole_lines(fd)
+    if end < os.fstat(fd).st_size:
         os.ftruncate(fd, end)
     for line in reversed(tail.split(b"\n")):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _numbered.decode(line).seq
     return 0
+
+
+def _whole_lines(fd: int) -> tuple[int, bytes]:
+    """Just after the last newline, 0 where there is none; and the last lines up to there."""
+    size = os.fstat(fd).st_size
+    window = READ_BYTES
+    while size:
+        start = max(0, size - window)
+        tail = os.pread(fd, size - start, start)
+        newline = tail.rfind(b"\n")
+        if newline >= 0 or start == 0:
+            return start + newline + 1, tail[: newline + 1]
+        window *= 2
+    return 0, b""

@@ -138,8 +138,8 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
-    """The one with the highest test accuracy, the newest among equals; None where none was evaluated."""
-    known = [one for one in checkpoints if one.manifest.accuracy is not None]
+    """The finite one with the highest test accuracy, the newest among equals; None where none was evaluated."""
+    known = [one for one in checkpoints if one.manifest.finite and one.manifest.accuracy is not None]
     return max(known, key=lambda one: (one.manifest.accuracy, one.manifest.step), default=None)
 
 

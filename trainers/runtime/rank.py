@@ -22,6 +22,7 @@ from trainers.checkpoints import Checkpoints
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.files import write_atomically
+from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
 from trainers.runtime import wire
@@ -39,7 +40,9 @@ def main() -> int:
     # A crash in native code leaves the Python stacks in stderr.log.
     faulthandler.enable()
     config = read_config(run)
-    gate = StopGate()
+    # Before anything is loaded: a question may come at any moment.
+    resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
+    gate = StopGate(read_checkpoint(resume_from).manifest.step if resume_from else 0)
     # One process that owns all devices speaks for each of them.
     speaks_for = [rank] if BACKENDS[config.backend].process_per_device else range(config.devices)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy, speaks_for)
@@ -49,8 +52,7 @@ def main() -> int:
     try:
         # Before all that asks for steps and epochs.
         pin_dataset(config.dataset)
-        resume_from = os.environ.get(wire.RESUME_FROM)
-        with Checkpoints(run, config, rank, report, Path(resume_from) if resume_from else None) as checkpoints:
+        with Checkpoints(run, config, rank, report, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[config.backend].module)
             backend.train(config, rank, report, checkpoints)
     except Exception as error:

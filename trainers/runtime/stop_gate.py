@@ -12,11 +12,15 @@ import threading
 
 
 class StopGate:
-    """A rank's side of the agreement."""
+    """A rank's side of the agreement.
 
-    def __init__(self) -> None:
+    Args:
+        done: The step of the checkpoint that the rank goes on from; 0 when it starts anew.
+    """
+
+    def __init__(self, done: int = 0) -> None:
         self._changed = threading.Condition()
-        self._started = 0
+        self._started = done
         self._held = False
         self._last: int | None = None
         self._saves: set[int] = set()

@@ -1,8 +1,9 @@
 """One run's supervisor: starts the ranks, drains their pipes into the journal, ends them.
 
-    python -m trainers.runtime.supervisor RUN_DIR [CHECKPOINT [NOTE…]]
+    python -m trainers.runtime.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
-Given a checkpoint's name, the run goes on from there in a further attempt; notes say what was wrong with newer ones.
+Given a checkpoint's name, the run goes on from there in a further attempt, under the lock that its starter took and
+hands over as an open descriptor; notes say what was wrong with newer checkpoints.
 
 A single thread that waits for whichever comes first: a message, the end of a process, a command, a deadline. Nothing
 that reads the run, and nothing that a rank does, can block it. It ends when all ranks have ended, with the journal's
@@ -27,7 +28,17 @@ from trainers.contract import mailbox
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.data_catalog import pin_dataset
-from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, RunEnded, RunStarted, StopRequested
+from trainers.contract.events import (
+    Alert,
+    CheckpointRequested,
+    Event,
+    LogLine,
+    Phase,
+    RankFailed,
+    RunEnded,
+    RunStarted,
+    StopRequested,
+)
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, read_checkpoint
 from trainers.contract.rundir import RunDir
@@ -79,8 +90,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement)
         self._telemetry: tuple[subprocess.Popen[bytes], wire.LineReader] | None = None
-        self._signals = 0
-        self._saves_asked = 0
+        self._signals: list[int] = []
         self._removed = False
 
     def run(self, notes: Sequence[str] = ()) -> None:
@@ -203,7 +213,7 @@ class Supervisor:
         """What is not worth a descriptor: commands, log files."""
         for command in mailbox.take(self._run.commands):
             if command == "checkpoint":
-                self._request_checkpoint("on request")
+                self._request_checkpoint("command")
             else:
                 now = command == "stop-now"
                 self._request_stop(StopRequested(now=now, save=not now, by="command"))
@@ -211,13 +221,13 @@ class Supervisor:
             # Nobody could see or stop it any more.
             self._removed = True
             self._request_stop(StopRequested(now=True, by="removal"))
-        for _ in range(self._signals):
-            now = self._teardown.stopping
-            self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
-        self._signals = 0
-        for _ in range(self._saves_asked):
-            self._request_checkpoint("by SIGUSR1")
-        self._saves_asked = 0
+        signals, self._signals = self._signals, []
+        for number in signals:
+            if number == signal.SIGUSR1:
+                self._request_checkpoint("SIGUSR1")
+            else:
+                now = self._teardown.stopping
+                self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
         for process in self._live.values():
             self._out += process.new_lines()
 
@@ -227,15 +237,12 @@ class Supervisor:
 
     def _request_checkpoint(self, by: str) -> None:
         if not self._teardown.stopping:
-            self._say(LogLine(rank=None, stream="run", text=f"saving a checkpoint {by}"))
+            self._say(CheckpointRequested(by=by))
             self._agreement.propose(list(self._live.values()), save=True)
 
-    def count_signal(self, number: int) -> None:
+    def note_signal(self, number: int) -> None:
         """A SIGTERM or SIGUSR1 has come: taken up at the next poll, outside the signal handler."""
-        if number == signal.SIGUSR1:
-            self._saves_asked += 1
-        else:
-            self._signals += 1
+        self._signals.append(number)
 
     def _end(self) -> None:
         if self._telemetry is not None:
@@ -276,12 +283,12 @@ class Supervisor:
 def main() -> None:
     """Take the run's lock and run it."""
     run = RunDir(Path(sys.argv[1]))
-    name, notes = (sys.argv[2], sys.argv[3:]) if len(sys.argv) > 2 else ("", [])
-    lock = run.take_lock()
-    resumed = read_checkpoint(run.checkpoints / name) if name else None
+    again, notes = sys.argv[2:4], sys.argv[4:]
+    lock = int(again[0]) if again else run.take_lock()
+    resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
     supervisor = Supervisor(run, read_config(run), resumed)
     for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda number, _: supervisor.count_signal(number))
+        signal.signal(number, lambda number, _: supervisor.note_signal(number))
     # The dashboard's terminal may go; the run does not.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -48,10 +48,11 @@ def _question(runs: Sequence[RunDir]) -> Choice:
     names = "\n".join(run.run_id for run in runs)
     return Choice(
         "A run goes on" if len(runs) == 1 else f"{len(runs)} runs go on",
-        f"{names}\n \nLeft running, training goes on without this program.\nStop ends it in order, kill at once.",
+        f"{names}\n \nLeft running, training goes on without this program.\n"
+        "Stop and save ends it in order, kill at once.",
         [
-            ("leave", "Leave it running", "primary"),
-            ("stop", "Stop", "warning"),
+            ("leave", "Leave running", "primary"),
+            ("stop", "Stop and save", "warning"),
             ("kill", "Kill", "error"),
             ("cancel", "Cancel", "default"),
         ],

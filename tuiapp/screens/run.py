@@ -18,10 +18,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
 
-from trainers.contract import mailbox
 from trainers.contract.rundir import RunDir
+from trainers.launch import resume
 from tuiapp.feed import Feed, JournalFeed
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.arrangement import arrange
+from tuiapp.screens.run_control import Resumer, RunControl
 from tuiapp.state.run_facts import RunStatus
 from tuiapp.state.run_state import RunState, Topic
 from tuiapp.widgets.alert_strip import AlertStrip
@@ -59,9 +60,12 @@ class RunScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "stop", "Stop"),
+        Binding("c", "checkpoint", "Checkpoint"),
+        Binding("u", "resume", "Resume"),
         Binding("y", "toggle_log_scale", "Log y"),
-        Binding("left_square_bracket", "smoothing(-1)", "Smooth", key_display="[ ]"),
-        Binding("right_square_bracket", "smoothing(1)", "Smoother", show=False),
+        # With these the footer would not fit 80 columns.
+        Binding("left_square_bracket", "smoothing(-1)", "Less smooth", key_display="[", show=False),
+        Binding("right_square_bracket", "smoothing(1)", "Smoother", key_display="]", show=False),
         Binding("r", "next_rank", "Rank"),
         Binding("f", "follow", "Follow", show=False),
         Binding("slash", "search", "Search", key_display="/"),
@@ -89,22 +93,28 @@ class RunScreen(Screen[None]):
     single: reactive[bool] = reactive(False)
     """Whether there is room for one panel at a time only."""
 
-    def __init__(self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time, resumer: Resumer = resume
+    ) -> None:
         """Prepare the screen.
 
         Args:
             run: What to watch.
             feed: Where its events come from; its journal by default.
             clock: Gives the time in seconds since the epoch.
+            resumer: Goes on with the run once it is over.
         """
         super().__init__()
         self.run = run
         self.state = RunState(run.run_id)
         self._feed = feed or JournalFeed(run)
         self._clock = clock
+        self._control = RunControl(self, run, resumer)
         self._second = -1
         self._finished: RunStatus | None = None
-        self._asked_to_stop = False
+        self._attempt = 0
+        self._offered = (False, False)
+        """What the footer offers: a checkpoint, to resume."""
 
     @property
     def is_live(self) -> bool:
@@ -169,6 +179,10 @@ class RunScreen(Screen[None]):
     def _show(self, event: RunUpdated) -> None:
         state, now, topics = self.state, self._clock(), event.topics
         if "run" in topics:
+            self._notice_attempt()
+            if (offered := (state.is_live, state.can_resume)) != self._offered:
+                self._offered = offered
+                self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
         if "ranks" in topics:
             self.query_one(RankTable).show(state, now)
@@ -188,6 +202,16 @@ class RunScreen(Screen[None]):
             self._finished = state.status
             self.post_message(self.RunFinished(state.status))
 
+    def _notice_attempt(self) -> None:
+        """A run that goes on again can be stopped again, and end again; the rank that was chosen may be gone."""
+        attempt = self.state.started.attempt if self.state.started else 0
+        if attempt == self._attempt:
+            return
+        self._attempt, self._finished, self._control.asked_to_stop = attempt, None, False
+        log = self.query_one(LogView)
+        if log.rank is not None and log.rank not in self.state.ranks:
+            self.query_one(LossChart).rank = log.rank = None
+
     def watch_single(self) -> None:
         """Arrange the panels."""
         self._arrange()
@@ -200,24 +224,7 @@ class RunScreen(Screen[None]):
         """Show all panels, or the chosen one, with the containers around it."""
         if not self.query(PanelTabs):
             return
-        failed = bool(self.state.failures)
-        names = PANELS if failed else PANELS[:-1]
-        shown = self.chosen or ((names[-1] if failed else names[0]) if self.single else "")
-        tabs = self.query_one(PanelTabs)
-        tabs.names = tuple(f"{number} {name}" for number, name in enumerate(names, start=1))
-        tabs.active = names.index(shown) if shown in names else 0
-        tabs.display = self.single
-        self.set_class(failed, "-failed")
-        self.set_class(bool(shown), "-one")
-        self.set_class(self.single, "-single")
-        for name in PANELS:
-            panel = self.query_one(f"#{name}", Widget)
-            visible = name in names and (not shown or name == shown)
-            # A traceback needs the whole width; the log is a key away.
-            crowded = name == "log" and failed and not shown and self.size.width < 160
-            panel.display = visible and not crowded
-        for container in self.query("#upper, #left, #right, #lower"):
-            container.display = any(panel.display for panel in container.query(".panel"))
+        arrange(self, PANELS, failed=bool(self.state.failures), chosen=self.chosen, single=self.single)
 
     @on(PanelTabs.Chosen)
     def _choose_tab(self, event: PanelTabs.Chosen) -> None:
@@ -267,33 +274,24 @@ class RunScreen(Screen[None]):
             self.chosen = "log"
         self.query_one(LogView).open_search()
 
-    @work(exclusive=True, group="stop")
-    async def action_stop(self) -> None:
-        """Ask, then ask the run to stop; once it is stopping, offer to stop it at once."""
-        if not self.state.is_live:
-            self.notify(f"This run is over: {self.state.status}.")
-            return
-        if self.state.stop_requested is not None or self._asked_to_stop:
-            choice = Choice(
-                "Stop now?",
-                "The run is stopping after the step that all ranks agree on. Stopping now ends the ranks at once.",
-                [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")],
-            )
-        else:
-            choice = Choice(
-                "Stop this run?",
-                "It ends after the step that all ranks agree on. What it recorded stays.",
-                [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")],
-            )
-        answer = await self.app.push_screen_wait(choice)
-        if answer in ("stop", "stop-now"):
-            self._send("stop-now" if answer == "stop-now" else "stop")
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer a checkpoint while the run goes on, and to resume it when it is over and can be."""
+        if action == "checkpoint":
+            return self.state.is_live
+        if action == "resume":
+            return self.state.can_resume and not self._control.resuming
+        return True
 
-    def _send(self, command: mailbox.Command) -> None:
-        try:
-            mailbox.send(self.run.commands, command)
-        except OSError as error:
-            self.notify(f"Cannot ask the run to stop: {error.strerror} ({self.run.commands}).", severity="error")
-            return
-        self._asked_to_stop = True
-        self.notify("Asked the run to stop now." if command == "stop-now" else "Asked the run to stop.")
+    def action_checkpoint(self) -> None:
+        """Ask the run to save a checkpoint and go on."""
+        self._control.checkpoint()
+
+    @work(exclusive=True, group="control")
+    async def action_stop(self) -> None:
+        """Stop the run, having asked."""
+        await self._control.stop(self.state)
+
+    @work(exclusive=True, group="control")
+    async def action_resume(self) -> None:
+        """Go on with the run, having asked; this screen then shows how it goes on."""
+        await self._control.resume(self.state)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
-from trainers.contract.events import RankFailed
+from trainers.contract.events import Checkpoint, RankFailed, StopRequested
 from tuiapp.state.rank_state import SILENT_AFTER_S, RankState
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
+    format_bytes,
     format_count,
     format_duration,
     format_metric,
     format_percent,
+    format_seconds,
     join_words,
     plural,
     sanitize,
@@ -38,6 +40,13 @@ def describe_failure(failure: RankFailed) -> str:
     return sanitize(wording.describe_failure(failure), 400)
 
 
+def describe_checkpoint(checkpoint: Checkpoint) -> str:
+    """A checkpoint that was committed, in a few words."""
+    best = "best" if checkpoint.best else ""
+    size, seconds = format_bytes(checkpoint.bytes), format_seconds(checkpoint.seconds)
+    return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
+
+
 def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) -> Condition:
     """How a rank does.
 
@@ -52,7 +61,7 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) ->
         return Condition("✖", (rank.failure.signal or f"exit {rank.failure.exit_code}") + first, "error")
     if not state.is_live:
         return Condition("✔", "done", "good") if state.status == "completed" else Condition("■", "ended", "info")
-    if rank.pid is None and rank.phase is None and not rank.step:
+    if not rank.last_time:
         return Condition("◌", "starting", "info")
     silent = now - rank.last_time
     if rank.phase == "training" and silent > SILENT_AFTER_S:
@@ -66,22 +75,33 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) ->
 def headline(state: RunFacts) -> Condition | None:
     """What a person should know first; None while there is nothing to say."""
     if state.status == "failed":
-        return Condition("✖", _why_failed(state), "error")
+        return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
         text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
         if state.removed:
             text = "the run's directory was removed: nothing more can be seen of this run"
-        return Condition("✖", text, "error")
+        return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)
     if state.failures:
         first = state.first_failure
         return Condition("✖", describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        now = state.stop_requested.now
-        text = "stopping now" if now else "stopping after the step that all ranks agree on · s again to stop now"
-        return Condition("■", text, "warning")
+        return Condition("■", _how_it_stops(state.stop_requested), "warning")
     return _latest_alert(state)
+
+
+def _how_it_stops(request: StopRequested) -> str:
+    if request.now:
+        return "stopping now"
+    if request.save:
+        return "saving a checkpoint, then stopping · s again: stop now without it"
+    return "stopping after the step that all ranks agree on · s again: stop now"
+
+
+def _how_to_go_on(state: RunFacts) -> str:
+    last = state.last_checkpoint
+    return f"u: resume from step {last.step:,}" if last is not None and state.can_resume else ""
 
 
 def _why_failed(state: RunFacts) -> str:
@@ -108,7 +128,9 @@ def _summary(state: RunFacts) -> Condition:
     if state.ended.status == "completed":
         return Condition("✔", f"completed: {words}", "warning" if troubles else "good")
     reason = sanitize(state.ended.reason, 120)
-    return Condition("■", join_words([f"stopped: {reason}" if reason else "stopped", words]), "info")
+    return Condition(
+        "■", join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words]), "info"
+    )
 
 
 def _troubles(state: RunFacts) -> int:

@@ -58,6 +58,11 @@ class Pace:
         self._examples -= old.examples
 
     @property
+    def has_steps(self) -> bool:
+        """Whether any were taken in."""
+        return self._steps > 0
+
+    @property
     def seconds_per_step(self) -> float | None:
         """Mean over the window; None before the first step."""
         return self._seconds / self._steps if self._steps > 0 and self._seconds > 0 else None
@@ -92,12 +97,12 @@ class RankState:
     """Of its GPU; "" on the CPU."""
     phase: PhaseName | None = None
     step: int = 0
-    """Its last reported step; 0 before the first."""
+    """Its last reported step; before the first, that of the checkpoint it goes on from, or 0."""
     loss: float | None = None
     """Of that step; None where it was not finite, or before the first step."""
     learning_rate: float | None = None
     last_time: float = 0.0
-    """When it was last heard of, in seconds since the epoch."""
+    """When it was last heard of, in seconds since the epoch; 0 before that."""
     cpu_percent: float | None = None
     """100 is one core."""
     rss_bytes: int | None = None
@@ -111,9 +116,6 @@ class RankState:
         losses, counts = event.losses, event.counts
         if not losses or (counts is not None and len(counts) != len(losses)):
             return
-        if event.first_step <= self.losses.last_step and self.step == 0:
-            # A resumed attempt takes steps anew that the one before had taken after its last checkpoint.
-            self.losses.truncate(event.first_step)
         self.losses.extend(event.first_step, losses, counts, event.losses_min, event.losses_max)
         if counts is None:
             steps, seconds = len(losses), sum(event.seconds)
@@ -128,10 +130,11 @@ class RankState:
             if event.learning_rates:
                 self.learning_rate = event.learning_rates[-1]
 
-    def restart(self) -> None:
-        """Begin a new attempt; the curve stays."""
+    def restart(self, step: int) -> None:
+        """Begin a new attempt after a step: the curve up to there stays, what comes after it is taken anew."""
         self.pid, self.phase, self.failure = None, None, None
-        self.step, self.loss = 0, None
+        self.step, self.loss, self.last_time = step, None, 0.0
+        self.losses.truncate(step + 1)
         self.pace = Pace()
 
     def behind(self, leader: RankState, now: float) -> int:

@@ -15,6 +15,7 @@ from tuiapp.state.rank_state import RankState
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 
 MAX_LOG_LINES = 5000
+MAX_CHECKPOINTS = 256
 HISTORY = 120
 """Samples kept per device."""
 
@@ -54,6 +55,8 @@ class RunFacts:
         self.removed = False
         """It is lost because its directory was removed."""
         self.stop_requested: ev.StopRequested | None = None
+        self.checkpoints: deque[ev.Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
+        """Those committed, the newest last; of the older ones not all are kept on the disk."""
         self.first_time: float | None = None
         """Of the attempt's first event, in seconds since the epoch."""
         self.last_time = 0.0
@@ -83,6 +86,18 @@ class RunFacts:
     def is_live(self) -> bool:
         """Whether the run goes on, as far as is known."""
         return self.status in ("starting", "running")
+
+    @property
+    def last_checkpoint(self) -> ev.Checkpoint | None:
+        """The newest, which the run can go on from."""
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run ended, or was lost, before its last step and has a checkpoint to go on from."""
+        over = self.status in ("failed", "stopped", "lost") and not self.removed
+        last = self.last_checkpoint
+        return over and last is not None and (not self.total_steps or last.step < self.total_steps)
 
     @property
     def phase(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
 from tuiapp.state.array_state import ArrayState
-from tuiapp.state.condition import describe_failure
+from tuiapp.state.condition import describe_checkpoint, describe_failure
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import GpuState, LogEntry, RunFacts
 from tuiapp.state.text import format_metric, format_percent, join_words, plural, sanitize
@@ -40,6 +40,8 @@ class RunState(RunFacts):
             ev.LogLine: self._log_line,
             ev.Alert: self._alert,
             ev.StopRequested: self._stop_requested,
+            ev.CheckpointRequested: self._checkpoint_requested,
+            ev.Checkpoint: self._checkpoint,
             ev.RankFailed: self._rank_failed,
             ev.RunEnded: self._run_ended,
         }
@@ -91,21 +93,36 @@ class RunState(RunFacts):
 
     def _run_started(self, event: ev.RunStarted) -> None:
         if self.started is not None and event.attempt > self.started.attempt:
-            for rank in self.ranks.values():
-                rank.restart()
-            self.ended = self.stop_requested = None
-            self.failures.clear()
+            self._go_back(event.resumed_from)
             self.first_time = event.time
         self.started = event
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
-            self._rank(number)
+            if rank := self._rank(number):
+                rank.step = max(rank.step, event.resumed_from)
+        for number in [number for number in self.ranks if number >= event.world_size]:
+            del self.ranks[number]
         ranks = f"{event.world_size} rank processes"
         if not self.process_per_device:
             ranks = f"{plural(event.world_size, 'device')} in one process"
-        again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-        self._note(event, f"run started on {event.host}{again}: {ranks}")
-        self._changed |= {"run", "curves", "ranks", "devices", "alerts"}
+        how = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}," if event.attempt > 1 else "started"
+        self._note(event, f"run {how} on {event.host}: {ranks}")
+        self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
+
+    def _go_back(self, step: int) -> None:
+        """A new attempt goes on from a step: what the one before did after it is taken anew, what ailed it is past."""
+        for rank in self.ranks.values():
+            rank.restart(step)
+        self.ended = self.stop_requested = None
+        self.evaluations = [one for one in self.evaluations if one.step <= step]
+        for checkpoint in [one for one in self.checkpoints if one.step > step]:
+            self.checkpoints.remove(checkpoint)
+        # The log has them.
+        self.failures.clear()
+        self.alerts.clear()
+        # It may have other devices; its ranks report anew how the arrays lie on them.
+        self.arrays.clear()
+        self.gpus.clear()
 
     def _phase(self, event: ev.Phase) -> None:
         if rank := self._rank(event.rank):
@@ -177,6 +194,16 @@ class RunState(RunFacts):
         how = "stop now" if event.now else "stop"
         self._note(event, join_words([f"{how} requested", sanitize(event.by, 40)]))
         self._changed |= {"run", "alerts"}
+
+    def _checkpoint_requested(self, event: ev.CheckpointRequested) -> None:
+        self._note(event, join_words(["checkpoint requested", sanitize(event.by, 40)]))
+
+    def _checkpoint(self, event: ev.Checkpoint) -> None:
+        while self.checkpoints and self.checkpoints[-1].step >= event.step:
+            self.checkpoints.pop()
+        self.checkpoints.append(event)
+        self._note(event, describe_checkpoint(event))
+        self._changed |= {"run", "curves"}
 
     def _rank_failed(self, event: ev.RankFailed) -> None:
         if len(self.failures) < MAX_RANKS:

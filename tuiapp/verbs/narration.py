@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from trainers.contract.events import (
     Alert,
     AnyEvent,
+    Checkpoint,
+    CheckpointRequested,
     Evaluation,
     LogLine,
     RankFailed,
@@ -19,6 +21,7 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.rundir import RunDir
+from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     format_clock,
@@ -26,6 +29,7 @@ from tuiapp.state.text import (
     format_metric,
     format_percent,
     format_rate,
+    join_words,
     sanitize,
     sanitize_lines,
 )
@@ -80,7 +84,7 @@ class PlainNarrator:
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Say what is worth a line of its own."""
-        if text := _in_words(event, state):
+        if text := self._in_words(event, state):
             self._say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
@@ -96,6 +100,9 @@ class PlainNarrator:
             for line in sanitize_lines(said) if said else []:
                 self._say(f"  {line}")
         self._say(describe_end(state, self._run))
+
+    def _in_words(self, event: AnyEvent, state: RunState) -> str:
+        return _in_words(event, state)
 
     def _say(self, text: str) -> None:
         self._said_at = time.monotonic()
@@ -114,6 +121,7 @@ class BarNarrator(PlainNarrator):
     def __init__(self, stream: TextIO, run: RunDir, progress: Progress) -> None:
         super().__init__(stream, run)
         self._progress = progress
+        self._asked = False
         self._task = progress.add_task("starting", total=None, facts="")
 
     def tick(self, state: RunState) -> None:
@@ -128,6 +136,13 @@ class BarNarrator(PlainNarrator):
         """Take the bar away and say what came of the run."""
         self._progress.stop()
         super().end(state)
+
+    def _in_words(self, event: AnyEvent, state: RunState) -> str:
+        # Above a bar the checkpoints that a run saves by itself are not worth a line.
+        unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
+        if isinstance(event, Checkpoint | CheckpointRequested):
+            self._asked = isinstance(event, CheckpointRequested)
+        return "" if unasked else super()._in_words(event, state)
 
     def _print(self, text: str) -> None:
         self._progress.console.print(text, soft_wrap=True)
@@ -166,8 +181,10 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
         case RunStarted():
             config = event.config
-            what = " · ".join(str(config.get(key, "")) for key in ("backend", "model", "dataset"))
-            return sanitize(f"run {event.run_id}: {what} · {config.get('devices')} × {config.get('platform')}")
+            what = [str(config.get(key, "")) for key in ("backend", "model", "dataset")]
+            again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
+            devices = f"{config.get('devices')} × {config.get('platform')}"
+            return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Evaluation():
@@ -179,8 +196,16 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():
             return sanitize(event.text)
-        case StopRequested(now=now):
-            return "stopping at once" if now else "stopping after the step under way (Ctrl-C again: at once)"
+        case Checkpoint():
+            return describe_checkpoint(event)
+        case CheckpointRequested():
+            return "saving a checkpoint after the step under way"
+        case StopRequested(now=True):
+            return "stopping at once"
+        case StopRequested(save=True):
+            return "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)"
+        case StopRequested():
+            return "stopping after the step under way (Ctrl-C again: at once)"
         case RankFailed():
             return state.log[-1].text
         case RunEnded():

@@ -14,12 +14,13 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.machine import inspect_machine
 from trainers.contract.placement import misplaced
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import summarise
-from trainers.launch import launch
+from trainers.contract.runs import find_run, summarise
+from trainers.launch import launch, resume
 from tuiapp.state.run_state import RunState
-from tuiapp.verbs.facts import run_facts
+from tuiapp.state.text import sanitize
+from tuiapp.verbs.facts import UsageError, resume_hint, run_facts
 from tuiapp.verbs.narration import Narrator, narrator
-from tuiapp.verbs.sources import read_source, runs_dir
+from tuiapp.verbs.sources import read_resumed, read_source, runs_dir
 
 POLL_S = 0.05
 LIVE_CHECK_S = 1.0
@@ -27,17 +28,17 @@ EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
 
 def launch_run(options: Namespace) -> int:
-    """Launch a run; unless detached, report on it on stderr until it ends."""
-    machine = inspect_machine()
-    config = read_source(options.source, options.settings, [lambda config: misplaced(config, machine)])
-    run = launch(config, runs_dir(options), machine)
+    """Launch a run, or resume one; unless detached, report on it on stderr until it ends."""
+    run, offset = _begin(options)
     if options.detach:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print(json.dumps(facts) if options.json else run.run_id)
         return 0
     interrupts = _Interrupts(run)
     with interrupts, narrator(sys.stderr, run) as narrate:
-        state = _follow(run, narrate)
+        state = _follow(run, narrate, offset)
+    if state.status != "completed" and (hint := resume_hint(run)):
+        print(hint, file=sys.stderr)
     status = "failed" if state.status == "lost" else state.status
     if options.json:
         # A run that was lost never summed itself up: what its journal tells is taken instead.
@@ -46,8 +47,31 @@ def launch_run(options: Namespace) -> int:
     return 130 if interrupts.by_key else EXIT_CODES[status]
 
 
-def _follow(run: RunDir, narrate: Narrator) -> RunState:
-    reader, state = JournalReader(run.journal), RunState(run.run_id)
+def _begin(options: Namespace) -> tuple[RunDir, int]:
+    """Start what is wanted.
+
+    Returns:
+        The run, and where the journal of this attempt begins.
+    """
+    machine = inspect_machine()
+    checks = [lambda config: misplaced(config, machine)]
+    if options.resume is None:
+        config = read_source(options.source, options.settings, checks)
+        return launch(config, runs_dir(options), machine), 0
+    if options.source is not None:
+        raise UsageError(
+            f"--resume goes on with a run's own configuration: leave out {options.source!r}, or --resume. "
+            "To change a key: --set KEY=VALUE."
+        )
+    run = find_run(options.resume, runs_dir(options))
+    resumed = resume(run, read_resumed(run, options.settings, checks), machine)
+    for note in resumed.notes:
+        print(f"tuiapp: {sanitize(note)}", file=sys.stderr)
+    return run, resumed.offset
+
+
+def _follow(run: RunDir, narrate: Narrator, offset: int) -> RunState:
+    reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
     checked = time.monotonic()
     while state.is_live:
         # Asked before the read, so that an end written in between is still seen.
@@ -68,7 +92,7 @@ def _follow(run: RunDir, narrate: Narrator) -> RunState:
 
 
 class _Interrupts:
-    """Ctrl-C and SIGTERM stop the run: the first after the step under way, the second at once."""
+    """Ctrl-C and SIGTERM stop the run: the first after the step under way, the second at once. SIGUSR1 saves."""
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
@@ -79,15 +103,24 @@ class _Interrupts:
     def __enter__(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
+        signal.signal(signal.SIGUSR1, self._save)
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # It may still come; its default would end this program, not the run.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._count += 1
         self.by_key |= number == signal.SIGINT
+        self._ask("stop" if self._count == 1 else "stop-now")
+
+    def _save(self, _number: int, _: FrameType | None) -> None:
+        self._ask("checkpoint")
+
+    def _ask(self, command: mailbox.Command) -> None:
         try:
-            mailbox.send(self._run.commands, "stop" if self._count == 1 else "stop-now")
+            mailbox.send(self._run.commands, command)
         except OSError as error:
-            print(f"tuiapp: cannot ask the run to stop: {error.strerror} ({self._run.commands})", file=sys.stderr)
+            print(f"tuiapp: cannot tell the run {command}: {error.strerror} ({self._run.commands})", file=sys.stderr)

@@ -1,25 +1,30 @@
-"""`tuiapp runs`, `show` and `stop`: runs on the command line."""
+"""`tuiapp runs` and `show`: what there is of runs."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from argparse import Namespace
 from datetime import datetime
 
-from trainers.contract import mailbox
 from trainers.contract.config import to_mapping, to_toml_values
 from trainers.contract.events import RankFailed
 from trainers.contract.journal import read_tail
+from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.options import format_value
 from trainers.contract.runs import RunInfo, find_run, list_runs, summarise
-from trainers.launch import LaunchError
-from tuiapp.state.text import format_duration, format_metric, format_percent, format_rate, sanitize, sanitize_lines
-from tuiapp.verbs.facts import run_facts
+from tuiapp.state.text import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_metric,
+    format_percent,
+    format_rate,
+    sanitize,
+    sanitize_lines,
+)
+from tuiapp.verbs.facts import checkpoint_facts, resume_command, resume_hint, run_facts
 from tuiapp.verbs.sources import runs_dir
-
-STOP_TIMEOUT_S = 60.0
 
 
 def list_all(options: Namespace) -> int:
@@ -45,10 +50,16 @@ def show_run(options: Namespace) -> int:
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
     failure = _first_failure(info)
+    checkpoints, damaged = list_checkpoints(run.checkpoints)
     if options.json:
-        config = to_toml_values(info.config) if info.config else None
-        traceback = failure.traceback if failure else None
-        print(json.dumps({**_facts(info), "reason": info.reason, "config": config, "traceback": traceback}, indent=2))
+        more = {
+            "reason": info.reason,
+            "config": to_toml_values(info.config) if info.config else None,
+            "traceback": failure.traceback if failure else None,
+            "checkpoints": checkpoint_facts(checkpoints),
+            "resume": resume_command(run) or None,
+        }
+        print(json.dumps({**_facts(info), **more}, indent=2))
         return 0
     facts = dict(
         zip(("state", "steps", "loss", "accuracy", "examples/s", "took", "started"), _row(info)[1:], strict=True)
@@ -61,6 +72,9 @@ def show_run(options: Namespace) -> int:
     else:
         for key, value in to_mapping(info.config).items():
             print(f"{key:18}{sanitize(format_value(value))}")
+    _print_checkpoints(checkpoints, damaged)
+    if hint := resume_hint(run):
+        print(f"\n{sanitize(hint)}")
     if failure is not None:
         print()
         for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):
@@ -68,26 +82,24 @@ def show_run(options: Namespace) -> int:
     return 0
 
 
-def stop_run(options: Namespace) -> int:
-    """Ask a run to stop, and wait until it has."""
-    run = find_run(options.run, runs_dir(options))
-    if not run.is_live():
-        print(f"tuiapp: {run.run_id} is not running: {summarise(run).status}.", file=sys.stderr)
-        return 2
-    try:
-        mailbox.send(run.commands, "stop-now" if options.now else "stop")
-    except OSError as error:
-        raise LaunchError(f"Cannot write to {run.commands}: {error.strerror}.") from error
-    print(f"stopping {run.run_id} …", file=sys.stderr)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
-    while run.is_live():
-        if time.monotonic() > deadline:
-            print(f"tuiapp: it has not stopped yet. At once: tuiapp stop --now {run.run_id}", file=sys.stderr)
-            return 1
-        time.sleep(0.05)
-    info = summarise(run)
-    print(f"{info.status}: {sanitize(info.reason)}", file=sys.stderr)
-    return 0
+def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str]) -> None:
+    if not checkpoints and not damaged:
+        return
+    best = best_checkpoint(checkpoints)
+    print("\ncheckpoints")
+    for one in checkpoints:
+        manifest = one.manifest
+        cells = [
+            f"{one.path.name:15}",
+            f"epoch {format_count(round(manifest.epoch, 2)):6}",
+            f"{format_bytes(one.bytes):9}",
+            f"accuracy {format_percent(manifest.accuracy, 1)}" if manifest.accuracy is not None else "",
+            "best" if one is best else "",
+            "" if manifest.finite else "weights not finite",
+        ]
+        print("  " + "  ".join(cell for cell in cells if cell).rstrip())
+    for problem in damaged:
+        print(f"  {sanitize(problem)}")
 
 
 def _first_failure(info: RunInfo) -> RankFailed | None:

@@ -19,7 +19,9 @@ from trainers.contract.config import (
 from trainers.contract.files import read_limited
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.presets import load_config
-from trainers.contract.runs import default_runs_dir
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import default_runs_dir, read_config
+from trainers.launch import LaunchError
 
 
 def runs_dir(options: Namespace) -> Path:
@@ -40,17 +42,44 @@ def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Ch
         PresetError: there is no such preset.
     """
     base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
-    values, problems = to_toml_values(base), list[Problem]()
+    return build_config({**to_toml_values(base), **_changes(settings)}, checks=checks)
+
+
+def read_resumed(run: RunDir, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
+    """The configuration that a run goes on with: its own, with keys changed by `--set`.
+
+    Args:
+        run: The run.
+        settings: As of `read_source`.
+        checks: As of `build_config`.
+
+    Raises:
+        ConfigError: something in it is not right.
+        LaunchError: its run.toml cannot be read.
+    """
+    try:
+        values = to_toml_values(read_config(run))
+    except OSError as error:
+        raise LaunchError(f"{run.run_id} cannot be resumed: cannot read {run.config}: {error.strerror}.") from error
+    changes = _changes(settings)
+    if changes.keys() & {"platform", "devices"}:
+        # Its run.toml names the GPUs that it had: others are wanted.
+        values["device_ids"] = []
+    return build_config({**values, **changes}, checks=checks)
+
+
+def _changes(settings: Sequence[str]) -> dict[str, object]:
+    changes, problems = dict[str, object](), list[Problem]()
     for setting in settings:
         try:
             key, value = _parse(setting)
         except ConfigError as error:
             problems += error.problems
         else:
-            values[key] = value
+            changes[key] = value
     if problems:
         raise ConfigError(problems)
-    return build_config(values, checks=checks)
+    return changes
 
 
 def _parse(setting: str) -> tuple[str, object]:

@@ -38,7 +38,7 @@ class FailurePanel(VerticalScroll):
         """
         super().__init__(id=id, classes=classes)
         self._directory = sanitize(directory)
-        self._shown: tuple[int, int | None] = (0, None)
+        self._shown: tuple[int, RankFailed | None] = (0, None)
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield Static("no rank has failed", markup=False)
@@ -46,7 +46,7 @@ class FailurePanel(VerticalScroll):
     def show(self, state: RunFacts) -> None:
         """Show the failures, first cause on top."""
         first = state.first_failure
-        key = (len(state.failures), first.rank if first else None)
+        key = (len(state.failures), first)
         if first is None or key == self._shown:
             return
         self._shown = key

@@ -63,6 +63,7 @@ class LossChart(Vertical):
         self._drawn: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
         """When the curves were last drawn, up to which step, with how many evaluations and alerts."""
         self._finished = False
+        self._subtitle = ""
         self.drawings = 0
         """How often the curves were drawn."""
 
@@ -90,6 +91,11 @@ class LossChart(Vertical):
             self._state = state
             self._drawn = (0.0, 0.0, 0, 0)
         self._due = True
+        last = state.last_checkpoint
+        subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
+        if subtitle != self._subtitle:
+            self._subtitle = subtitle
+            self.border_subtitle = Content(subtitle)
         if not state.is_live and not self._finished:
             # The last drawing must not stand short of the end.
             self._drawn = (0.0, 0.0, 0, 0)

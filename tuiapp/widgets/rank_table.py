@@ -120,7 +120,7 @@ def _row(rank: RankState, behind: int, condition: Condition, name: str, columns:
         "device": f"{name} {rank.device or MISSING}",
         "pid": str(rank.pid) if rank.pid is not None else MISSING,
         "step": f"{rank.step:,}" if rank.step else MISSING,
-        "loss": format_metric(rank.loss) if rank.loss is not None or not rank.step else "not fin",
+        "loss": format_metric(rank.loss) if rank.loss is not None or not rank.pace.has_steps else "not fin",
         "ex/s": format_rate(rank.pace.examples_per_second),
         "step time": format_seconds(rank.pace.seconds_per_step),
         "behind": f"{behind:,}" if rank.step else MISSING,

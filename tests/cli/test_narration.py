@@ -1,0 +1,55 @@
+"""What a headless run says of checkpoints, stops and further attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from tests import histories as h
+from trainers.contract.events import AnyEvent, CheckpointRequested
+from trainers.contract.rundir import RunDir
+from tuiapp.state.run_state import RunState
+from tuiapp.verbs.narration import BarNarrator, PlainNarrator
+
+RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
+
+
+def told(events: Sequence[AnyEvent], *, bar: bool = False) -> list[str]:
+    """The lines, without the time in front, from the checkpoints on or about a further attempt."""
+    stream, state = StringIO(), RunState()
+    progress = Progress(console=Console(file=stream, width=200), disable=True)
+    narrator = BarNarrator(stream, RUN, progress) if bar else PlainNarrator(stream, RUN)
+    for event in events:
+        state.apply(event)
+        narrator.event(event, state)
+    lines = [line.split("  ", 1)[-1] for line in stream.getvalue().splitlines()]
+    return [line for line in lines if "checkpoint" in line or "attempt" in line]
+
+
+def test_one_line_for_each_checkpoint_and_the_stop() -> None:
+    assert told(h.stopped()) == [
+        "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best",
+        "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best",
+        "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)",
+        "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
+    ]
+
+
+def test_above_a_bar_only_those_that_were_asked_for() -> None:
+    assert told(h.stopped(), bar=True) == told(h.stopped())[2:]
+    asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
+    assert told([*h.running(), *asked], bar=True) == [
+        "saving a checkpoint after the step under way",
+        "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
+    ]
+
+
+@pytest.mark.parametrize("bar", [False, True])
+def test_a_further_attempt(bar: bool) -> None:
+    said = f"run {h.RUN_ID}: torch-ddp · net · digits · 2 × cpu · resumed from step 72, attempt 2"
+    assert told(h.resumed(), bar=bar) == [said]

@@ -1,0 +1,272 @@
+"""Runs that stop, fail or are lost, and go on from a checkpoint: as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.harness import Watched, launched, resumed
+from trainers.contract import mailbox
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Alert, Checkpoint, Evaluation, RunEnded, RunStarted, Steps, StopRequested
+from trainers.contract.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import summarise
+from trainers.launch import LaunchError, resume
+
+CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)
+"""9 steps an epoch, 54 in all; slow enough for every step to be on record by itself. Its Dropout draws numbers."""
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
+    """The same run without interruption."""
+    with launched(CONFIG, tmp_path_factory.mktemp("straight")) as run:
+        assert run.end().status == "completed"
+        yield run.run
+
+
+def curves(run: RunDir) -> tuple[dict[tuple[int, int], float | None], dict[int, tuple[float | None, float]]]:
+    """Losses by rank and step, and loss and accuracy by evaluated step: what was done anew counts."""
+    watched = Watched(run)
+    losses: dict[tuple[int, int], float | None] = {}
+    for event in watched.of(Steps):
+        assert event.counts is None
+        for step, loss in enumerate(event.losses, start=event.first_step):
+            losses[event.rank, step] = loss
+    return losses, {event.step: (event.loss, event.accuracy) for event in watched.of(Evaluation)}
+
+
+def same(run: RunDir, straight: RunDir, steps: int = 54) -> None:
+    """All that the two runs have come to is the same, to the last bit: curves, weights, optimizer, random state."""
+    losses, evaluations = curves(run)
+    wanted_losses, wanted_evaluations = curves(straight)
+    assert len(losses) == 2 * steps
+    assert losses == {key: loss for key, loss in wanted_losses.items() if key[1] <= steps}
+    assert evaluations == {step: result for step, result in wanted_evaluations.items() if step <= steps}
+    last = [list_checkpoints(each.checkpoints)[0][0].manifest for each in (run, straight)]
+    if steps == 54:
+        assert last[0].files == last[1].files
+
+
+def tuiapp(run: RunDir, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command about runs where this one lies."""
+    command = [*TUIAPP, *arguments, "--runs-dir", str(run.path.parent)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
+    runs_dir: Path, straight: RunDir
+) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        run.at_step(13)
+        name, launched_at = run.run.run_id, run.run.config.stat().st_mtime_ns
+        stopped = tuiapp(run.run, "stop", name)
+        end = run.end(1)
+        assert (stopped.returncode, end.status) == (0, "stopped")
+        assert f"checkpoint step-{end.summary.steps:08}" in stopped.stderr
+        assert f"to go on: tuiapp run --resume {run.run.path}" in stopped.stderr
+        run.wait_gone(5)
+        with resumed(run.run) as again:
+            assert (again.started.attempt, again.started.resumed_from) == (2, end.summary.steps)
+            again.at_step(31)
+            mailbox.send(run.run.commands, "stop")
+            assert again.end().status == "stopped"
+            again.wait_gone(5)
+        newest, before, *_ = list_checkpoints(run.run.checkpoints)[0]
+        weights = newest.path / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[len(data) // 2] ^= 1
+        weights.write_bytes(data)
+        done = tuiapp(run.run, "run", "--resume", name, "--json")
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout.splitlines()[-1])
+        assert (result["run"], result["status"], result["steps"]) == (name, "completed", 54)
+        said = f"{weights} is damaged: its checksum is not the one that was written; going on from {before.path.name}"
+        first, second, *_ = done.stderr.splitlines()
+        assert first == f"tuiapp: {said}"
+        assert f"resumed from step {before.manifest.step}, attempt 3" in second
+        assert "STOPPED" not in done.stderr
+        assert [alert.text for alert in run.of(Alert)] == [said]
+        assert run.run.config.stat().st_mtime_ns == launched_at
+    same(run.run, straight)
+
+
+def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: RunDir) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        run.at_step(13)
+        os.kill(run.pid(1), signal.SIGKILL)
+        assert run.end().status == "failed"
+        run.wait_gone(5)
+        newest = list_checkpoints(run.run.checkpoints)[0][0].manifest.step
+        assert newest % 9 == 0
+        with resumed(run.run) as again:
+            assert again.started.resumed_from == newest
+            again.at_step(31)
+            assert again.steps_of(0)[0] == newest + 1
+            os.kill(again.started.pid, signal.SIGKILL)
+            again.wait_gone(5)
+            assert summarise(run.run).status == "lost"
+        # Asked of the attempt that is gone: the next one must not obey it.
+        mailbox.send(run.run.commands, "stop")
+        with resumed(run.run) as again:
+            assert again.started.resumed_from >= 27
+            assert again.end().status == "completed"
+            assert again.of(StopRequested) == []
+    same(run.run, straight)
+
+
+def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDir) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        run.at_step(11)
+        done = tuiapp(run.run, "checkpoint", "latest")
+        assert done.returncode == 0, done.stderr
+        saved = read_checkpoint(Path(done.stdout.strip()))
+        saved.verify()
+        assert saved.manifest.step >= 11
+        event = run.wait(Checkpoint, lambda event: event.step == saved.manifest.step)
+        assert event.name in done.stderr
+        # What it holds is the state after that very step, of both ranks.
+        assert run.end().status == "completed"
+        assert tuiapp(run.run, "checkpoint", "latest").returncode == 2
+    same(run.run, straight)
+
+
+@pytest.mark.slow
+def test_what_is_saved_after_going_back_is_kept(runs_dir: Path) -> None:
+    """The damaged checkpoint of a later step does not push out those that are saved from now on."""
+    with launched(msgspec.structs.replace(CONFIG, keep_checkpoints=1), runs_dir) as run:
+        run.at_step(20)
+        mailbox.send(run.run.commands, "stop")
+        run.end()
+        run.wait_gone(5)
+        newest, *others = list_checkpoints(run.run.checkpoints)[0]
+        (newest.path / "state.safetensors").unlink()
+        with resumed(run.run) as again:
+            again.wait(Steps)
+            mailbox.send(run.run.commands, "stop")
+            step = again.end().summary.steps
+            again.wait_gone(5)
+            assert step < newest.manifest.step, "the machine was too slow to stop it in time"
+        kept = [one.manifest.step for one in list_checkpoints(run.run.checkpoints)[0]]
+        assert kept[:2] == [newest.manifest.step, step]
+        assert others[0].manifest.step < step
+        with resumed(run.run) as again:
+            assert again.started.resumed_from == step
+
+
+@pytest.mark.slow
+def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
+    config = RunConfig(model="mlp", platform="cpu", optimizer="sgd", devices=2, epochs=1000, checkpoint_every=0)
+    with launched(config, runs_dir) as run:
+        run.at_step(20)
+        mailbox.send(run.run.commands, "stop")
+        healthy = run.end().summary.steps
+        run.wait_gone(5)
+        for policy in ("stop", "checkpoint-and-stop"):
+            wild = msgspec.structs.replace(config, learning_rate=100.0, weight_decay=10.0, nan_policy=policy)
+            with resumed(run.run, wild) as again:
+                assert again.started.resumed_from == healthy
+                end = again.end()
+                assert (end.status, "not finite" in end.reason) == ("stopped", True)
+                again.wait_gone(5)
+                found, _ = list_checkpoints(run.run.checkpoints)
+                if policy == "stop":
+                    assert [one.manifest.step for one in found] == [healthy]
+                else:
+                    assert [one.manifest.step for one in found] == [end.summary.steps, healthy]
+                    assert [one.manifest.finite for one in found] == [False, True]
+        tame = msgspec.structs.replace(config, max_steps=healthy + 20)
+        with resumed(run.run, tame) as again:
+            assert again.started.resumed_from == healthy
+            assert f"{found[0].path} holds weights that are not finite" in again.wait(Alert).text
+            assert again.end().status == "completed"
+
+
+@pytest.mark.slow
+def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
+    with launched(msgspec.structs.replace(CONFIG, epochs=1000, checkpoint_every=0), runs_dir) as run:
+        run.at_step(1)
+        # It does not answer the question for the last step: the run cannot stop in order.
+        os.kill(run.pid(1), signal.SIGSTOP)
+        mailbox.send(run.run.commands, "stop")
+        assert run.wait(StopRequested).save
+        stop = tuiapp(run.run, "stop", "latest", "--now")
+        assert run.end(1).reason.endswith("at once")
+        assert "no checkpoint since" in stop.stderr
+        assert list_checkpoints(run.run.checkpoints) == ([], [])
+
+
+@pytest.mark.slow
+def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
+    with launched(msgspec.structs.replace(CONFIG, epochs=2), runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone(5)
+        before = run.run.config.read_bytes()
+        done = tuiapp(run.run, "run", "--resume", "latest")
+        assert done.returncode == 2
+        assert "has made all its 18 steps. To go on further: tuiapp run --resume" in done.stderr
+        assert run.run.config.read_bytes() == before
+        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "epochs=4")
+        assert done.returncode == 0, done.stderr
+        assert b"epochs = 4" in run.run.config.read_bytes()
+    same(run.run, straight, 36)
+
+
+@pytest.mark.slow
+def test_on_another_number_of_devices(runs_dir: Path) -> None:
+    # Without Dropout, whose numbers depend on which device draws them.
+    config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        wanted = {event.step: event for event in run.of(Evaluation)}
+    with launched(config, runs_dir) as run:
+        run.wait(Checkpoint, lambda event: event.step >= 27)
+        os.kill(run.pid(1), signal.SIGKILL)
+        run.end()
+        run.wait_gone(5)
+        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "devices=1")
+        assert done.returncode == 0, done.stderr
+        assert run.of(RunStarted)[-1].world_size == 1
+        found = {event.step: event for event in run.of(Evaluation)}
+        assert found.keys() == wanted.keys()
+        gaps = [abs((found[step].loss or 0) - (wanted[step].loss or 0)) for step in wanted]
+        print(f"\n2 devices, then 1: test losses differ by at most {max(gaps):.1e}")
+        assert max(gaps) < 1e-4
+
+
+@pytest.mark.slow
+def test_of_two_who_resume_one_does(runs_dir: Path) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        run.at_step(1)
+        mailbox.send(run.run.commands, "stop")
+        run.end()
+        run.wait_gone(5)
+        answers: list[str] = []
+
+        def go_on() -> None:
+            try:
+                answers.append(f"attempt {resume(run.run).attempt}")
+            except LaunchError as error:
+                answers.append(str(error))
+
+        threads = [threading.Thread(target=go_on) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(answers)[-1] == "attempt 2"
+        assert "is running" in sorted(answers)[0]
+        run.wait(RunEnded, lambda event: event.status == "completed")
+        assert [event.attempt for event in run.of(RunStarted)] == [1, 2]

@@ -1,0 +1,212 @@
+"""What can be asked of a run from its screen, with an injected feed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract import mailbox
+from trainers.contract.events import Alert, AnyEvent, StopRequested
+from trainers.contract.rundir import RunDir
+from trainers.launch import LaunchError, Resumed
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.run import RunScreen
+from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.rank_table import RankTable
+from tuiapp.widgets.run_header import RunHeader
+
+
+def offered(app: RunApp) -> set[str]:
+    """The keys in the footer."""
+    bindings = app.run_screen.active_bindings.values()
+    return {active.binding.key for active in bindings if active.enabled and active.binding.show}
+
+
+def said(app: RunApp) -> str:
+    return "\n".join(note.message for note in app._notifications)
+
+
+async def asked(pilot: Pilot[None]) -> None:
+    await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+
+
+async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert mailbox.take(app.run_dir.commands) == []
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await pilot.pause()
+        assert mailbox.take(app.run_dir.commands) == ["stop"]
+        app.feed.events = [StopRequested(by="command", **h.at(9))]
+        await until(pilot, lambda: app.run_screen.state.stop_requested is not None)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop-now")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await pilot.pause()
+        assert mailbox.take(app.run_dir.commands) == ["stop-now"]
+
+
+async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path / "gone")
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.click("#stop")
+        await until(pilot, lambda: any("Cannot ask the run" in note.message for note in app._notifications))
+
+
+async def test_stop_of_an_ended_run_only_says_so() -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: any("over" in note.message for note in app._notifications))
+        assert app.screen is app.run_screen
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await settled(pilot, app)
+        assert {"c", "s"} <= offered(app)
+        assert "u" not in offered(app)
+        await pilot.press("c")
+        await pilot.pause()
+        assert mailbox.take(app.run_dir.commands) == ["checkpoint"]
+        assert "Asked the run for a checkpoint" in said(app)
+        app.feed.events = [h.checkpoint(130, 9, best=True)]
+        chart = app.run_screen.query_one(LossChart)
+        await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best")
+        assert app.run_screen.state.log[-1].text == "checkpoint step-00000130 · 2.70 MiB · 31.0 ms · best"
+
+
+async def test_none_of_a_run_that_is_over(tmp_path: Path) -> None:
+    app = RunApp(h.completed(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert not {"c", "u"} & offered(app)
+        await pilot.press("c", "u")
+        await pilot.pause()
+        assert app.screen is app.run_screen
+        assert mailbox.take(app.run_dir.commands) == []
+
+
+async def test_while_it_stops_the_strip_says_what_comes(tmp_path: Path) -> None:
+    app = RunApp([*h.running(), StopRequested(by="command", save=True, **h.at(9))])
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        strip = str(app.run_screen.query_one(AlertStrip).render())
+        assert strip == "■ saving a checkpoint, then stopping · s again: stop now without it"
+
+
+@pytest.mark.parametrize("severity", ["warning", "error"])
+async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) -> None:
+    text = "the checkpoint after step 130 was not saved: No space left on device; those before it are as they were"
+    alert = Alert(kind="checkpoint", severity=severity, text=text, **h.at(9))  # type: ignore[arg-type]
+    app = RunApp([*h.running(), alert])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert text in str(app.run_screen.query_one(AlertStrip).render())
+        assert app.run_screen.query_one(AlertStrip).has_class(f"-{severity}")
+
+
+@pytest.mark.parametrize("before", ["stopped", "failed", "lost"])
+async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, before: str) -> None:
+    begun = Event()
+    resumed: list[RunDir] = []
+
+    def resumer(run: RunDir) -> Resumed:
+        resumed.append(run)
+        assert begun.wait(10)
+        return Resumed(2, 72, ["step-00000080 is damaged; going on from step-00000072"], 0)
+
+    events: list[AnyEvent] = h.stopped()[:-1]
+    events += {"stopped": h.stopped()[-1:], "failed": h.failed()[-3:], "lost": []}[before]
+    app = RunApp(events, path=tmp_path, now=62.0, resumer=resumer)
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        app.feed.lost = before == "lost"
+        await until(pilot, lambda: app.run_screen.state.status == before and "u" in offered(app))
+        assert "c" not in offered(app)
+        await pilot.pause()
+        assert "u: resume from step 72" in str(app.run_screen.query_one(AlertStrip).render())
+        await pilot.press("u")
+        await asked(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: resumed == [app.run_dir])
+        # Once is enough.
+        assert "u" not in offered(app)
+        app.feed.lost = False
+        app.feed.events = h.resumed()
+        begun.set()
+        await until(pilot, lambda: app.run_screen.state.step == 82 and "is damaged" in said(app))
+        await pilot.pause()
+        assert "c" in offered(app)
+        assert app.run_screen.query_one(AlertStrip).display is False
+        assert "RUNNING training" in str(app.run_screen.query_one(RunHeader).render())
+        assert "step  82/290" in str(app.run_screen.query_one(RunHeader).render())
+        app.messages.clear()
+        app.feed.events = [StopRequested(by="command", save=True, **h.at(63)), h.ended(h.stopped()[-1].status, 64)]  # type: ignore[union-attr]
+        await until(pilot, lambda: any(isinstance(message, RunScreen.RunFinished) for message in app.messages))
+
+
+async def test_resuming_can_be_called_off() -> None:
+    app = RunApp(h.stopped(), resumer=lambda run: pytest.fail("nobody wanted that"))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        for keys in (["escape"], ["right", "enter"]):
+            await pilot.press("u")
+            await asked(pilot)
+            await pilot.press(*keys)
+            await until(pilot, lambda: app.screen is app.run_screen)
+        assert "u" in offered(app)
+
+
+async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None:
+    def resumer(run: RunDir) -> Resumed:
+        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no checkpoint that can be used.")
+
+    app = RunApp(h.stopped(), resumer=resumer)
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("u")
+        await asked(pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: "there is [/] no checkpoint that can be used" in said(app))
+        assert "u" in offered(app)
+        assert app.run_screen.state.status == "stopped"
+
+
+async def test_fewer_ranks_than_before() -> None:
+    app = RunApp(h.stopped(3), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        chart, log = app.run_screen.query_one(LossChart), app.run_screen.query_one(LogView)
+        rows = app.run_screen.query_one(RankTable).query_one("#rows", Static)
+        await pilot.press("r", "r", "r")
+        await until(pilot, lambda: log.rank == 2)
+        app.feed.events = h.resumed(1)
+        await until(pilot, lambda: log.rank is None and chart.rank is None)
+        await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)

@@ -1,0 +1,116 @@
+"""The fold over runs that are stopped, saved and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests import histories as h
+from tests.state.folding import fold
+from trainers.contract.events import Alert, Event, StopRequested
+from tuiapp.state.condition import headline
+from tuiapp.state.run_facts import MAX_CHECKPOINTS
+
+
+def test_a_new_attempt_takes_steps_anew() -> None:
+    again = h.started(attempt=2, resumed_from=50)
+    state = fold([*h.failed(), again])
+    assert (state.status, state.failures, state.step) == ("running", [], 50)
+    for event in (h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)):
+        state.apply(event)
+    losses = state.ranks[0].losses
+    assert (state.step, losses.first_step, losses.last_step) == (60, 1, 60)
+    points = losses.reduce(60, 1, 60)
+    assert [point.last for point in points[48:52] if point] == [h.loss_at(49, 0), h.loss_at(50, 0), 9.0, 9.0]
+    # The other rank has not begun anew yet: what it did after the checkpoint is gone all the same.
+    assert state.ranks[1].losses.last_step == 50
+    assert (state.ranks[1].step, state.ranks[1].loss) == (50, None)
+
+
+def test_a_new_attempt_evaluates_and_saves_anew() -> None:
+    state = fold([*h.running(last_step=100), h.checkpoint(29, 3), h.checkpoint(58, 4), h.checkpoint(87, 5, best=True)])
+    assert [one.epoch for one in state.evaluations] == [1, 2, 3]
+    # The one after step 87 was damaged.
+    state.apply(h.started(attempt=2, resumed_from=58, seconds=60))
+    assert [one.epoch for one in state.evaluations] == [1, 2]
+    assert [one.step for one in state.checkpoints] == [29, 58]
+    for event in (h.evaluation(3, 70), h.checkpoint(87, 71)):
+        state.apply(event)
+    assert [one.time for one in state.evaluations] == [h.START + seconds for seconds in (4.0, 5.0, 70)]
+    assert [one.step for one in state.checkpoints] == [29, 58, 87]
+    assert state.elapsed(h.START + 75) == 15
+
+
+def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
+    events = [*h.with_nan(), h.checkpoint(58, 4), *h.failed()[-3:], h.started(attempt=2, resumed_from=58)]
+    state = fold(events)
+    assert (headline(state), state.first_failure) == (None, None)
+    note = Alert(kind="checkpoint", text="step-00000087 is damaged; going on from step-00000058", **h.at(60))
+    state.apply(note)
+    found = headline(state)
+    assert found is not None
+    assert (found.text, found.severity) == (note.text, "warning")
+    assert "resumed from step 58, attempt 2, on gpubox" in state.log[-2].text
+
+
+def test_an_attempt_on_fewer_devices_forgets_the_others() -> None:
+    state = fold([*h.stopped(4), *h.resumed(2)])
+    assert sorted(state.ranks) == [0, 1]
+    assert len(state.devices()) == 2
+    assert state.step == 82
+
+
+def test_following_from_a_later_attempt_on() -> None:
+    """Where the events of the first one are not read at all, as headless."""
+    state = fold(h.resumed()[:1])
+    assert (state.status, state.step, state.total_steps) == ("running", 72, 290)
+    assert state.progress == pytest.approx(72 / 290)
+    assert fold(h.resumed()).step == 82
+
+
+def test_checkpoints_are_kept_in_order_and_bounded() -> None:
+    state = fold([h.checkpoint(step, 1) for step in range(MAX_CHECKPOINTS + 10)])
+    assert len(state.checkpoints) == MAX_CHECKPOINTS
+    assert state.last_checkpoint is not None
+    assert state.last_checkpoint.step == MAX_CHECKPOINTS + 9
+    assert state.log[-1].text == "checkpoint step-00000265 · 2.70 MiB · 31.0 ms"
+
+
+@pytest.mark.parametrize(
+    ("events", "can_resume"),
+    [
+        (h.stopped(), True),
+        (h.stopped()[:-1], False),
+        ([*h.running(), h.ended("stopped", 9)], False),
+        ([*h.completed()[:-1], h.checkpoint(290, 17), h.completed()[-1]], False),
+        ([*h.running(), h.checkpoint(29, 9), *h.failed()[-3:]], True),
+        ([*h.stopped(), *h.resumed()], False),
+    ],
+)
+def test_what_can_be_resumed(events: Sequence[Event], can_resume: bool) -> None:
+    state = fold(events)
+    assert state.can_resume == can_resume
+    found = headline(state)
+    assert ("u: resume from step" in (found.text if found else "")) == can_resume
+
+
+def test_a_lost_run_can_be_resumed_unless_its_directory_is_gone() -> None:
+    for removed in (False, True):
+        state = fold(h.stopped()[:-1])
+        state.mark_lost(removed=removed)
+        assert state.can_resume != removed
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (StopRequested(save=True), "saving a checkpoint, then stopping · s again: stop now without it"),
+        (StopRequested(), "stopping after the step that all ranks agree on · s again: stop now"),
+        (StopRequested(now=True), "stopping now"),
+    ],
+)
+def test_how_a_run_stops_in_words(request_: StopRequested, words: str) -> None:
+    found = headline(fold([*h.running(), request_]))
+    assert found is not None
+    assert found.text == words
