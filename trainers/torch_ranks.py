@@ -160,9 +160,8 @@ def to_device(
 def distribute(model: nn.Module) -> DistributedDataParallel:
     """The model in DDP, which leaves the running statistics of BatchNorm to each rank."""
     # PyTorch 2.13 gave the option a new name.
-    names = signature(DistributedDataParallel).parameters
-    option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-    no_sync: dict[str, Any] = {option: False}
+    new, old = "forward_sync_buffers", "broadcast_buffers"
+    no_sync: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
     return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
 
 
