@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Shard
-from trainers.models.flax_state import TrainState
+from trainers.data import datasets
 from trainers.runtime.reporter import Reporter
 from trainers.trees import leaf_name
 
@@ -20,6 +22,9 @@ STEPS_IN_FLIGHT = 8
 """Steps that may wait on the devices: enough to keep them busy, few enough to stop soon and to hold little memory."""
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
+
+TestBatches: TypeAlias = list[tuple[Array, Array, Array]]
+"""Images, labels and weights, split over the devices."""
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
@@ -39,15 +44,35 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
     return devices
 
 
-def report_sharding(report: Reporter, state: TrainState, x: Array, y: Array) -> None:
-    """Tell how the batch, its labels, the largest parameter and its optimizer state lie on the devices."""
+def scale(images: Array) -> Array:
+    """From uint8, 0 to 255, to float32, 0 to 1; float32 stays what it is."""
+    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
+
+
+def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:
+    """The test set on the devices, in batches that they can share evenly."""
+    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // devices)
+    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * devices)
+    return [jax.device_put((x, y.astype(np.int32), weights), split) for x, y, weights in batches]
+
+
+def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
+    """Tell how the batch, its labels, the largest parameter and its optimizer state lie on the devices.
+
+    Args:
+        report: Where to.
+        parameters: A tree of arrays.
+        optimizer_state: A tree; what is kept for a parameter stands in it under the parameter's path, below the name
+            of what it is: `.inner_state[1].mu['fc1']['kernel']`.
+        x: Images of a global batch.
+        y: Their labels.
+    """
     _report_array(report, "batch", x)
     _report_array(report, "labels", y)
-    parameters = jax.tree_util.tree_leaves_with_path(state.params)
-    largest_path, largest = max(parameters, key=lambda item: item[1].size)
+    leaves = jax.tree_util.tree_leaves_with_path(parameters)
+    largest_path, largest = max(leaves, key=lambda item: item[1].size)
     _report_array(report, f"parameter {leaf_name(largest_path)}", largest)
-    for path, array in jax.tree_util.tree_leaves_with_path(state.opt_state):
-        # An optimizer keeps its arrays in trees that have the parameters' paths: `.inner_state[1].mu['fc1']['kernel']`.
+    for path, array in jax.tree_util.tree_leaves_with_path(optimizer_state):
         if path[-len(largest_path) :] == largest_path and array.shape == largest.shape:
             field = leaf_name(path[-len(largest_path) - 1 : -len(largest_path)])
             _report_array(report, f"optimizer {field} of {leaf_name(largest_path)}", array)

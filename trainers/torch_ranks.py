@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoints import Saved
 from trainers.contract.config import RunConfig
@@ -153,6 +155,14 @@ def to_device(
     if x.dtype == torch.uint8:
         x = x.float().div_(255)
     return x.contiguous(memory_format=layout), torch.from_numpy(labels).to(device)
+
+
+def distribute(model: nn.Module) -> DistributedDataParallel:
+    """The model in DDP, which leaves the running statistics of BatchNorm to each rank."""
+    # PyTorch 2.13 gave the option a new name.
+    new, old = "forward_sync_buffers", "broadcast_buffers"
+    no_sync: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
 
 
 def average_statistics(model: nn.Module, world_size: int) -> None:

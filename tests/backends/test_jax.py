@@ -11,7 +11,9 @@ import pytest
 from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
-from trainers.models.flax_state import create, scale
+from trainers.jax_devices import scale
+from trainers.models import keras_state
+from trainers.models.flax_state import create
 
 MLP = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
@@ -46,8 +48,12 @@ def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
     told = _train(backend, 3, max_steps=1)
     arrays = datasets.load("digits")
     rows = datasets.epoch_order(len(arrays.x_train), 48, MLP.seed, 1)[0]
-    state = create(MLP)
-    logits = state.apply_fn({"params": state.params}, scale(jax.numpy.asarray(arrays.x_train[rows])), train=False)
+    images = scale(jax.numpy.asarray(arrays.x_train[rows]))
+    if backend == "keras-jax":
+        logits = keras_state.create_model(MLP)(images)
+    else:
+        state = create(MLP)
+        logits = state.apply_fn({"params": state.params}, images, train=False)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, arrays.y_train[rows])
     np.testing.assert_allclose(told.losses()[0], losses.reshape(3, 16).mean(axis=1), rtol=1e-5)
     assert len(set(told.losses()[0])) == 3
@@ -76,15 +82,11 @@ def test_what_is_told_of_devices_phases_and_arrays(backend: str) -> None:
         (0, "cpu:0", 24 * 28 * 28 * 4),
         (1, "cpu:1", 24 * 28 * 28 * 4),
     ]
-    assert set(told.arrays) == {
-        "batch",
-        "labels",
-        "parameter fc1.kernel",
-        "optimizer mu of fc1.kernel",
-        "optimizer nu of fc1.kernel",
-    }
+    largest, moments = ("fc1/kernel", "momentum velocity") if backend == "keras-jax" else ("fc1.kernel", "mu nu")
+    of_optimizer = [f"optimizer {moment} of {largest}" for moment in moments.split()]
+    assert set(told.arrays) == {"batch", "labels", f"parameter {largest}", *of_optimizer}
     # pmap's arrays have a leading axis with a replica per device; sharded arrays are whole on each.
-    moment = told.arrays["optimizer mu of fc1.kernel"]
+    moment = told.arrays[of_optimizer[0]]
     assert all(shard.bytes == 1600 * 128 * 4 for shard in moment.shards)
     assert moment.shape == ([2, 1600, 128] if backend == "jax-pmap" else [1600, 128])
     assert moment.spec == (["batch", None, None] if backend == "jax-pmap" else [None, None])

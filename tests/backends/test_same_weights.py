@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tests.backends.recorder import JAX_BACKENDS, Shelf, train
-from tests.models.weights import from_torch
+from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
 from trainers.checkpoints import Saved
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Evaluation, Steps
-from trainers.models import torch_models
+from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves
 
@@ -48,6 +48,10 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
     train(config, stop_at=1, save_at=0, shelf=shelf)
     torch.manual_seed(config.seed)
     module = torch_models.build(config.model, (28, 28, 1), 10)
+    if config.backend == "keras-jax":
+        model = keras_state.create_model(config)
+        into_keras(module, model, flattened)
+        return shelf.saved[0]._replace(model=keras_state.to_arrays(keras_state.weights(model)))
     state = create(config)
     like = {"params": state.params, "batch_stats": state.batch_stats}
     return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))

@@ -103,12 +103,18 @@ def test_backends_are_there_when_their_packages_are(name: str) -> None:
 
 def test_what_to_install_is_said() -> None:
     backend = Backend(
-        "b", "m", "s", packages=("numpy", "no_such_thing_1", "no_such_thing_2"), extra="torch", process_per_device=True
+        "b",
+        "m",
+        "s",
+        packages=("numpy", "no_such_thing_1", "no_such_thing_2"),
+        extras=("torch", "jax"),
+        process_per_device=True,
     )
     assert backend.missing() == ["no_such_thing_1", "no_such_thing_2"]
     # The requirement as pyproject.toml declares it, bounds included.
     assert re.fullmatch(
-        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+'", backend.unavailable()
+        r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+' 'flax.+' 'jax.+' 'optax.+'",
+        backend.unavailable(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Moves a torch model's weights into the Flax model of the same name."""
+"""Moves a torch model's weights into the Flax and the Keras model of the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def from_torch(model: nn.Module, variables: dict[str, Any], before_flatten: tupl
         variables: Of the Flax model: names and shapes.
         before_flatten: Height, width and channels of what "fc1" sees flattened. PyTorch flattens it channels first.
     """
-    state = {name: value.detach().numpy() for name, value in model.state_dict().items()}
+    state = _arrays(model)
     names = {"kernel": "weight", "scale": "weight", "bias": "bias", "mean": "running_mean", "var": "running_var"}
 
     def fill(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
@@ -28,14 +28,41 @@ def from_torch(model: nn.Module, variables: dict[str, Any], before_flatten: tupl
 
     def leaf(like: Any, path: tuple[str, ...]) -> Any:
         value = state[".".join([*path[:-1], names[path[-1]]])]
-        if path[-1] == "kernel" and value.ndim == 4:
-            value = value.transpose(2, 3, 1, 0)  # from [out, in, H, W] to [H, W, in, out]
-        elif path[-1] == "kernel":
-            value = value.T
-            if path[0] == "fc1" and len(value) == np.prod(before_flatten):
-                height, width, channels = before_flatten
-                value = value.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(like.shape)
+        if path[-1] == "kernel":
+            value = _kernel(value, path[0], before_flatten)
         assert value.shape == like.shape, path
         return jnp.asarray(value)
 
     return {collection: fill(tree, ()) for collection, tree in variables.items()}
+
+
+def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, int, int]) -> None:
+    """Set the weights of a Keras model to those of a torch model; arguments as in `from_torch`."""
+    # A residual block's layers have its name in front: "stage1_block1_conv1", in PyTorch "stage1_block1.conv1".
+    layers: dict[str, dict[str, np.ndarray[Any, Any]]] = {}
+    for name, value in _arrays(model).items():
+        layer, _, field = name.rpartition(".")
+        layers.setdefault(layer.replace(".", "_"), {})[field] = value
+    names = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias"}
+    names |= {"moving_mean": "running_mean", "moving_variance": "running_var"}
+    for variable in keras_model.weights:
+        layer, field = variable.path.split("/")
+        value = layers[layer][names[field]]
+        # Raises where the shape is another.
+        variable.assign(_kernel(value, layer, before_flatten) if field == "kernel" else value)
+
+
+def _arrays(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
+    # Copies: JAX may go on using the memory itself, while the torch model changes what is in it.
+    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
+
+
+def _kernel(value: np.ndarray[Any, Any], layer: str, before_flatten: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+    """A layer's torch weight, as Flax and Keras lay it out."""
+    if value.ndim == 4:
+        return value.transpose(2, 3, 1, 0)  # from [out, in, H, W] to [H, W, in, out]
+    value = value.T
+    if layer == "fc1" and len(value) == np.prod(before_flatten):
+        height, width, channels = before_flatten
+        value = value.reshape(channels, height, width, -1).transpose(1, 2, 0, 3).reshape(value.shape)
+    return value

@@ -28,15 +28,17 @@ def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], E
         return [sum(losses) / devices for losses in zip(*curves, strict=True)], run.of(Evaluation)[-1]
 
 
-def test_one_and_two_ranks_give_the_same_curve(runs_dir: Path) -> None:
-    one, result_of_one = _curve(runs_dir, 1)
-    two, result_of_two = _curve(runs_dir, 2)
-    assert len(one) == len(two) == 30
-    largest = max(abs(a - b) for a, b in zip(one, two, strict=True))
-    print(f"\nlargest difference between the curves of 1 and 2 ranks over 30 steps: {largest:.1e}")
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["torch-ddp", "keras-torch"])
+def test_any_number_of_ranks_gives_the_same_curve(runs_dir: Path, backend: str, devices: int) -> None:
+    one, result_of_one = _curve(runs_dir, 1, backend=backend)
+    many, result_of_many = _curve(runs_dir, devices, backend=backend)
+    assert len(one) == len(many) == 30
+    largest = _difference(one, many)
+    print(f"\n{backend}: largest difference between the curves of 1 and {devices} ranks over 30 steps: {largest:.1e}")
     assert largest < 1e-5
-    assert two[-1] < 0.9 * two[0]
-    assert (result_of_one.examples, result_of_one.accuracy) == (result_of_two.examples, result_of_two.accuracy)
+    assert many[-1] < 0.9 * many[0]
+    assert (result_of_one.examples, result_of_one.accuracy) == (result_of_many.examples, result_of_many.accuracy)
 
 
 def _difference(one: list[float], other: list[float]) -> float:

@@ -12,14 +12,14 @@ from trainers.runtime.processes import rank_environment
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES"):
+    for name in ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "KERAS_BACKEND"):
         monkeypatch.delenv(name, raising=False)
 
 
 def test_torch_ranks_get_torchruns_contract() -> None:
     environment = rank_environment(RunConfig(platform="cpu", devices=4), "token", 4711, 4)
     assert (environment["WORLD_SIZE"], environment["MASTER_PORT"], environment["OMP_NUM_THREADS"]) == ("4", "4711", "1")
-    assert "JAX_PLATFORMS" not in environment
+    assert not {"JAX_PLATFORMS", "KERAS_BACKEND"} & environment.keys()
 
 
 def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,3 +46,16 @@ def test_what_torch_compiles_is_kept(monkeypatch: pytest.MonkeyPatch, home: Path
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
     environment = rank_environment(RunConfig(platform="cpu"), "token", 4711, 2)
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
+
+
+@pytest.mark.parametrize("computes_with", ["jax", "torch"])
+def test_keras_is_told_what_to_compute_with_before_it_is_imported(
+    monkeypatch: pytest.MonkeyPatch, computes_with: str
+) -> None:
+    # The user's own choice for other programs.
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    environment = rank_environment(
+        RunConfig(backend=f"keras-{computes_with}", platform="cpu", devices=2), "token", 4711, 2
+    )
+    assert environment["KERAS_BACKEND"] == computes_with
+    assert ("JAX_NUM_CPU_DEVICES" in environment) == (computes_with == "jax")

@@ -33,8 +33,8 @@ from jax.sharding import PartitionSpec as P
 from trainers.checkpoints import Checkpoints, Saved
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
-from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
-from trainers.models.flax_state import TrainState, create, restore, scale, snapshot
+from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding, scale
+from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.trees import fill, named_leaves
@@ -64,7 +64,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     report.phase("compiling")
     batch = take_batch(x_train, y_train, np.arange(config.global_batch_size).reshape(config.devices, -1))
     train_step = mapped_step.lower(state, *batch, learning_rate(config, 1)).compile()
-    report_sharding(report, state, *batch)
+    report_sharding(report, state.params, state.opt_state, *batch)
 
     def save(step: int) -> None:
         report.phase("checkpointing")

@@ -27,13 +27,10 @@ from jax.sharding import PartitionSpec as P
 from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
-from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding
-from trainers.models.flax_state import TrainState, create, restore, scale, snapshot
+from trainers.jax_devices import STEPS_IN_FLIGHT, TestBatches, pick_devices, report_sharding, scale, split_test_set
+from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
-
-TestBatches = list[tuple[Array, Array, Array]]
-"""Images, labels and weights, split over the devices."""
 
 
 def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
@@ -59,7 +56,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     report.phase("compiling")
     batch = take_batch(x_train, y_train, np.arange(config.global_batch_size))
     train_step = jitted_step.lower(state, *batch, learning_rate(config, 1), devices=config.devices).compile()
-    report_sharding(report, state, *batch)
+    report_sharding(report, state.params, state.opt_state, *batch)
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -115,13 +112,6 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) 
     gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
     return state, losses.reshape(devices, -1).mean(axis=1)
-
-
-def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:
-    """The test set on the devices, in batches that they can share evenly."""
-    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // devices)
-    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * devices)
-    return [jax.device_put((x, y.astype(np.int32), weights), split) for x, y, weights in batches]
 
 
 def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:

@@ -15,14 +15,11 @@ Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from __future__ import annotations
 
 from collections.abc import Iterator
-from inspect import signature
-from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
 
 from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
@@ -37,6 +34,7 @@ from trainers.torch_ranks import (
     build_model,
     build_optimizer,
     connect,
+    distribute,
     memory_format,
     pick_device,
     report_sharding,
@@ -84,13 +82,8 @@ class Replica:
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
-        # PyTorch 2.13 gave the option a new name.
-        names = signature(DistributedDataParallel).parameters
-        option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-        no_sync: dict[str, Any] = {option: False}
         # Compiled inside of DDP, whose own code torch.compile does not enter.
-        replica = compile_model(self.model) if config.compile else self.model
-        self.ddp = DistributedDataParallel(replica, gradient_as_bucket_view=True, **no_sync)
+        self.ddp = distribute(compile_model(self.model) if config.compile else self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)

@@ -17,16 +17,18 @@ class Backend:
 
     name: str
     module: str
-    """Resolved by the rank process alone; has `train(config, rank, report)`."""
+    """Resolved by the rank process alone; has `train(config, rank, report, checkpoints)`."""
     summary: str
     packages: tuple[str, ...]
     """Import names that must be installed."""
-    extra: str
-    """The extra of tuiapp that installs them."""
+    extras: tuple[str, ...]
+    """The extras of tuiapp that install them."""
     process_per_device: bool
     """True where each device has a rank process of its own; False where one process owns all devices."""
     max_cpu_devices: int | None = None
     """How many CPU devices it can work on; None: as many as the machine takes."""
+    keras_backend: str = ""
+    """What Keras is to compute with; "" where there is no Keras."""
 
     def missing(self) -> list[str]:
         """The packages that are not installed here."""
@@ -35,7 +37,7 @@ class Backend:
     def unavailable(self) -> str:
         """Why it cannot run here and how to mend that, or ""."""
         if missing := self.missing():
-            wanted = " ".join(f"'{requirement}'" for requirement in _requirements(self.extra))
+            wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
             return f"{', '.join(missing)} not installed: pip install {wanted}"
         return ""
 
@@ -141,7 +143,7 @@ BACKENDS = {
             "trainers.backends.torch_ddp",
             "PyTorch DistributedDataParallel: one process per device, gradients averaged by all-reduce",
             packages=("torch",),
-            extra="torch",
+            extras=("torch",),
             process_per_device=True,
         ),
         Backend(
@@ -149,7 +151,7 @@ BACKENDS = {
             "trainers.backends.torch_dp",
             "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
             packages=("torch",),
-            extra="torch",
+            extras=("torch",),
             process_per_device=False,
             max_cpu_devices=1,
         ),
@@ -158,7 +160,7 @@ BACKENDS = {
             "trainers.backends.jax_sharding",
             "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
             packages=("jax", "flax", "optax"),
-            extra="jax",
+            extras=("jax",),
             process_per_device=False,
         ),
         Backend(
@@ -166,8 +168,26 @@ BACKENDS = {
             "trainers.backends.jax_pmap",
             "JAX pmap: one program per device with its replica, gradients averaged by pmean",
             packages=("jax", "flax", "optax"),
-            extra="jax",
+            extras=("jax",),
             process_per_device=False,
+        ),
+        Backend(
+            "keras-jax",
+            "trainers.backends.keras_jax",
+            "Keras on JAX: one jit-compiled step over a mesh, the batch sharded, the variables on every device",
+            packages=("keras", "jax"),
+            extras=("keras", "jax"),
+            process_per_device=False,
+            keras_backend="jax",
+        ),
+        Backend(
+            "keras-torch",
+            "trainers.backends.keras_torch",
+            "Keras on PyTorch in DistributedDataParallel: one process per device, gradients averaged by all-reduce",
+            packages=("keras", "torch"),
+            extras=("keras", "torch"),
+            process_per_device=True,
+            keras_backend="torch",
         ),
     )
 }

@@ -88,8 +88,3 @@ def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
         return optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
 
     return optax.inject_hyperparams(with_rate)(learning_rate=config.learning_rate)
-
-
-def scale(images: Array) -> Array:
-    """From uint8, 0 to 255, to float32, 0 to 1; float32 stays what it is."""
-    return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images

@@ -39,6 +39,7 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         world_size: Rank processes.
     """
     cores = len(os.sched_getaffinity(0))
+    backend = BACKENDS[config.backend]
     return {
         # What torch.compile made is read the next time. PyTorch's own place for it is /tmp, which a restart clears.
         "TORCHINDUCTOR_CACHE_DIR": str(user_cache_path("tuiapp") / "torch"),
@@ -56,7 +57,9 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         "OMP_NUM_THREADS": str(max(1, cores // world_size)),
         "PYTHONUNBUFFERED": "1",
         wire.TOKEN: token,
-        **(_jax_environment(config) if "jax" in BACKENDS[config.backend].packages else {}),
+        **(_jax_environment(config) if "jax" in backend.packages else {}),
+        # Read when Keras is imported; without it Keras looks for TensorFlow.
+        **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
     }
 
 

@@ -23,7 +23,7 @@ from tuiapp.verbs.sources import runs_dir
 
 LOW_DISK_BYTES = 2 << 30
 LOW_SHM_BYTES = 64 << 20
-DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torch", "jax", "flax", "optax")
+DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torch", "jax", "flax", "optax", "keras")
 
 
 @dataclass(frozen=True, slots=True)

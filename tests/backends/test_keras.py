@@ -1,0 +1,45 @@
+"""What Keras on JAX saves and exports, on the virtual devices of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.backends.recorder import Shelf, train
+from trainers.contract.config import RunConfig
+from trainers.data import datasets
+
+CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)
+
+
+class Exports(Shelf):
+    """Keeps the exported model, as plain Keras loads it."""
+
+    model: keras.Model
+
+    def export_file(self, name: str, write: Callable[[Path], object]) -> None:
+        def load(path: Path) -> None:
+            write(path)
+            self.model = keras.saving.load_model(path)
+
+        super().export_file(name, load)
+
+
+def test_what_is_saved_and_what_is_exported() -> None:
+    shelf = Exports()
+    told = train(CONVNET, shelf=shelf)
+    saved = shelf.saved[15]
+    assert {"conv1/kernel", "bn1/moving_mean", "fc2/bias"} <= set(saved.model)
+    assert {"optimizer.iteration", "optimizer.fc2_bias_momentum", "random.0"} <= set(saved.state)
+    # Dropout has drawn once a step.
+    assert saved.state["random.0"].tolist()[1] == 15
+    # What was exported is what was evaluated last.
+    for variable in shelf.model.weights:
+        np.testing.assert_array_equal(np.asarray(variable.value), saved.model[variable.path])
+    arrays = datasets.load("digits")
+    logits = np.asarray(shelf.model(arrays.x_test.astype(np.float32) / 255))
+    assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)

@@ -1,0 +1,196 @@
+"""Keras 3 on JAX with sharded arrays: a program written as for one device, compiled for all of them.
+
+A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
+`stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's one axis,
+"batch"; all variables lie whole on every device. `jit` sees where the arrays lie and puts the all-reduce of the
+gradients in by itself. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
+
+    KERAS_BACKEND=jax python train.py
+
+BatchNorm normalizes with the statistics of the whole global batch, as it does with `jax-sharding`.
+
+Source: https://keras.io/guides/distributed_training_with_jax/
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax import Array
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from trainers.checkpoints import Checkpoints, Saved
+from trainers.contract.config import RunConfig
+from trainers.data import datasets
+from trainers.jax_devices import (
+    STEPS_IN_FLIGHT,
+    TestBatches,
+    pick_devices,
+    report_sharding,
+    scale,
+    split_test_set,
+)
+from trainers.models import keras_state
+from trainers.models.keras_optimizers import build_optimizer
+from trainers.runtime.reporter import Reporter
+from trainers.schedules import learning_rate
+
+
+class State(NamedTuple):
+    """The values of all variables, in the order in which model and optimizer have them."""
+
+    trainable: list[Array]
+    non_trainable: list[Array]
+    """BatchNorm's running statistics, and what Dropout draws from."""
+    optimizer: list[Array]
+    """Its learning rate among them."""
+
+
+def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+    """Train on all devices, from the first step, or that after a checkpoint, to the last.
+
+    Raises:
+        Exception: whatever goes wrong; the rank's process reports it.
+    """
+    mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
+    split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
+    arrays = datasets.load(config.dataset)
+    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
+    x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
+    test_batches = split_test_set(arrays, config.devices, split)
+    training = Training(config)
+    done = training.restore(checkpoints.resumed) if checkpoints.resumed else 0
+    # No alias: the first step takes over the state's buffers.
+    state = jax.device_put(training.state(), whole, may_alias=False)
+
+    take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
+    jitted_step = jax.jit(training.step, donate_argnums=0, out_shardings=(whole, split))
+    eval_step = jax.jit(training.eval_step)
+    # Compiled ahead, so that the first step takes no longer than the others.
+    report.phase("compiling")
+    batch = take_batch(x_train, y_train, np.arange(config.global_batch_size))
+    train_step = jitted_step.lower(state, *batch, learning_rate(config, 1)).compile()
+    report_sharding(report, *training.trees(state), *batch)
+
+    def save(step: int) -> None:
+        report.phase("checkpointing")
+        checkpoints.save(step, *training.snapshot(state))
+
+    in_flight: deque[Array] = deque()
+    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+        report.phase("training")
+        for step, rows in datasets.batches(config, len(x_train), epoch, done):
+            if report.save_before(step):
+                save(step - 1)
+                report.phase("training")
+            if report.stop_before(step):
+                return
+            rate = learning_rate(config, step)
+            state, losses = train_step(state, *take_batch(x_train, y_train, rows), rate)
+            in_flight.append(losses)
+            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
+            last = config.ends_epoch(step)
+            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
+                in_flight.popleft().block_until_ready()
+            report.step(step, losses, len(rows) // config.devices, float(rate))
+        if config.evaluates_after(step):
+            report.phase("evaluating")
+            loss, accuracy, examples = evaluate(eval_step, state, test_batches)
+            report.evaluation(step, epoch, loss, accuracy, examples)
+        if config.saves_after(step):
+            save(step)
+    training.write_back(state)
+    checkpoints.export_file("model.keras", training.model.save)
+
+
+class Training:
+    """The model, its optimizer, and what is computed with them as functions of their variables' values."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.devices = config.devices
+        self.model = keras_state.create_model(config)
+        self.optimizer = build_optimizer(config)
+        self.optimizer.build(self.model.trainable_variables)
+        self.rate_index = [variable.name for variable in self.optimizer.variables].index("learning_rate")
+
+    def step(self, state: State, x: Array, y: Array, rate: Array) -> tuple[State, Array]:
+        """One update.
+
+        Args:
+            state: Before it.
+            x: Images, float32 [global batch, H, W, C].
+            y: Labels, int32 [global batch].
+            rate: The learning rate, float32 [].
+
+        Returns:
+            The state after it, and each device's mean loss over its own part of the batch, before it: float32
+            [devices].
+        """
+
+        def loss_of(trainable: list[Array], non_trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
+            logits, non_trainable = self.model.stateless_call(trainable, non_trainable, x, training=True)
+            losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+            return losses.mean(), (losses, non_trainable)
+
+        gradients, (losses, non_trainable) = jax.grad(loss_of, has_aux=True)(state.trainable, state.non_trainable)
+        values = list(state.optimizer)
+        values[self.rate_index] = rate
+        trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
+        return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1)
+
+    def eval_step(self, state: State, x: Array, y: Array, weights: Array) -> Array:
+        """Summed loss, right answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
+        logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
+        losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
+        right = logits.argmax(axis=1) == y
+        return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])
+
+    def state(self) -> State:
+        """The values that the variables have."""
+        kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
+        return State(*([variable.value for variable in variables] for variables in kinds))
+
+    def write_back(self, state: State) -> None:
+        """Give the variables the values of a state; the next step takes its buffers over."""
+        kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
+        for variables, values in zip(kinds, state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+    def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Copies of all that training goes on from: the model, and the optimizer's and Dropout's state."""
+        self.write_back(state)
+        weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
+        return keras_state.to_arrays(weights), keras_state.to_arrays(others)
+
+    def restore(self, saved: Saved) -> int:
+        """Give the variables what a checkpoint holds; gives the step after which it was made."""
+        keras_state.assign(keras_state.weights(self.model), saved.model)
+        keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
+        return saved.step
+
+    def trees(self, state: State) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+        """A state's parameters by path, and what the optimizer keeps for each, by its field and the same path."""
+        paths = [variable.path for variable in self.model.trainable_variables]
+        parameters = dict(zip(paths, state.trainable, strict=True))
+        kept: dict[str, dict[str, Array]] = {}
+        for variable, value in zip(self.optimizer.variables, state.optimizer, strict=True):
+            for path in paths:
+                # "fc1_kernel_momentum" is the momentum of "fc1/kernel".
+                prefix = path.replace("/", "_") + "_"
+                if variable.name.startswith(prefix):
+                    kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
+        return parameters, kept
+
+
+def evaluate(eval_step: Callable[..., Array], state: State, batches: TestBatches) -> tuple[float, float, int]:
+    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
+    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum(0, dtype=np.float64)
+    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])

@@ -1,0 +1,151 @@
+"""The models in Keras 3. Images come as float32 [batch, H, W, C], scaled to 0–1; logits go out as [batch, classes].
+
+Functional models of Keras' own layers alone, so that a saved one loads in plain Keras. Layers have the names that
+they have in `torch_models`, those of a residual block with the block's name in front. All that a user's keras.json
+may change (data format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16; parameters,
+statistics and logits stay float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import layers
+
+from trainers.contract.catalog import (
+    CONVNET_HIDDEN,
+    CONVNET_LAYERS,
+    MLP_WIDTHS,
+    NET_CHANNELS,
+    NET_HIDDEN,
+    RESNET_BLOCKS,
+    RESNET_STAGES,
+)
+
+Shape = tuple[int, int, int]
+"""Height, width, channels."""
+
+FORMAT = "channels_last"
+
+
+def build(name: str, shape: Shape, classes: int, precision: str = "float32") -> keras.Model:
+    """Build a model of the catalog with Keras' default initialization.
+
+    Args:
+        name: Of the model.
+        shape: Of an image.
+        classes: Logits per image.
+        precision: Configuration key: "bfloat16" for layers that compute in it; with anything else they are float32.
+    """
+    stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
+    {"mlp": _mlp, "net": _net, "convnet": _convnet, "resnet18": _resnet18}[name](stack)
+    # The last layer's name in `torch_models`.
+    stack.dense(classes, {"mlp": "out", "resnet18": "fc"}.get(name, "fc2"))
+    logits = layers.Activation("linear", name="logits", dtype="float32")(stack.x)
+    return keras.Model(stack.inputs, logits, name=name)
+
+
+class Stack:
+    """Layers put on top of each other.
+
+    Args:
+        shape: Of an image.
+        dtype: The layers' data type policy.
+    """
+
+    def __init__(self, shape: Shape, dtype: str) -> None:
+        self.dtype = dtype
+        self.inputs = self.x = keras.Input(shape, dtype="float32", name="images")
+        """`x` is what the uppermost layer gives."""
+
+    def put(self, layer: type[Any], *arguments: object, **options: object) -> None:
+        """Put a layer on top."""
+        self.x = layer(*arguments, dtype=self.dtype, **options)(self.x)
+
+    def dense(self, units: int, name: str) -> None:
+        """Put a fully connected layer on top."""
+        self.put(layers.Dense, units, name=name)
+
+    def convolution(self, channels: int, kernel: int, name: str, **options: object) -> None:
+        """Put a convolution on top, unpadded where the options do not say otherwise."""
+        self.put(layers.Conv2D, channels, kernel, name=name, data_format=FORMAT, **options)
+
+    def norm(self, name: str, **options: object) -> None:
+        """Put a BatchNorm on top."""
+        self.put(layers.BatchNormalization, name=name, axis=-1, momentum=0.9, epsilon=1e-5, **options)
+
+    def relu(self, name: str) -> None:
+        """Put a ReLU on top."""
+        self.put(layers.ReLU, name=name)
+
+
+def _mlp(stack: Stack) -> None:
+    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+    stack.put(layers.Flatten, name="flatten", data_format=FORMAT)
+    for number, width in enumerate(MLP_WIDTHS, start=1):
+        stack.dense(width, f"fc{number}")
+        stack.relu(f"relu{number}")
+
+
+def _net(stack: Stack) -> None:
+    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+    for number, channels in enumerate(NET_CHANNELS, start=1):
+        stack.convolution(channels, 3, f"conv{number}")
+        stack.norm(f"bn{number}")
+        stack.relu(f"relu{number}")
+        stack.put(layers.MaxPooling2D, 2, name=f"pool{number}", data_format=FORMAT)
+    stack.put(layers.Flatten, name="flatten", data_format=FORMAT)
+    stack.dense(NET_HIDDEN, "fc1")
+    stack.relu("relu")
+
+
+def _convnet(stack: Stack) -> None:
+    """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
+
+    Source: https://keras.io/guides/distributed_training_with_jax/
+    """
+    for number, (channels, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
+        padding = "same" if padded else "valid"
+        stack.convolution(channels, kernel, f"conv{number}", strides=stride, padding=padding, use_bias=bias)
+        stack.norm(f"bn{number}", scale=False)
+        stack.relu(f"relu{number}")
+    stack.put(layers.GlobalAveragePooling2D, name="pool", data_format=FORMAT)
+    stack.dense(CONVNET_HIDDEN, "fc1")
+    stack.relu("relu")
+    stack.put(layers.Dropout, 0.5, name="dropout")
+
+
+def _resnet18(stack: Stack) -> None:
+    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+
+    Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
+    """
+    stack.convolution(RESNET_STAGES[0][0], 3, "conv", padding="same")
+    stack.norm("bn")
+    stack.relu("relu")
+    for stage, (channels, first_stride) in enumerate(RESNET_STAGES, start=1):
+        for block in range(1, RESNET_BLOCKS + 1):
+            _residual(stack, f"stage{stage}_block{block}", channels, first_stride if block == 1 else 1)
+    stack.put(layers.GlobalAveragePooling2D, name="pool", data_format=FORMAT)
+
+
+def _residual(stack: Stack, name: str, channels: int, stride: int) -> None:
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1."""
+    shortcut = stack.x
+    if stride > 1:
+        # Padding of 1 on all sides, as PyTorch has it: "same" would pad a stride of 2 differently.
+        stack.put(layers.ZeroPadding2D, 1, name=f"{name}_pad", data_format=FORMAT)
+    padding = "valid" if stride > 1 else "same"
+    stack.convolution(channels, 3, f"{name}_conv1", strides=stride, padding=padding)
+    stack.norm(f"{name}_bn1")
+    stack.relu(f"{name}_relu1")
+    stack.convolution(channels, 3, f"{name}_conv2", padding="same")
+    stack.norm(f"{name}_bn2")
+    y = stack.x
+    if stride > 1:
+        stack.x = shortcut
+        stack.convolution(channels, 1, f"{name}_shortcut", strides=stride)
+        shortcut = stack.x
+    stack.x = layers.Add(name=f"{name}_add", dtype=stack.dtype)([y, shortcut])
+    stack.relu(f"{name}_relu2")

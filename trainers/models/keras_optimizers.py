@@ -1,0 +1,96 @@
+"""Keras' optimizers, with PyTorch's conventions and constants, so that a configuration means the same everywhere.
+
+Keras differs in three things, and each is put right by a subclass that changes the update of one variable: its weight
+decay is always the decoupled one; its SGD puts the learning rate into the velocity, so that a velocity lives on at
+the rate of the step that it was made in; its Adam adds ε before the second moment's bias is corrected, not after.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from trainers.contract.config import RunConfig
+
+
+def build_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
+    """The optimizer; its learning rate is one of its variables.
+
+    Gradients are clipped first. Weight decay is then a gradient of its own (L2), but decoupled in adamw: there the
+    rate times decay times parameter is taken off beside Adam's step.
+    """
+    # A keras.json of the user's may say otherwise; the learning rate's type follows it.
+    keras.config.set_floatx("float32")
+    options: dict[str, Any] = {"learning_rate": config.learning_rate, "name": "optimizer"}
+    if config.gradient_clip:
+        options["global_clipnorm"] = config.gradient_clip
+    decay = config.weight_decay
+    match config.optimizer:
+        case "sgd":
+            return SGD(decay, momentum=config.momentum, nesterov=config.nesterov, **options)
+        case "adam":
+            return Adam(decay, epsilon=1e-8, **options)
+        case "adamw":
+            return Adam(0, weight_decay=decay, epsilon=1e-8, **options)
+        case "adadelta":
+            return Adadelta(decay, rho=0.9, epsilon=1e-6, **options)
+    raise ValueError(config.optimizer)
+
+
+class L2:
+    """What makes of an optimizer one with an L2 penalty.
+
+    Args:
+        l2: This much of each parameter is added to its gradient.
+        options: The optimizer's.
+    """
+
+    def __init__(self, l2: float, **options: object) -> None:
+        super().__init__(**options)
+        self.l2 = l2
+
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        """Update one variable and what is kept for it."""
+        if self.l2:
+            gradient = ops.add(gradient, ops.multiply(variable, self.l2))
+        self.update_variable(gradient, variable, learning_rate)
+
+    def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        """Update one variable from a gradient that has the penalty's in it."""
+        super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+
+
+class SGD(L2, keras.optimizers.SGD):
+    """With PyTorch's velocity, which is a running sum of gradients alone."""
+
+    def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        """Take off the rate times the velocity (with `nesterov`, times where that will be after the next gradient)."""
+        if not self.momentum:
+            super().update_variable(gradient, variable, learning_rate)
+            return
+        kept = self.momentums[self._get_variable_index(variable)]
+        velocity = ops.add(ops.multiply(kept, self.momentum), gradient)
+        self.assign(kept, velocity)
+        step = ops.add(gradient, ops.multiply(velocity, self.momentum)) if self.nesterov else velocity
+        self.assign_sub(variable, ops.multiply(step, learning_rate))
+
+
+class Adam(L2, keras.optimizers.Adam):
+    """With Kingma and Ba's ε, not their "ε hat" (section 2 of https://arxiv.org/abs/1412.6980), as PyTorch has it."""
+
+    def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        """Take off the rate times the mean gradient over the root of the mean squared one, both without bias."""
+        step = ops.cast(self.iterations + 1, variable.dtype)
+        index = self._get_variable_index(variable)
+        first, second = self._momentums[index], self._velocities[index]
+        self.assign_add(first, ops.multiply(ops.subtract(gradient, first), 1 - self.beta_1))
+        self.assign_add(second, ops.multiply(ops.subtract(ops.square(gradient), second), 1 - self.beta_2))
+        mean = ops.divide(first, 1 - ops.power(self.beta_1, step))
+        root = ops.sqrt(ops.divide(second, 1 - ops.power(self.beta_2, step)))
+        self.assign_sub(variable, ops.multiply(learning_rate, ops.divide(mean, ops.add(root, self.epsilon))))
+
+
+class Adadelta(L2, keras.optimizers.Adadelta):
+    """Keras' own, but for the penalty."""

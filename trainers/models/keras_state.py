@@ -1,0 +1,61 @@
+"""What training with Keras keeps from step to step, as the variables of a model and its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from trainers.contract.config import RunConfig
+from trainers.contract.data_catalog import find_dataset
+from trainers.models import keras_models
+
+Variables: TypeAlias = dict[str, Any]
+"""Name → keras.Variable."""
+
+
+def create_model(config: RunConfig) -> keras.Model:
+    """The model before the first step; the same seed gives the same weights on any number of devices."""
+    data = find_dataset(config.dataset)
+    keras.utils.set_random_seed(config.seed)
+    return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
+
+
+def weights(model: keras.Model) -> Variables:
+    """Weights and running statistics, by their paths: "fc1/kernel"."""
+    return {variable.path: variable for variable in model.weights}
+
+
+def statistics(model: keras.Model) -> Variables:
+    """The running statistics of BatchNorm, by their paths: "bn1/moving_mean"."""
+    return {variable.path: variable for variable in model.weights if not variable.trainable}
+
+
+def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variables:
+    """All else: "optimizer.fc1_kernel_momentum" and "random.0", what the first layer with random numbers draws from."""
+    kept = {f"optimizer.{variable.name}": variable for variable in optimizer.variables}
+    # Their own names count all that were made in this process.
+    seeds = [variable for variable in model.non_trainable_variables if variable.name == "seed_generator_state"]
+    return kept | {f"random.{number}": variable for number, variable in enumerate(seeds)}
+
+
+def to_arrays(variables: Variables) -> dict[str, npt.NDArray[Any]]:
+    """Copies of variables on the host."""
+    return {name: np.array(keras.ops.convert_to_numpy(variable.value)) for name, variable in variables.items()}
+
+
+def assign(variables: Variables, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Set variables to what `to_arrays` gave of variables like them.
+
+    Raises:
+        ValueError: one is missing, or has another shape.
+    """
+    for name, variable in variables.items():
+        array = arrays.get(name)
+        if array is None or array.shape != tuple(variable.shape):
+            found = "missing" if array is None else f"of shape {array.shape}, not {tuple(variable.shape)}"
+            raise ValueError(f"the checkpoint does not fit: {name} is {found}")
+        variable.assign(array)
