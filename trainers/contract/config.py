@@ -85,7 +85,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
     ] = 1
     checkpoint_every: Annotated[
-        int, Option("Run", "Checkpoint every", "epochs; 0: on request only", minimum=0, maximum=1_000_000)
+        int, Option("Run", "Save every", "epochs between checkpoints; 0: on request", minimum=0, maximum=1_000_000)
     ] = 1
     keep_checkpoints: Annotated[
         int, Option("Run", "Keep", "newest checkpoints, and the best", minimum=1, maximum=1_000_000)

@@ -22,6 +22,8 @@ NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
 QUICKSTART = "quickstart"
 """The preset that a new user starts from."""
+AT_HAND = (QUICKSTART, "mlp", "single-device")
+"""Built-in presets that need no download; they stand first."""
 BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
 
 
@@ -57,8 +59,9 @@ def presets_dir() -> Path:
 
 
 def list_presets() -> list[Preset]:
-    """The built-in presets, the one to begin with first, then the user's; each in the order of their names."""
-    files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (path.stem != QUICKSTART, path.stem))
+    """The built-in presets, those to begin with first, then the user's; each in the order of their names."""
+    order = {name: place for place, name in enumerate(AT_HAND)}
+    files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     builtin = [_load(path, builtin=True) for path in files]
     try:
         files = sorted(path for path in presets_dir().glob("*.toml") if not path.name.startswith("."))
