@@ -10,6 +10,9 @@ from math import prod
 
 from trainers.contract.data_catalog import find_dataset
 
+JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+"""Import names of what JAX needs for NVIDIA GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -39,6 +42,15 @@ class Backend:
         if missing := self.missing():
             wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
             return f"{', '.join(missing)} not installed: pip install {wanted}"
+        return ""
+
+    def without_gpus(self) -> str:
+        """Why its frameworks, as they are installed here, cannot use NVIDIA GPUs, or ""."""
+        if "jax" in self.packages and not any(map(importlib.util.find_spec, JAX_CUDA_PLUGINS)):
+            return "jax is installed without CUDA: pip install 'jax[cuda13]'"
+        torch = installed_version("torch") if "torch" in self.packages else None
+        if torch and torch.endswith("+cpu"):
+            return f"torch {torch} is a build for CPUs: install one for CUDA, as https://pytorch.org tells"
         return ""
 
 
