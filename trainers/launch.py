@@ -24,6 +24,7 @@ from trainers.contract.files import write_atomically
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.manifest import CheckpointError, newest_usable
+from trainers.contract.options import ConfigError, Problem
 from trainers.contract.placement import place
 from trainers.contract.rundir import RunDir, new_run_id
 from trainers.contract.runs import read_config
@@ -63,7 +64,7 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
         LaunchError: the run directory cannot be written, or the supervisor does not start.
     """
     machine = machine or inspect_machine()
-    config = place(config, machine)
+    config = _place(config, machine)
     run = _make_directory(config, runs_dir, machine)
     try:
         _start_supervisor(run)
@@ -109,7 +110,7 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
     """The same for a run whose lock is held."""
     try:
         before = run.config.read_bytes()
-        config = place(config or read_config(run), machine or inspect_machine())
+        config = _place(config or read_config(run), machine or inspect_machine())
         data = find_dataset(config.dataset)
         checkpoint, notes = newest_usable(run.checkpoints, config, data.classes)
         if (was := checkpoint.manifest.input_shape) != data.input_shape:
@@ -142,6 +143,15 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
     return Resumed(started.attempt, step, notes, offset)
+
+
+def _place(config: RunConfig, machine: Machine) -> RunConfig:
+    """`place`, and whether the frameworks that are installed can use what it gives."""
+    config = place(config, machine)
+    if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
+        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
+        raise ConfigError([Problem("platform", message)])
+    return config
 
 
 def _rewrite(path: Path, data: bytes) -> None:

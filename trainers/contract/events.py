@@ -12,27 +12,19 @@ has rank 0.
 
 from __future__ import annotations
 
-from time import monotonic
-from time import time as wall_time
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from trainers.contract.event import Event as Event
+from trainers.contract.samples import DeviceSample as DeviceSample
+from trainers.contract.samples import HostSample as HostSample
+from trainers.contract.samples import RankSample as RankSample
 
 JOURNAL_SCHEMA = 1
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
-
-
-class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What all events have in common."""
-
-    seq: int = 0
-    """1, 2, 3 … in the journal; 0 before the writer has numbered it."""
-    time: float = msgspec.field(default_factory=wall_time)
-    """Seconds since the epoch, at the process where it happened."""
-    mono: float = msgspec.field(default_factory=monotonic)
-    """Seconds on the host's monotonic clock: orders events of one host even when its clock is set."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
@@ -157,44 +149,6 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """No checkpoint of this run has a higher test accuracy."""
 
 
-class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
-    """One GPU at one moment; what the device does not tell is null."""
-
-    index: int
-    uuid: str
-    name: str
-    utilization_percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    temperature_c: float | None = None
-    sm_clock_mhz: float | None = None
-
-
-class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
-    """A rank's process at one moment."""
-
-    rank: int
-    cpu_percent: float
-    """100 is one core."""
-    rss_bytes: int
-    threads: int
-
-
-class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
-    """The host at one moment."""
-
-    cpu_percent: float
-    """0 to 100 over all cores."""
-    cpu_cores: int
-    load_1m: float
-    memory_used_bytes: int
-    memory_total_bytes: int
-    disk_free_bytes: int
-    """Where the run directory lies."""
-
-
 class LogLine(Event, frozen=True, kw_only=True, tag="log"):
     """A line that a rank or the supervisor wrote; undecodable bytes replaced, at most 8 KiB."""
 
@@ -244,7 +198,7 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     error: str = ""
     """The exception's last line."""
     traceback: str = ""
-    last_lines: list[str] = []
+    last_lines: list[str] = msgspec.field(default_factory=list)
     """The end of its stderr."""
     step: int = 0
     """Its last reported step."""

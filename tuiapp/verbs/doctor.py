@@ -76,6 +76,9 @@ def _devices(machine: Machine) -> Iterator[Finding]:
     for gpu in machine.gpus:
         total = format_bytes(gpu.memory_total_bytes)
         yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
+    for backend in BACKENDS.values() if machine.gpus else ():
+        if not backend.unavailable() and (reason := backend.without_gpus()):
+            yield Finding(backend.name, "warn", f"not on the GPUs: {reason}")
     if not machine.gpus:
         yield Finding("GPU", "info", f"{machine.gpu_problem}: runs use the CPU")
 

@@ -1,0 +1,24 @@
+"""What is refused at launch, before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.catalog import BACKENDS
+from trainers.contract.config import RunConfig
+from trainers.contract.machine import Gpu, Machine
+from trainers.contract.options import ConfigError
+from trainers.launch import launch
+
+MACHINE = Machine(cpu_cores=8, memory_total_bytes=1 << 34, gpus=(Gpu(index=0, uuid="GPU-1", name="H200"),))
+
+
+@pytest.mark.parametrize(("backend", "words"), [("torch-ddp", "is a build for CPUs"), ("jax-pmap", "without CUDA")])
+def test_gpus_that_the_installed_framework_cannot_use(backend: str, words: str, tmp_path: Path) -> None:
+    if not BACKENDS[backend].without_gpus():
+        pytest.skip("the installed framework can use GPUs")
+    with pytest.raises(ConfigError, match=rf"platform: {backend} cannot use .*{words}.*; or take platform cpu"):
+        launch(RunConfig(backend=backend, model="mlp"), tmp_path / "runs", MACHINE)
+    assert not (tmp_path / "runs").exists()

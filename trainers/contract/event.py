@@ -1,0 +1,19 @@
+"""What all events have in common."""
+
+from __future__ import annotations
+
+from time import monotonic
+from time import time as wall_time
+
+import msgspec
+
+
+class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What all events have in common."""
+
+    seq: int = 0
+    """1, 2, 3 … in the journal; 0 before the writer has numbered it."""
+    time: float = msgspec.field(default_factory=wall_time)
+    """Seconds since the epoch, at the process where it happened."""
+    mono: float = msgspec.field(default_factory=monotonic)
+    """Seconds on the host's monotonic clock: orders events of one host even when its clock is set."""
