@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,9 +12,10 @@ import torch
 from tests.backends.recorder import JAX_BACKENDS, Shelf, train
 from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
-from trainers.checkpoints import Saved
+from trainers.checkpoints import Saved, load
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Evaluation, Steps
+from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves
@@ -72,3 +75,31 @@ def test_thirty_steps_of_sgd(
     assert losses[-1] < 0.8 * losses[0]
     # The running variance differs by 1 / (n - 1): see `torch_models`.
     assert told.evaluations[-1].loss == pytest.approx(evaluation.loss, rel=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
+def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:
+    """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
+    config = msgspec.structs.replace(CONFIG, backend="keras-torch", model=model, devices=devices)
+    still = msgspec.structs.replace(config, max_steps=1, learning_rate=1e-30, momentum=0.0, nesterov=False)
+    with launched(msgspec.structs.replace(still, checkpoint_every=1), tmp_path) as run:
+        assert run.end(120).status == "completed"
+        weights = load(read_checkpoint(run.run.checkpoints / checkpoint_name(1))).model
+    with launched(config, tmp_path) as run:
+        assert run.end(120).status == "completed"
+        curves = [
+            [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
+            for rank in range(devices)
+        ]
+        expected = np.array(curves).mean(axis=0)
+    config = msgspec.structs.replace(config, backend="keras-jax")
+    shelf = Shelf()
+    train(config, stop_at=1, save_at=0, shelf=shelf)
+    fresh = shelf.saved[0].model
+    # That step has moved the running statistics: they begin anew.
+    model_arrays = {name: fresh[name] if "moving_" in name else weights[name] for name in fresh}
+    told = train(config, shelf=Shelf(shelf.saved[0]._replace(model=model_arrays)))
+    largest = np.abs(np.array(told.losses()).mean(axis=1) - expected).max()
+    print(f"\nkeras-jax, {model}: at most {largest:.1e} from keras-torch over {STEPS} steps")
+    assert largest < 1e-3
