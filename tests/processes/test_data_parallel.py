@@ -82,6 +82,8 @@ def test_what_may_be_combined_with_synchronized_batch_norm(runs_dir: Path) -> No
 @pytest.mark.timeout(600)
 def test_a_compiled_run_has_the_same_curve(runs_dir: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    # PyTorch sets it in a process that has compiled.
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     # Slowly: the digits' pixels come in blocks of equal ones, and where two are largest in a pooling window rounding
     # decides which of them gets the gradient.
     config = {"model": "net", "learning_rate": 0.005, "momentum": 0.0}
