@@ -144,30 +144,6 @@ def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDi
 
 
 @pytest.mark.slow
-def test_what_is_saved_after_going_back_is_kept(runs_dir: Path) -> None:
-    """The damaged checkpoint of a later step does not push out those that are saved from now on."""
-    with launched(msgspec.structs.replace(CONFIG, keep_checkpoints=1), runs_dir) as run:
-        # Well after the first epoch's checkpoint, from which the next attempt goes on.
-        run.at_step(50)
-        mailbox.send(run.run.commands, "stop")
-        run.end()
-        run.wait_gone(5)
-        newest, *others = list_checkpoints(run.run.checkpoints)[0]
-        (newest.path / "state.safetensors").unlink()
-        with resumed(run.run) as again:
-            again.wait(Steps)
-            mailbox.send(run.run.commands, "stop")
-            step = again.end().summary.steps
-            again.wait_gone(5)
-            assert step < newest.manifest.step, "the machine was too slow to stop it in time"
-        kept = [one.manifest.step for one in list_checkpoints(run.run.checkpoints)[0]]
-        assert kept[:2] == [newest.manifest.step, step]
-        assert others[0].manifest.step < step
-        with resumed(run.run) as again:
-            assert again.started.resumed_from == step
-
-
-@pytest.mark.slow
 def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
     config = RunConfig(model="mlp", platform="cpu", optimizer="sgd", devices=2, epochs=1000, checkpoint_every=0)
     with launched(config, runs_dir) as run:

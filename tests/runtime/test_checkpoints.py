@@ -131,6 +131,18 @@ def test_weights_that_are_not_finite_drive_out_nothing(run: RunDir) -> None:
     assert "not finite" in notes[0]
 
 
+def test_what_is_saved_after_going_back_is_kept(run: RunDir) -> None:
+    """The damaged checkpoint of a later step does not push out those that are saved from now on."""
+    config = msgspec.structs.replace(CONFIG, keep_checkpoints=1)
+    save(run, 29, 58, accuracy={29: 0.9}, config=config)
+    (run.checkpoints / checkpoint_name(58) / STATE_FILE).unlink()
+    assert newest_usable(run.checkpoints, config, CLASSES)[0].manifest.step == 29
+    told = save(run, 40, config=config)
+    assert steps_in(run) == [58, 40, 29]
+    assert not told.checkpoints[0].best
+    assert newest_usable(run.checkpoints, config, CLASSES)[0].manifest.step == 40
+
+
 def test_the_same_step_again_takes_the_place_of_the_first(run: RunDir) -> None:
     save(run, 29)
     file = run.checkpoints / checkpoint_name(29) / MODEL_FILE
