@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +30,9 @@ from trainers.contract.events import Phase, Steps
 from trainers.contract.rundir import RunDir
 from trainers.data import datasets
 
-TIMEOUT_S = 900
+TIMEOUT_S = 300
+ATTEMPTS = 3
+"""Of a bare loop: one that hangs, as collectives may, is ended and begun again."""
 
 
 class Result(NamedTuple):
@@ -43,10 +47,22 @@ def bare(backend: str, options: argparse.Namespace, devices: int, model: str, da
     numbers = [str(number) for number in (devices, options.epochs[model], options.batch)]
     module = f"tests.benchmarks.bare.{backend.replace('-', '_')}"
     command = [sys.executable, "-m", module, data, model, *numbers, options.platform]
-    began = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
-    result = json.loads(done.stdout.splitlines()[-1])
-    return Result(result["examples_per_second"], result["first_step"] - began)
+    for _ in range(ATTEMPTS):
+        began = time.monotonic()
+        # A session of its own, so that its workers end with it.
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+        )
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            print(f"the bare loop of {backend} hung for {TIMEOUT_S} s", file=sys.stderr)
+            continue
+        result = json.loads(said.splitlines()[-1])
+        return Result(result["examples_per_second"], result["first_step"] - began)
+    raise TimeoutError(f"the bare loop of {backend} hung {ATTEMPTS} times")
 
 
 def ours(backend: str, options: argparse.Namespace, devices: int, model: str, runs_dir: str) -> Result:
