@@ -58,13 +58,14 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     if checkpoints.resumed:
         state, done = put_back(create(config), checkpoints.resumed, devices), checkpoints.resumed.step
 
-    take_batch = jax.pmap(lambda x, y, rows: (scale(x[rows]), y[rows]), "batch", devices=devices)
-    mapped_step = jax.pmap(make_step, "batch", devices=devices, in_axes=(0, 0, 0, None), donate_argnums=0)
+    mapped_batch = jax.pmap(take_batch, "batch", devices=devices)
+    mapped_step = jax.pmap(make_step, "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    batch = take_batch(x_train, y_train, np.arange(config.global_batch_size).reshape(config.devices, -1))
-    train_step = mapped_step.lower(state, *batch, learning_rate(config, 1)).compile()
-    report_sharding(report, state.params, state.opt_state, *batch)
+    rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
+    rates = np.full(config.devices, learning_rate(config, 1))
+    train_step = mapped_step.lower(state, x_train, y_train, rows, rates).compile()
+    report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, rows))
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -80,7 +81,9 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
-            state, losses = train_step(state, *take_batch(x_train, y_train, rows.reshape(config.devices, -1)), rate)
+            # Every argument has the leading axis: one without it would have to be spread at each step.
+            rates = np.full(config.devices, rate)
+            state, losses = train_step(state, x_train, y_train, rows.reshape(config.devices, -1), rates)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
@@ -97,18 +100,25 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     checkpoints.export(take_snapshot(state)[0])
 
 
-def make_step(state: TrainState, x: Array, y: Array, rate: Array) -> tuple[TrainState, Array]:
+def take_batch(x_train: Array, y_train: Array, rows: Array) -> tuple[Array, Array]:
+    """One device's part of a batch: images, float32 [local batch, H, W, C], and labels, int32 [local batch]."""
+    return scale(x_train[rows]), y_train[rows]
+
+
+def make_step(state: TrainState, x_train: Array, y_train: Array, rows: Array, rate: Array) -> tuple[TrainState, Array]:
     """One device's part of an update; what it sees has no leading axis of devices.
 
     Args:
         state: This device's replica.
-        x: Its images, float32 [local batch, H, W, C].
-        y: Its labels, int32 [local batch].
+        x_train: All images, [N, H, W, C].
+        y_train: All labels, int32 [N].
+        rows: The numbers of its examples, int [local batch].
         rate: The learning rate, float32 [].
 
     Returns:
         The state after the update, and the mean loss over this device's own images, before it: float32 [].
     """
+    x, y = take_batch(x_train, y_train, rows)
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 

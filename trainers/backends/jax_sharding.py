@@ -51,12 +51,18 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     state = jax.device_put(state, whole)
 
     take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
-    jitted_step = jax.jit(make_step, donate_argnums=0, out_shardings=(whole, split), static_argnames="devices")
+
+    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array, rate: Array) -> tuple[TrainState, Array]:
+        # One compiled call a step: the batch is taken, and split over the devices, in it.
+        images, labels = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
+        return make_step(state, images, labels, rate, config.devices)
+
+    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    batch = take_batch(x_train, y_train, np.arange(config.global_batch_size))
-    train_step = jitted_step.lower(state, *batch, learning_rate(config, 1), devices=config.devices).compile()
-    report_sharding(report, state.params, state.opt_state, *batch)
+    rows = np.arange(config.global_batch_size)
+    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(config, 1)).compile()
+    report_sharding(report, state.params, state.opt_state, *take_batch(x_train, y_train, rows))
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -72,7 +78,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
-            state, losses = train_step(state, *take_batch(x_train, y_train, rows), rate)
+            state, losses = train_step(state, x_train, y_train, rows, rate)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
