@@ -43,7 +43,9 @@ def work(rank: int, port: int, race: Race) -> None:
         race.begin_epoch()
         sampler.set_epoch(epoch)
         for x, y in loader:
-            loss = loss_fn(ddp(x.to(device)), y.to(device))
+            # The guide calls the model without `training`: BatchNorm and Dropout then do what they do in inference,
+            # and a step takes a sixth less.
+            loss = loss_fn(ddp(x.to(device), training=True), y.to(device))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
