@@ -30,7 +30,7 @@ from trainers.contract.events import Phase, Steps
 from trainers.contract.rundir import RunDir
 from trainers.data import datasets
 
-TIMEOUT_S = 300
+TIMEOUT_S = 180
 ATTEMPTS = 3
 """Of a bare loop: one that hangs, as collectives may, is ended and begun again."""
 
