@@ -123,11 +123,12 @@ class Checkpoints:
         directory = self._run.export
         partial = directory / f".partial-{name}"
         try:
-            directory.mkdir(mode=0o700, exist_ok=True)
+            _make_durably(directory)
             write(partial)
             partial.chmod(0o600)
             _sync(partial)
             partial.replace(directory / name)
+            _sync(directory)
         except OSError as error:
             partial.unlink(missing_ok=True)
             self._report.alert("export", f"the trained model was not exported to {directory / name}: {_why(error)}")
@@ -142,7 +143,7 @@ class Checkpoints:
         name = checkpoint_name(step)
         pending = self._run.checkpoints / f".{name}.pending"
         try:
-            self._run.checkpoints.mkdir(mode=0o700, exist_ok=True)
+            _make_durably(self._run.checkpoints)
             pending.mkdir(mode=0o700)
             files = {
                 MODEL_FILE: _write_tensors(pending / MODEL_FILE, model),
@@ -219,6 +220,15 @@ def _write_durably(path: Path, data: bytes) -> StoredFile:
         file.flush()
         os.fsync(file.fileno())
     return StoredFile(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def _make_durably(directory: Path) -> None:
+    """Make a directory, unless it is there, such that it is still there after the machine went down."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        return
+    _sync(directory.parent)
 
 
 def _sync(path: Path) -> None:

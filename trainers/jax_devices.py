@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -12,7 +14,7 @@ from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
 from trainers.contract.config import RunConfig
-from trainers.contract.events import Shard
+from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.runtime.reporter import Reporter
 from trainers.trees import leaf_name
@@ -20,6 +22,8 @@ from trainers.trees import leaf_name
 EVAL_BATCH = 1024
 STEPS_IN_FLIGHT = 8
 """Steps that may wait on the devices: enough to keep them busy, few enough to stop soon and to hold little memory."""
+COMPILED_BYTES = 1 << 30
+"""How much of what was compiled is kept; what was not read for longest goes first."""
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
@@ -30,18 +34,48 @@ TestBatches: TypeAlias = list[tuple[Array, Array, Array]]
 def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
     """This run's devices, all owned by this process, and the arithmetic that they shall use."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
-    # What was compiled once is read the next time: that takes a second instead of many.
-    jax.config.update("jax_compilation_cache_dir", str(user_cache_path("tuiapp") / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    keep_what_is_compiled()
     devices: list[jax.Device] = jax.local_devices()[: config.devices]
     if len(devices) < config.devices:
         raise RuntimeError(f"JAX sees {len(devices)} devices of the {config.devices} that the run wants")
     for number, device in enumerate(devices):
         kind, uuid = (device.device_kind, config.device_ids[number]) if config.platform == "cuda" else ("", "")
         report.rank_started(str(device), kind, uuid, number)
+    if config.platform == "cuda":
+        report.memory = lambda: framework_memory(devices)
     # One transfer for many steps, each a float32 [devices].
     report.convert = lambda losses: np.stack(jax.device_get(losses)).tolist()
     return devices
+
+
+def keep_what_is_compiled() -> None:
+    """Have JAX read the next time what it compiled once: that takes a second instead of many.
+
+    A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
+    """
+    given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    jax.config.update("jax_compilation_cache_dir", given or str(user_cache_path("tuiapp") / "jax"))
+    if not given:
+        jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
+    """What JAX's allocator holds of each device; of one that does not tell, as the CPU, nothing is said."""
+    told = []
+    for rank, device in enumerate(devices):
+        if stats := device.memory_stats():
+            told.append(
+                FrameworkMemory(
+                    rank=rank,
+                    used_bytes=stats.get("bytes_in_use"),
+                    peak_bytes=stats.get("peak_bytes_in_use"),
+                    # Three quarters of the GPU from the start on, unless JAX is told otherwise.
+                    reserved_bytes=stats.get("pool_bytes"),
+                    limit_bytes=stats.get("bytes_limit"),
+                )
+            )
+    return told
 
 
 def scale(images: Array) -> Array:

@@ -17,17 +17,23 @@ from typing import NamedTuple
 
 from trainers.contract import mailbox
 from trainers.contract.catalog import BACKENDS, installed_version
-from trainers.contract.config import RunConfig, to_toml
+from trainers.contract.config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.contract.data_catalog import find_dataset
 from trainers.contract.events import RunStarted
-from trainers.contract.files import write_atomically
+from trainers.contract.files import read_end, read_limited, write_atomically
+from trainers.contract.idle import without_idle
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.manifest import CheckpointError, newest_usable
+from trainers.contract.newer import why_read_only
+from trainers.contract.notices import leave_order
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.placement import place
 from trainers.contract.rundir import RunDir, new_run_id
 from trainers.contract.runs import read_config
+from trainers.contract.settings import read_settings
+from trainers.contract.strays import end_supervisor
+from trainers.contract.telemetry import telemetry_interval_s
 
 START_TIMEOUT_S = 30.0
 
@@ -68,6 +74,9 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
     run = _make_directory(config, runs_dir, machine)
     try:
         _start_supervisor(run)
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)
         raise
@@ -92,6 +101,8 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if run.is_live():
         raise LaunchError(running)
+    if reason := why_read_only(run):
+        raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
     try:
         lock = run.take_lock()
     except BlockingIOError:
@@ -109,7 +120,7 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
 def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine | None) -> Resumed:
     """The same for a run whose lock is held."""
     try:
-        before = run.config.read_bytes()
+        before = _config_text(run)
         config = _place(config or read_config(run), machine or inspect_machine())
         data = find_dataset(config.dataset)
         checkpoint, notes = newest_usable(run.checkpoints, config, data.classes)
@@ -133,6 +144,7 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
             directory.mkdir(mode=0o700, exist_ok=True)
         # What was asked of an attempt that did not live to hear it is not asked of this one.
         mailbox.take(run.commands)
+        leave_order(run, read_settings()[0])
         _rewrite(run.config, to_toml(config).encode())
         try:
             offset = journal_end(run.journal)
@@ -145,9 +157,19 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
     return Resumed(started.attempt, step, notes, offset)
 
 
+def _config_text(run: RunDir) -> bytes:
+    """What stands in run.toml, right or wrong."""
+    try:
+        return read_limited(run.config, MAX_FILE_BYTES).encode()
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))], str(run.config)) from None
+
+
 def _place(config: RunConfig, machine: Machine) -> RunConfig:
     """`place`, and whether the frameworks that are installed can use what it gives."""
-    config = place(config, machine)
+    # Refused before anything starts, as all that is set wrongly.
+    telemetry_interval_s()
+    config = without_idle(place(config, machine))
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
         raise ConfigError([Problem("platform", message)])
@@ -184,6 +206,7 @@ def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunD
         write_atomically(run.config, to_toml(config).encode())
         environment = json.dumps(_describe_environment(config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
+        leave_order(run, read_settings()[0])
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
@@ -201,11 +224,30 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
     """
     # -P: the directory the user stands in must not be searched for a package called `trainers`.
     command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]
-    with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-        said_before = log.tell()
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=passed, start_new_session=True
-        )
+    try:
+        with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+            said_before = log.tell()
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=passed,
+                start_new_session=True,
+                # Nothing starts from a directory that was removed.
+                cwd=None if _working_directory() else "/",
+            )
+        started = _wait_for_start(run, offset, process, said_before)
+    except BaseException:
+        # Ctrl-C, too: what nobody knows of must not train.
+        end_supervisor(run.path)
+        raise
+    # Reaps it if this process is still there when the run ends.
+    threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
+    return started
+
+
+def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int) -> RunStarted:
     deadline = time.monotonic() + START_TIMEOUT_S
     reader = JournalReader(run.journal, offset)
     # It is written once the supervisor has the lock.
@@ -213,12 +255,18 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             process.wait()
-            said = run.supervisor_log.read_bytes()[said_before:].decode(errors="replace").strip()[-2000:]
+            said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             raise LaunchError(f"The run's supervisor did not start (exit code {process.returncode}).\n{said}")
         time.sleep(0.005)
-    # Reaps it if this process is still there when the run ends.
-    threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
     return begun[0]
+
+
+def _working_directory() -> str | None:
+    """Where the user stands; None when that was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, object]:
@@ -233,7 +281,7 @@ def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, obje
         "driver": machine.driver,
         "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name} for gpu in machine.gpus],
         "command_line": sys.argv,
-        "working_directory": os.getcwd(),
+        "working_directory": _working_directory(),
         "git_commit": _git_commit(),
     }
 

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
+from time import time
 from typing import cast
 
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor, nn
 
 from trainers.runtime.reporter import Reporter
+
+KEPT_BYTES = 1 << 30
+"""How much of what torch.compile has made is kept for later runs."""
+
+IN_USE_S = 24 * 3600.0
+"""A file that was written or read within this time may be wanted by a run that goes on."""
+
+
+def limit_kept(directory: Path, kept_bytes: int = KEPT_BYTES) -> None:
+    """Delete what torch.compile made for longest unused runs, oldest first, where all of it takes too much room.
+
+    Inductor has no limit of its own; what is gone it makes anew.
+
+    Args:
+        directory: Its cache.
+        kept_bytes: Most that may stay; what was in use of late stays all the same.
+    """
+    found = []
+    for path in directory.rglob("*"):
+        try:
+            facts = path.lstat()
+        except OSError:
+            continue  # another run's, gone meanwhile
+        if path.is_file():
+            found.append((max(facts.st_mtime, facts.st_atime), facts.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for used, size, path in sorted(found, key=lambda item: item[:2]):
+        if total <= kept_bytes or used > time() - IN_USE_S:
+            return
+        path.unlink(missing_ok=True)
+        total -= size
 
 
 def compile_model(model: nn.Module) -> nn.Module:
@@ -32,6 +67,9 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
         RuntimeError: there is no compiler for what torch.compile writes.
     """
     report.phase("compiling")
+    if os.environ.get("RANK", "0") == "0":
+        # What TORCHINDUCTOR_CACHE_DIR keeps elsewhere is its owner's.
+        limit_kept(user_cache_path("tuiapp") / "torch")
     buffers = [buffer.clone() for buffer in model.buffers()]
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

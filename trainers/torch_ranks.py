@@ -1,4 +1,4 @@
-"""What the PyTorch backends share: devices, process group, optimizer, evaluation, and what a checkpoint takes."""
+"""What the PyTorch backends share: devices, process group, optimizer, evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
@@ -16,10 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.checkpoints import Saved
 from trainers.contract.config import RunConfig
 from trainers.contract.data_catalog import find_dataset
-from trainers.contract.events import Shard
+from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
@@ -39,6 +37,7 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
     report.rank_started(str(device), properties.name, config.device_ids[device.index])
+    tell_memory(report, {int(os.environ["RANK"]): device})
     return device
 
 
@@ -52,7 +51,28 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
     for number, device in enumerate(devices):
         name = torch.cuda.get_device_properties(device).name
         report.rank_started(str(device), name, config.device_ids[number], number)
+    tell_memory(report, dict(enumerate(devices)))
     return devices
+
+
+def tell_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
+    """Have it told what PyTorch's allocator holds of each rank's GPU."""
+
+    def read() -> list[FrameworkMemory]:
+        told = []
+        for rank, device in devices.items():
+            stats = torch.cuda.memory_stats(device)
+            told.append(
+                FrameworkMemory(
+                    rank=rank,
+                    used_bytes=stats.get("allocated_bytes.all.current"),
+                    peak_bytes=stats.get("allocated_bytes.all.peak"),
+                    reserved_bytes=stats.get("reserved_bytes.all.current"),
+                )
+            )
+        return told
+
+    report.memory = read
 
 
 def set_arithmetic(config: RunConfig, report: Reporter) -> None:
@@ -109,17 +129,22 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     raise ValueError(config.optimizer)
 
 
-def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> None:
+def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor | None:
     """Make an update with the gradients that there are, clipped to `gradient_clip` in their global norm.
 
     The gradients are averaged over the devices already, so every rank clips by the same norm.
+
+    Returns:
+        Their norm before they were clipped, float32 [] and still on the device; None where none are clipped.
     """
+    norm = None
     if config.gradient_clip:
         # By max_norm / (norm + 1e-6), where Optax divides by the norm alone: 1e-6 less at a norm of 1.
-        torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.gradient_clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
+    return norm
 
 
 def memory_format(config: RunConfig, device: torch.device) -> torch.memory_format:
@@ -197,55 +222,6 @@ def sum_up(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, context: Abs
     return sums
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[Arrays, Arrays]:
-    """Copies of all that training goes on from, for `trainers.checkpoints`; every rank calls this.
-
-    Without a process group there is one rank.
-
-    Returns:
-        The model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-        optimizer's state, and with a leading axis of ranks those statistics and the random state.
-    """
-    arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
-    if device.type == "cuda":
-        state["ranks.random_cuda"] = _gather(torch.cuda.get_rng_state(device), device)
-    own = {name for name, buffer in model.named_buffers() if buffer.is_floating_point()}
-    for name, tensor in model.state_dict().items():
-        arrays[name] = _to_numpy(tensor)
-        if name in own:
-            state[f"ranks.{name}"] = _gather(tensor, device)
-            arrays[name] = state[f"ranks.{name}"].mean(axis=0, dtype=arrays[name].dtype)
-    for index, entry in optimizer.state_dict()["state"].items():
-        for key, value in entry.items():
-            if value is not None:
-                state[f"optimizer.{index}.{key}"] = _to_numpy(torch.as_tensor(value))
-    return arrays, state
-
-
-def restore(
-    saved: Saved, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
-) -> None:
-    """Go on from a checkpoint; with another number of ranks each starts from the mean of their statistics."""
-    arrays: Mapping[str, npt.NDArray[Any]] = saved.model
-    if len(saved.state["ranks.random"]) == world_size:
-        mine = {name.removeprefix("ranks."): array[rank] for name, array in saved.state.items() if "ranks." in name}
-        torch.set_rng_state(torch.from_numpy(mine.pop("random")))
-        if device.type == "cuda" and "random_cuda" in mine:
-            torch.cuda.set_rng_state(torch.from_numpy(mine.pop("random_cuda")), device)
-        arrays = {**arrays, **{name: array for name, array in mine.items() if name in arrays}}
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    entries: dict[int, dict[str, Tensor]] = {}
-    for name, array in saved.state.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            value, parameter = torch.from_numpy(array), parameters[int(index)]
-            # A fused optimizer goes through parameter and state side by side in memory: the same order in both.
-            like = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-            entries.setdefault(int(index), {})[key] = like
-    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
 def report_array(
     report: Reporter, name: str, local: Tensor, rank: int, mesh: Mapping[str, int], spec: Sequence[str | None]
 ) -> None:
@@ -282,18 +258,3 @@ def report_sharding(
     for key, value in optimizer.state[largest].items():
         if isinstance(value, Tensor) and value.shape == largest.shape:
             report_array(report, f"optimizer {key} of {name}", value, rank, mesh, [])
-
-
-def _gather(tensor: Tensor, device: torch.device) -> npt.NDArray[Any]:
-    """A tensor of every rank: [ranks, …]."""
-    if not dist.is_initialized():
-        return _to_numpy(tensor[None])
-    mine = tensor.detach().to(device)
-    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, mine)
-    return _to_numpy(torch.stack(gathered))
-
-
-def _to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """A copy on the host, its last axis the densest whatever the tensor's memory format."""
-    return np.array(tensor.detach().cpu().numpy(), order="C")

@@ -43,8 +43,12 @@ class Recorder:
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
 
-    def step(self, step: int, loss: Any, examples: int, learning_rate: float) -> None:
-        self.steps.append(SimpleNamespace(step=step, loss=loss, examples=examples, learning_rate=learning_rate))
+    def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
+        self.steps.append(
+            SimpleNamespace(
+                step=step, loss=loss, examples=examples, learning_rate=learning_rate, gradient_norm=gradient_norm
+            )
+        )
 
     def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
         self.evaluations.append(

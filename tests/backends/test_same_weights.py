@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,11 +30,19 @@ CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
 """Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
 
 
+class ByTorch(NamedTuple):
+    """What torch-ddp made of a configuration."""
+
+    config: RunConfig
+    flattened: tuple[int, int, int]
+    losses: list[float]
+    norms: list[float | None]
+    """Of the gradients."""
+    evaluation: Evaluation
+
+
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case[0])
-def by_torch(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[RunConfig, tuple[int, int, int], list[float], Evaluation]:
-    """A configuration, and its curve and last evaluation by torch-ddp."""
+def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByTorch:
     model, devices, flattened = request.param
     config = msgspec.structs.replace(CONFIG, model=model, devices=devices)
     with launched(config, tmp_path_factory.mktemp("runs")) as run:
@@ -42,7 +51,10 @@ def by_torch(
             [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
             for rank in range(devices)
         ]
-        return config, flattened, [sum(step) / devices for step in zip(*losses, strict=True)], run.of(Evaluation)[-1]
+        means = [sum(step) / devices for step in zip(*losses, strict=True)]
+        # Rank 0 alone tells of the norm, which is the same on all.
+        norms = [norm for event in run.of(Steps) for norm in event.gradient_norms or []]
+        return ByTorch(config, flattened, means, norms, run.of(Evaluation)[-1])
 
 
 def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
@@ -61,20 +73,20 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
 
 
 @pytest.mark.parametrize("backend", JAX_BACKENDS)
-def test_thirty_steps_of_sgd(
-    backend: str, by_torch: tuple[RunConfig, tuple[int, int, int], list[float], Evaluation]
-) -> None:
-    config, flattened, expected, evaluation = by_torch
-    config = msgspec.structs.replace(config, backend=backend)
-    told = train(config, shelf=Shelf(carried(config, flattened)))
+def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
+    config = msgspec.structs.replace(by_torch.config, backend=backend)
+    told = train(config, shelf=Shelf(carried(config, by_torch.flattened)))
     losses = np.array(told.losses()).mean(axis=1)
-    assert len(losses) == len(expected) == STEPS
-    largest = np.abs(losses - expected).max()
+    assert len(losses) == len(by_torch.losses) == STEPS
+    largest = np.abs(losses - by_torch.losses).max()
     print(f"\n{backend}, {config.model}: at most {largest:.1e} from torch-ddp over {STEPS} steps")
     assert largest < 1e-3
     assert losses[-1] < 0.8 * losses[0]
+    # Under pmap each device has its copy.
+    norms = [float(np.ravel(step.gradient_norm)[0]) for step in told.steps]
+    assert norms == pytest.approx(by_torch.norms, rel=1e-2)
     # The running variance differs by 1 / (n - 1): see `torch_models`.
-    assert told.evaluations[-1].loss == pytest.approx(evaluation.loss, rel=1e-2)
+    assert told.evaluations[-1].loss == pytest.approx(by_torch.evaluation.loss, rel=1e-2)
 
 
 @pytest.mark.slow

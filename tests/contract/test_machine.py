@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from trainers.contract.machine import Gpu, Machine, inspect_machine
+from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler
+from trainers.contract.machine import HOST_PID_NAMESPACE, Machine, inspect_machine
 
 INSPECT = """
 import sys, msgspec
@@ -22,18 +22,14 @@ machine.GPU_PROBE_TIMEOUT_S = float(sys.argv[1])
 sys.stdout.buffer.write(msgspec.json.encode(machine.inspect_machine()))
 """
 
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+BOTH = gpu("GPU-aaaa", "Fake A") + gpu("GPU-bbbb", "Fake B")
 
 
-def inspect_with(tmp_path: Path, define: str) -> Machine:
+def inspect_with(tmp_path: Path, script: str, timeout_s: float = 30) -> Machine:
     """What a process finds whose NVML is ours."""
-    source = Path(__file__).with_name("fake_nvml.c")
-    library = tmp_path / "libnvidia-ml.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", f"-D{define}", "-o", library, source], check=True)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", INSPECT, "1" if define == "HANG" else "30"],
-        env=environment,
+        [sys.executable, "-c", INSPECT, str(timeout_s)],
+        env=FakeNvml(tmp_path, script).run_environment(),
         capture_output=True,
         timeout=60,
         check=True,
@@ -51,35 +47,63 @@ def test_this_machine() -> None:
 
 @needs_compiler
 def test_gpus(tmp_path: Path) -> None:
-    machine = inspect_with(tmp_path, "WORKS")
+    machine = inspect_with(tmp_path, BOTH)
     assert machine.driver == "999.01"
     assert machine.gpu_problem == ""
-    common = {"memory_total_bytes": 80 << 30, "memory_used_bytes": 5 << 30, "utilization_percent": 42}
-    assert machine.gpus == (
-        Gpu(index=0, uuid="GPU-aaaa", name="Fake A", **common),
-        Gpu(index=1, uuid="GPU-bbbb", name="Fake B", **common),
-    )
+    assert [(found.index, found.uuid, found.name) for found in machine.gpus] == [
+        (0, "GPU-aaaa", "Fake A"),
+        (1, "GPU-bbbb", "Fake B"),
+    ]
+    for found in machine.gpus:
+        assert (found.memory_total_bytes, found.memory_used_bytes, found.utilization_percent) == (80 << 30, 5 << 30, 42)
+        assert found.processes == ()
+
+
+@needs_compiler
+def test_who_uses_a_gpu(tmp_path: Path) -> None:
+    mine = f"process {os.getpid()} {3 << 30}"
+    used, mute = inspect_with(
+        tmp_path, gpu("GPU-aaaa", "Fake A", mine) + gpu("GPU-bbbb", "Fake B", no_processes=None)
+    ).gpus
+    # The second does not tell: that is no empty list.
+    assert mute.processes is None
+    (process,) = used.processes or ()
+    assert process.memory_bytes == 3 << 30
+    if os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE:
+        assert process.user == psutil.Process().username()
+    else:
+        # In a container the number would be the host's.
+        assert (process.pid, process.user) == (None, "")
 
 
 @needs_compiler
 def test_what_a_gpu_does_not_tell_is_not_zero(tmp_path: Path) -> None:
-    gpu = inspect_with(tmp_path, "PARTIAL").gpus[0]
-    assert gpu.utilization_percent is None
-    assert gpu.memory_total_bytes == 80 << 30
+    found = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", utilization=None)).gpus[0]
+    assert found.utilization_percent is None
+    assert found.memory_total_bytes == 80 << 30
+
+
+@needs_compiler
+def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
+    lost = gpu("GPU-aaaa", "Fake A", "fault * return 15")
+    machine = inspect_with(tmp_path, lost + gpu("GPU-bbbb", "Fake B"))
+    assert [(found.index, found.uuid) for found in machine.gpus] == [(1, "GPU-bbbb")]
+    assert machine.gpu_problem == ""
+    assert inspect_with(tmp_path, lost).gpu_problem == "NVML: GPU is lost"
 
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("define", "problem"),
+    ("fault", "problem"),
     [
-        ("NO_DRIVER", "NVML: Driver Not Loaded"),
-        ("CRASH", "the NVML probe died (exit code -11)"),
-        ("HANG", "NVML did not answer within 1 s"),
+        ("return 9", "NVML: Driver Not Loaded"),
+        ("crash", "the NVML probe died (exit code -11)"),
+        ("hang 30", "NVML did not answer within 1 s"),
     ],
 )
-def test_a_driver_that_does_not_work(tmp_path: Path, define: str, problem: str) -> None:
+def test_a_driver_that_does_not_work(tmp_path: Path, fault: str, problem: str) -> None:
     began = time.monotonic()
-    machine = inspect_with(tmp_path, define)
+    machine = inspect_with(tmp_path, f"fault nvmlInitWithFlags {fault}\n", 1 if "hang" in fault else 30)
     assert machine.gpus == ()
     assert machine.gpu_problem == problem
     assert machine.cpu_cores > 0

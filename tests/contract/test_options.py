@@ -151,6 +151,10 @@ def test_the_nearest_choice_is_named() -> None:
     assert "Did you mean" not in refusal(OPTIONS["optimizer"], "zzz")
 
 
+def test_a_prefix_without_its_path_is_not_answered_with_itself() -> None:
+    assert "Did you mean" not in refusal(OPTIONS["dataset"], "npz:")
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [

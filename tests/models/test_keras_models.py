@@ -28,7 +28,9 @@ def test_parameters_are_those_of_the_catalog(name: str, shape: tuple[int, int, i
     assert MODELS[name].size(shape, classes).parameters == made
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "resnet18" else ()) for name in MODELS]
+)
 def test_bfloat16_changes_what_is_computed_in_and_not_what_is_kept(name: str) -> None:
     model = keras_models.build(name, (28, 28, 1), 10, "bfloat16")
     assert {variable.dtype for variable in model.weights} == {"float32"}
@@ -62,6 +64,7 @@ def test_what_a_users_keras_json_says_changes_no_model() -> None:
         keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.slow
 def test_on_pytorch_the_models_are_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/models/on_torch.py", "-k", "keras"],

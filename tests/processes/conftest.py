@@ -22,3 +22,18 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setenv("TUIAPP_TEST_FAULT", text)
 
     return set_fault
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs launched from now on train with `faults/fake_backend.py` in the place of torch-ddp; takes its seconds."""
+
+    def set_fake(fault: str = "", **seconds: float) -> None:
+        monkeypatch.setenv("PYTHONPATH", str(FAULTS))
+        monkeypatch.setenv("TUIAPP_TEST_BACKEND", "fake")
+        if fault:
+            monkeypatch.setenv("TUIAPP_TEST_FAULT", fault)
+        for name, value in seconds.items():
+            monkeypatch.setenv(f"TUIAPP_TEST_{name.upper()}_S", str(value))
+
+    return set_fake

@@ -100,7 +100,7 @@ class Watched:
             words = [*process.cmdline(), process.environ().get("TUIAPP_RUN_TOKEN", "")]
         except psutil.Error:
             return False
-        return "trainers.runtime" in " ".join(words) and any(self.run.run_id in word for word in words)
+        return "trainers." in " ".join(words) and any(self.run.run_id in word for word in words)
 
 
 @contextmanager

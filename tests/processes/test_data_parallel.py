@@ -29,7 +29,7 @@ def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], E
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("backend", ["torch-ddp", "keras-torch"])
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.slow)])
 def test_any_number_of_ranks_gives_the_same_curve(runs_dir: Path, backend: str, devices: int) -> None:
     one, result_of_one = _curve(runs_dir, 1, backend=backend)
     many, result_of_many = _curve(runs_dir, devices, backend=backend)
@@ -45,6 +45,7 @@ def _difference(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
 def test_synchronized_batch_norm_sees_the_global_batch(runs_dir: Path) -> None:
     one, result_of_one = _curve(runs_dir, 1, model="net")
     two, result_of_two = _curve(runs_dir, 2, model="net", sync_batch_norm=True)

@@ -17,10 +17,11 @@ EXAMPLES = 101
 """In the test set: a prime number."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend",
     [
-        name if name == "torch-ddp" else pytest.param(name, marks=pytest.mark.slow)
+        name
         for name, backend in BACKENDS.items()
         # DataParallel has one device on the CPU.
         if backend.max_cpu_devices is None

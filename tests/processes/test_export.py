@@ -30,9 +30,9 @@ LOGITS = {
     ("backend", "framework", "elsewhere"),
     [
         ("torch-ddp", "torch", "torch"),
-        ("jax-pmap", "flax", "jax"),
+        pytest.param("jax-pmap", "flax", "jax", marks=pytest.mark.slow),
         # Trained with one of Keras' backends, loaded with the other.
-        ("keras-torch", "keras", "jax"),
+        pytest.param("keras-torch", "keras", "jax", marks=pytest.mark.slow),
         pytest.param("jax-sharding", "flax", "jax", marks=pytest.mark.slow),
         pytest.param("torch-dp", "torch", "torch", marks=pytest.mark.slow),
         pytest.param("keras-jax", "keras", "torch", marks=pytest.mark.slow),

@@ -69,6 +69,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         assert any("2 devices in one process" in entry.text for entry in state.log)
 
 
+@pytest.mark.slow
 def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:
         run.at_step(20)

@@ -103,6 +103,7 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
     same(run.run, straight)
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: RunDir) -> None:
     with launched(CONFIG, runs_dir) as run:
         run.at_step(13)

@@ -59,3 +59,15 @@ def test_keras_is_told_what_to_compute_with_before_it_is_imported(
     )
     assert environment["KERAS_BACKEND"] == computes_with
     assert ("JAX_NUM_CPU_DEVICES" in environment) == (computes_with == "jax")
+
+
+def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"):
+        monkeypatch.delenv(name, raising=False)
+    kept = rank_environment(RunConfig(platform="cpu", devices=2), "token", 4711, 2)
+    assert (kept["MALLOC_MMAP_MAX_"], kept["MALLOC_TRIM_THRESHOLD_"]) == ("0", str(1 << 30))
+    gpu = RunConfig(platform="cuda", devices=1, device_ids=("GPU-1",))
+    assert "MALLOC_MMAP_MAX_" not in rank_environment(gpu, "token", 4711, 1)
+    # Whoever brings an allocator of their own knows better.
+    monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libjemalloc.so.2")
+    assert "MALLOC_MMAP_MAX_" not in rank_environment(RunConfig(platform="cpu", devices=2), "token", 4711, 2)

@@ -18,6 +18,7 @@ from trainers.contract.events import (
     AnyEvent,
     Evaluation,
     Event,
+    FrameworkMemory,
     LogLine,
     Phase,
     RankStarted,
@@ -95,6 +96,25 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     assert all(seconds >= 0 for event in pipe.of(Steps) for seconds in event.seconds)
     (evaluation,) = pipe.of(Evaluation)
     assert (evaluation.step, evaluation.loss, evaluation.accuracy, evaluation.examples) == (40, 0.5, 0.9, 360)
+
+
+def test_waiting_for_batches_is_told(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(reporter_module, "perf_counter", lambda: now[0])
+    pipe.report.phase("training")
+    now[0] = 2.0
+    pipe.report.save_before(1)
+    now[0] = 10.0
+    pipe.report.step(1, 1.0, 24, 0.1)
+    now[0] = 15.0
+    assert not pipe.report.save_before(2)
+    # A checkpoint here: neither its time nor the wait before it is the step's.
+    pipe.report.phase("training")
+    now[0] = 16.0
+    pipe.report.step(2, 1.0, 24, 0.1)
+    pipe.close()
+    assert sum(seconds for event in pipe.of(Steps) for seconds in event.seconds) == 11.0
+    assert sum(event.data_wait_s or 0.0 for event in pipe.of(Steps)) == 2.0
 
 
 def test_they_come_without_being_asked_for(pipe: Pipe) -> None:
@@ -183,6 +203,7 @@ def test_a_gap_in_the_steps_starts_a_new_event(pipe: Pipe) -> None:
 
 def test_a_rank_ends_though_nobody_reads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporter_module, "CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(reporter_module, "UNREAD_TIMEOUT_S", 0.1)
     pipe.report._backlog.append(LogLine(rank=0, stream="stdout", text="x" * 200_000))
     began = time.monotonic()
     pipe.report.close()
@@ -266,3 +287,35 @@ def test_every_message_is_a_line_of_json(pipe: Pipe) -> None:
     assert json.loads(wire.encode(event))["type"] == "phase"
     assert wire.encode(wire.Vote(0, 2, 3)).count(b"\n") == 1
     pipe.close()
+
+
+def test_what_the_framework_holds_is_told_off_the_training_thread(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporter_module, "MEMORY_INTERVAL_S", 0.01)
+    threads: list[str] = []
+
+    def read() -> list[FrameworkMemory]:
+        threads.append(threading.current_thread().name)
+        return [FrameworkMemory(rank=rank, used_bytes=5 + rank) for rank in range(2)]
+
+    pipe.report.memory = read
+    pipe.wait(lambda: len(pipe.of(FrameworkMemory)) >= 4)
+    pipe.close()
+    assert {(one.rank, one.used_bytes) for one in pipe.of(FrameworkMemory)} == {(0, 5), (1, 6)}
+    assert set(threads) == {"reporter"}
+
+
+def test_memory_that_cannot_be_read_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
+    asked: list[int] = []
+
+    def read() -> list[FrameworkMemory]:
+        asked.append(1)
+        raise RuntimeError("no such statistics")
+
+    pipe.report.memory = read
+    pipe.report.step(1, 0.5, 8, 0.1)
+    pipe.wait(lambda: bool(pipe.of(Steps)))
+    pipe.report.step(2, 0.5, 8, 0.1)
+    pipe.wait(lambda: len(pipe.of(Steps)) == 2)
+    pipe.close()
+    assert len(asked) == 1
+    assert "no such statistics" in capfd.readouterr().err

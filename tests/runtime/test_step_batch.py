@@ -109,3 +109,12 @@ def test_every_step_is_covered_once(seed: int) -> None:
     assert sum(event.examples) == 10 * count
     total = sum(loss * n for loss, n in zip(event.losses, counts, strict=True) if loss is not None)
     assert total == pytest.approx(sum(losses))
+
+
+def test_norms_of_gradients_are_told_where_they_are_known() -> None:
+    known = [
+        Step(number, 1.0, 0.01, 10, 0.1, gradient_norm=norm) for number, norm in enumerate([1.0, 3.0, math.inf, 2.0], 1)
+    ]
+    assert pack(0, known, 1).gradient_norms == [1.0, 3.0, None, 2.0]
+    assert pack(0, known, 2).gradient_norms == [2.0, None]
+    assert pack(0, steps(1, [1.0, 2.0]), 1).gradient_norms is None

@@ -101,3 +101,16 @@ def test_the_last_evaluation_counts() -> None:
     tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
     summary = tally.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
+
+
+def test_the_best_evaluation_is_kept_over_attempts() -> None:
+    def evaluated(*accuracies: float, best: float | None = None) -> float | None:
+        tally = Tally(CONFIG, 1, best=best)
+        for accuracy in accuracies:
+            tally.add(Evaluation(step=1, epoch=1, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
+        return tally.summary(1.0).best_accuracy
+
+    assert evaluated() is None
+    assert evaluated(0.5, 0.75, 0.6) == 0.75
+    assert evaluated(0.5, best=0.9) == 0.9
+    assert evaluated(best=0.9) == 0.9

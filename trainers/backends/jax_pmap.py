@@ -59,7 +59,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         state, done = put_back(create(config), checkpoints.resumed, devices), checkpoints.resumed.step
 
     mapped_batch = jax.pmap(take_batch, "batch", devices=devices)
-    mapped_step = jax.pmap(make_step, "batch", devices=devices, donate_argnums=0)
+    mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
@@ -83,13 +83,13 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             rate = learning_rate(config, step)
             # Every argument has the leading axis: one without it would have to be spread at each step.
             rates = np.full(config.devices, rate)
-            state, losses = train_step(state, x_train, y_train, rows.reshape(config.devices, -1), rates)
+            state, losses, norms = train_step(state, x_train, y_train, rows.reshape(config.devices, -1), rates)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate))
+            report.step(step, losses, len(rows) // config.devices, float(rate), norms)
         if config.evaluates_after(step):
             report.phase("evaluating")
             state = average_statistics(state)
@@ -105,10 +105,13 @@ def take_batch(x_train: Array, y_train: Array, rows: Array) -> tuple[Array, Arra
     return scale(x_train[rows]), y_train[rows]
 
 
-def make_step(state: TrainState, x_train: Array, y_train: Array, rows: Array, rate: Array) -> tuple[TrainState, Array]:
+def make_step(
+    config: RunConfig, state: TrainState, x_train: Array, y_train: Array, rows: Array, rate: Array
+) -> tuple[TrainState, Array, Array | None]:
     """One device's part of an update; what it sees has no leading axis of devices.
 
     Args:
+        config: Whether gradients are clipped.
         state: This device's replica.
         x_train: All images, [N, H, W, C].
         y_train: All labels, int32 [N].
@@ -116,7 +119,8 @@ def make_step(state: TrainState, x_train: Array, y_train: Array, rows: Array, ra
         rate: The learning rate, float32 [].
 
     Returns:
-        The state after the update, and the mean loss over this device's own images, before it: float32 [].
+        The state after the update; the mean loss over this device's own images, before it: float32 []; and the
+        averaged gradients' norm, float32 [], where they are clipped.
     """
     x, y = take_batch(x_train, y_train, rows)
     # Dropout draws differently at every step and on every device.
@@ -129,7 +133,9 @@ def make_step(state: TrainState, x_train: Array, y_train: Array, rows: Array, ra
 
     (loss, updated), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     gradients = lax.pmean(gradients, "batch")
-    return state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {})), loss
+    norm = optax.tree.norm(gradients) if config.gradient_clip else None
+    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
+    return state, loss, norm
 
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:

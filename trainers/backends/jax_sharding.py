@@ -15,6 +15,7 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 from __future__ import annotations
 
 from collections import deque
+from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,9 @@ from trainers.jax_devices import STEPS_IN_FLIGHT, TestBatches, pick_devices, rep
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
+
+Updated: TypeAlias = tuple[TrainState, Array, Array | None]
+"""What an update gives: see `make_step`."""
 
 
 def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
@@ -52,12 +56,12 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
 
     take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
 
-    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array, rate: Array) -> tuple[TrainState, Array]:
+    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         images, labels = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
-        return make_step(state, images, labels, rate, config.devices)
+        return make_step(state, images, labels, rate, config)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split))
+    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
@@ -78,13 +82,13 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
-            state, losses = train_step(state, x_train, y_train, rows, rate)
+            state, losses, norm = train_step(state, x_train, y_train, rows, rate)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate))
+            report.step(step, losses, len(rows) // config.devices, float(rate), norm)
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(state, test_batches)
@@ -94,7 +98,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     checkpoints.export(snapshot(state)[0])
 
 
-def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) -> tuple[TrainState, Array]:
+def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig) -> Updated:
     """One update.
 
     Args:
@@ -102,10 +106,11 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) 
         x: Images, float32 [global batch, H, W, C].
         y: Labels, int32 [global batch].
         rate: The learning rate, float32 [].
-        devices: How many share the batch.
+        config: How many devices share the batch, and whether gradients are clipped.
 
     Returns:
-        The state after it, and each device's mean loss over its own part of the batch, before it: float32 [devices].
+        The state after it; each device's mean loss over its own part of the batch, before it: float32 [devices]; and
+        the gradients' norm, float32 [], where they are clipped.
     """
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
@@ -117,7 +122,8 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, devices: int) 
 
     gradients, (losses, updated) = jax.grad(loss_of, has_aux=True)(state.params)
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
-    return state, losses.reshape(devices, -1).mean(axis=1)
+    norm = optax.tree.norm(gradients) if config.gradient_clip else None
+    return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 
 
 def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,10 @@ class State(NamedTuple):
     """Its learning rate among them."""
 
 
+Updated: TypeAlias = tuple[State, Array, Array | None]
+"""What an update gives: see `Training.step`."""
+
+
 def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
@@ -72,12 +76,12 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
 
     take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
 
-    def step_on_rows(state: State, x: Array, y: Array, rows: Array, rate: Array) -> tuple[State, Array]:
+    def step_on_rows(state: State, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         images, labels = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
         return training.step(state, images, labels, rate)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split))
+    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
     eval_step = jax.jit(training.eval_step)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
@@ -99,13 +103,13 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             if report.stop_before(step):
                 return
             rate = learning_rate(config, step)
-            state, losses = train_step(state, x_train, y_train, rows, rate)
+            state, losses, norm = train_step(state, x_train, y_train, rows, rate)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate))
+            report.step(step, losses, len(rows) // config.devices, float(rate), norm)
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(eval_step, state, test_batches)
@@ -120,13 +124,13 @@ class Training:
     """The model, its optimizer, and what is computed with them as functions of their variables' values."""
 
     def __init__(self, config: RunConfig) -> None:
-        self.devices = config.devices
+        self.devices, self.clips = config.devices, bool(config.gradient_clip)
         self.model = keras_state.create_model(config)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
         self.rate_index = [variable.name for variable in self.optimizer.variables].index("learning_rate")
 
-    def step(self, state: State, x: Array, y: Array, rate: Array) -> tuple[State, Array]:
+    def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
         """One update.
 
         Args:
@@ -136,8 +140,8 @@ class Training:
             rate: The learning rate, float32 [].
 
         Returns:
-            The state after it, and each device's mean loss over its own part of the batch, before it: float32
-            [devices].
+            The state after it; each device's mean loss over its own part of the batch, before it: float32 [devices];
+            and the gradients' norm, float32 [], where they are clipped.
         """
 
         def loss_of(trainable: list[Array], non_trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
@@ -149,7 +153,8 @@ class Training:
         values = list(state.optimizer)
         values[self.rate_index] = rate
         trainable, values = self.optimizer.stateless_apply(values, gradients, state.trainable)
-        return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1)
+        norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
+        return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
 
     def eval_step(self, state: State, x: Array, y: Array, weights: Array) -> Array:
         """Summed loss, right answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""

@@ -25,6 +25,7 @@ from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
 from trainers.models.sync_batch_norm import synchronize
+from trainers.models.torch_state import restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.torch_compile import compile_ahead, compile_model
@@ -38,8 +39,6 @@ from trainers.torch_ranks import (
     memory_format,
     pick_device,
     report_sharding,
-    restore,
-    snapshot,
     sum_up,
     to_device,
     update,
@@ -105,8 +104,8 @@ class Replica:
                 if report.stop_before(step):
                     return
                 rate = float(learning_rate(config, step))
-                loss = self.step(rows, rate)
-                report.step(step, loss, len(rows), rate)
+                loss, norm = self.step(rows, rate)
+                report.step(step, loss, len(rows), rate, norm)
                 if step == done + 1:
                     batch = self.x_train[rows], self.y_train[rows]
                     report_sharding(report, self.model, self.optimizer, batch, self.rank)
@@ -124,17 +123,18 @@ class Replica:
         # To the device at once, not step by step.
         return enumerate(torch.tensor(mine, device=self.device).unbind(), start=first)
 
-    def step(self, rows: Tensor, rate: float) -> Tensor:
+    def step(self, rows: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
 
         Returns:
-            The mean loss over this rank's own examples, before the update; still on the device.
+            The mean loss over this rank's own examples, before the update, and the gradients' norm where they are
+            clipped; still on the device.
         """
         loss = self.loss(rows)
         self.optimizer.zero_grad()
         loss.backward()
-        update(self.config, self.model, self.optimizer, rate)
-        return loss.detach()
+        norm = update(self.config, self.model, self.optimizer, rate)
+        return loss.detach(), norm
 
     def loss(self, rows: Tensor) -> Tensor:
         """The mean loss over the examples of those numbers."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from trainers.checkpoints import Checkpoints
 from trainers.contract.config import RunConfig
 from trainers.data import datasets
+from trainers.models.torch_state import restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.torch_compile import compile_ahead, compile_model
@@ -34,8 +35,6 @@ from trainers.torch_ranks import (
     memory_format,
     pick_devices,
     report_array,
-    restore,
-    snapshot,
     sum_up,
     to_device,
     update,
@@ -98,8 +97,8 @@ class Trainer:
                 if report.stop_before(step):
                     return
                 rate = float(learning_rate(config, step))
-                losses = self.step(rows, rate)
-                report.step(step, losses, len(rows) // config.devices, rate)
+                losses, norm = self.step(rows, rate)
+                report.step(step, losses, len(rows) // config.devices, rate, norm)
                 if step == done + 1:
                     self.report_sharding(self.x_train[rows], self.y_train[rows])
             if config.evaluates_after(step):
@@ -108,17 +107,18 @@ class Trainer:
                 self.save(step)
         self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
 
-    def step(self, rows: Tensor, rate: float) -> Tensor:
+    def step(self, rows: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
 
         Returns:
-            Each device's mean loss over its own part of the batch, before the update: float32 [devices].
+            Each device's mean loss over its own part of the batch, before the update: float32 [devices]; and the
+            gradients' norm where they are clipped.
         """
         losses = self.losses(rows)
         self.optimizer.zero_grad()
         losses.mean().backward()
-        update(self.config, self.model, self.optimizer, rate)
-        return mean_per_device(losses.detach(), len(self.devices))
+        norm = update(self.config, self.model, self.optimizer, rate)
+        return mean_per_device(losses.detach(), len(self.devices)), norm
 
     def losses(self, rows: Tensor) -> Tensor:
         """The loss of each example of those numbers, on the first device."""

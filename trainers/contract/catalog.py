@@ -62,6 +62,9 @@ class Size:
     """Trainable parameters."""
     activations: int
     """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
+    flops: int
+    """Floating point operations of one example's forward and backward pass, those of matrix products and convolutions
+    alone: what "model FLOPs" means where efficiency is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Model:
     """From input shape (height, width, channels) and class count."""
     min_side: int
     """Pixels that an image must have in height and width, so that every layer has some to work on."""
+    batch_norm: bool = True
+    """Whether it has BatchNorm."""
 
 
 MLP_WIDTHS = (256, 128)
@@ -88,41 +93,60 @@ RESNET_BLOCKS = 2
 """Residual blocks per stage."""
 
 
+def _training_flops(multiplications: list[int]) -> int:
+    """Of one example, forward and backward.
+
+    A layer's output, the gradient of its weights and that of its input are one product of the same size each, of two
+    operations per multiplication; the first layer's input needs no gradient.
+
+    Args:
+        multiplications: Of each layer's forward pass, from the first layer on.
+    """
+    return 2 * (3 * sum(multiplications) - multiplications[0])
+
+
 def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
     widths = (prod(shape), *MLP_WIDTHS, classes)
     return Size(
         parameters=sum(i * o + o for i, o in pairwise(widths)),
         activations=widths[0] + 2 * sum(widths[1:]),
+        flops=_training_flops([i * o for i, o in pairwise(widths)]),
     )
 
 
 def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
     height, width, channels = shape
     parameters = activations = 0
+    products = []
     for outputs in NET_CHANNELS:
         height, width = height - 2, width - 2
+        products.append(height * width * outputs * channels * 9)
         parameters += channels * 9 * outputs + outputs + 2 * outputs  # 3×3 convolution, then BatchNorm
         activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
         height, width, channels = height // 2, width // 2, outputs
         activations += height * width * channels
     flat = height * width * channels
     parameters += flat * NET_HIDDEN + NET_HIDDEN + NET_HIDDEN * classes + classes
-    return Size(parameters, activations + 2 * NET_HIDDEN + classes)
+    products += [flat * NET_HIDDEN, NET_HIDDEN * classes]
+    return Size(parameters, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
 
 
 def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
     height, width, channels = shape
     parameters = activations = 0
+    products = []
     for outputs, kernel, stride, bias, padded in CONVNET_LAYERS:
         # Padded to keep every pixel, or only where the kernel fits.
         lost = 0 if padded else kernel - 1
         height, width = -(-(height - lost) // stride), -(-(width - lost) // stride)
+        products.append(height * width * outputs * channels * kernel**2)
         # The convolution, then BatchNorm without a scale.
         parameters += channels * kernel**2 * outputs + (outputs if bias else 0) + outputs
         activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
         channels = outputs
     parameters += channels * CONVNET_HIDDEN + CONVNET_HIDDEN + CONVNET_HIDDEN * classes + classes
-    return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes)
+    products += [channels * CONVNET_HIDDEN, CONVNET_HIDDEN * classes]
+    return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
 
 
 def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
@@ -130,16 +154,20 @@ def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
     channels = RESNET_STAGES[0][0]
     parameters = _conv_norm(inputs, channels, 3)
     activations = 3 * height * width * channels  # convolution, BatchNorm, ReLU
+    products = [height * width * channels * inputs * 9]
     for outputs, first_stride in RESNET_STAGES:
         for stride in (first_stride, *[1] * (RESNET_BLOCKS - 1)):
             height, width = -(-height // stride), -(-width // stride)
             parameters += _conv_norm(channels, outputs, 3) + _conv_norm(outputs, outputs, 3)
             activations += 6 * height * width * outputs  # twice convolution, BatchNorm, ReLU
+            products += [height * width * outputs * kernels * 9 for kernels in (channels, outputs)]
             if stride > 1:
                 parameters += channels * outputs + outputs
                 activations += height * width * outputs
+                products.append(height * width * outputs * channels)
             channels = outputs
-    return Size(parameters + channels * classes + classes, activations + 2 * channels + classes)
+    flops = _training_flops([*products, channels * classes])
+    return Size(parameters + channels * classes + classes, activations + 2 * channels + classes, flops)
 
 
 def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
@@ -207,7 +235,7 @@ BACKENDS = {
 MODELS = {
     model.name: model
     for model in (
-        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size, min_side=1),
+        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size, min_side=1, batch_norm=False),
         Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size, min_side=10),
         Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size, min_side=6),
         Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size, min_side=1),
@@ -226,16 +254,6 @@ def model_size(model: str, dataset: str) -> Size:
     """
     data = find_dataset(dataset)
     return MODELS[model].size(data.input_shape, data.classes)
-
-
-def memory_per_device(model: str, dataset: str, optimizer: str, examples: int) -> int:
-    """A rough estimate of training memory on one device, in bytes, framework overhead excluded.
-
-    Parameters, their gradients and the optimizer's state, and activations with their gradients for `examples`
-    examples, all in float32.
-    """
-    size = model_size(model, dataset)
-    return 4 * (size.parameters * (2 + OPTIMIZER_SLOTS[optimizer]) + 2 * size.activations * examples)
 
 
 def _requirements(extra: str) -> list[str]:

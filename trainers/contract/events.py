@@ -18,8 +18,14 @@ import msgspec
 
 from trainers.contract.event import Event as Event
 from trainers.contract.samples import DeviceSample as DeviceSample
+from trainers.contract.samples import FrameworkMemory as FrameworkMemory
+from trainers.contract.samples import GpuProcess as GpuProcess
 from trainers.contract.samples import HostSample as HostSample
+from trainers.contract.samples import MigInstance as MigInstance
 from trainers.contract.samples import RankSample as RankSample
+from trainers.contract.samples import TelemetrySource as TelemetrySource
+from trainers.contract.sharding import Shard as Shard
+from trainers.contract.sharding import Sharding as Sharding
 
 JOURNAL_SCHEMA = 1
 
@@ -44,6 +50,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """Ranks, or devices where one process owns them all: each has steps of its own."""
     steps_per_epoch: int
     total_steps: int
+    flops_per_example: float | None = None
+    """Floating point operations of the model's forward and backward pass; null where they are not known."""
 
 
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
@@ -86,6 +94,12 @@ class Steps(Event, frozen=True, kw_only=True, tag="steps"):
     counts: list[int] | None = None
     losses_min: list[float | None] | None = None
     losses_max: list[float | None] | None = None
+    gradient_norms: list[float | None] | None = None
+    """Global L2 norm of the gradients, averaged over the devices, before they are clipped; null where not finite. None
+    where the run clips none, and from other ranks than 0: all have the same."""
+    data_wait_s: float | None = None
+    """How much of all the steps' time passed before their batches were there. A process that owns several devices
+    tells it of the first alone."""
 
     @property
     def last_step(self) -> int:
@@ -104,34 +118,6 @@ class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
     """From 0 to 1."""
     examples: int
     seconds: float
-
-
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device holds of an array."""
-
-    rank: int
-    device: str
-    index: list[tuple[int, int]]
-    """Start and stop in the global array, one pair per dimension."""
-    bytes: int
-
-
-class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
-    """How an array lies on the devices.
-
-    A process reports the shards it owns; a view joins the events of one `array` over all ranks.
-    """
-
-    array: str
-    """"batch", "labels", "parameter conv1.weight", …"""
-    shape: list[int]
-    """Of the global array."""
-    dtype: str
-    mesh: dict[str, int]
-    """Mesh axis → devices along it."""
-    spec: list[str | None]
-    """Per dimension the mesh axis that splits it, null where it is not split."""
-    shards: list[Shard]
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
@@ -159,14 +145,32 @@ class LogLine(Event, frozen=True, kw_only=True, tag="log"):
 
 
 class Alert(Event, frozen=True, kw_only=True, tag="alert"):
-    """Something that a person should see, in plain words."""
+    """Something that a person should see, in plain words.
+
+    Some hold for a time: a GPU that is too hot, a disk that is nearly full. When that is over, an alert of the same
+    kind, rank and device comes with `ended`.
+    """
 
     kind: str
-    """nan, log-flood, telemetry, …"""
+    """nan, hang, stopped, reaper, log-flood, telemetry, thermal, power, ecc, gpu-memory, gpu-idle, gpu-lost, disk, shm,
+    …"""
     severity: Literal["info", "warning", "error"] = "warning"
     rank: int | None = None
+    device: str = ""
+    """The UUID of the GPU that it concerns; "" for none."""
     step: int | None = None
     text: str
+    ended: bool = False
+    """What an earlier alert told of is over."""
+
+
+class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
+    """Where the Python threads of a rank's process stood when the run did not get on; an alert follows."""
+
+    rank: int
+    pid: int
+    text: str
+    """As `faulthandler` writes them, the main thread last, control characters replaced; at most 64 KiB."""
 
 
 class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
@@ -195,6 +199,8 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """None when a signal ended it."""
     signal: str = ""
     """SIGKILL, SIGSEGV …; "" when it exited."""
+    hint: str = ""
+    """What else is known of the cause: whether the kernel's out-of-memory killer was at work."""
     error: str = ""
     """The exception's last line."""
     traceback: str = ""
@@ -217,6 +223,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The last step's, mean over the ranks."""
     test_loss: float | None = None
     test_accuracy: float | None = None
+    best_accuracy: float | None = None
+    """The highest test accuracy so far."""
     seconds: float = 0.0
     """From the supervisor's start to the end of the last rank."""
 
@@ -241,9 +249,12 @@ AnyEvent: TypeAlias = (
     | Checkpoint
     | DeviceSample
     | RankSample
+    | FrameworkMemory
     | HostSample
+    | TelemetrySource
     | LogLine
     | Alert
+    | Stacks
     | StopRequested
     | CheckpointRequested
     | RankFailed

@@ -27,6 +27,46 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a file that may have been put there by somebody else.
+
+    A FIFO, which would wait for its other end, a device and a symbolic link are refused.
+
+    Args:
+        path: The file; with `O_CREAT` it is made with mode 0600.
+        flags: Of `os.open`.
+
+    Raises:
+        OSError: it cannot be opened, is a symbolic link (errno ELOOP), or is no regular file.
+    """
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return fd
+
+
+def read_end(path: Path, start: int, limit_bytes: int) -> str:
+    """The last part of a text file, bytes that are no UTF-8 replaced; "" when it cannot be read.
+
+    Args:
+        path: The file.
+        start: Where to begin at the earliest.
+        limit_bytes: Most that is read.
+    """
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return ""
+    try:
+        start = max(start, os.fstat(fd).st_size - limit_bytes)
+        return os.pread(fd, limit_bytes, start).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
 def read_limited(path: Path, limit_bytes: int) -> str:
     """Read a small UTF-8 text file.
 
@@ -34,11 +74,8 @@ def read_limited(path: Path, limit_bytes: int) -> str:
         OSError: it cannot be read, is a symbolic link (errno ELOOP), or is no regular file.
         ValueError: it is longer than `limit_bytes`, or not UTF-8.
     """
-    # O_NONBLOCK: opening a FIFO must not wait for a writer.
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_regular(path)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
         with open(fd, "rb", closefd=False) as file:
             data = file.read(limit_bytes + 1)
     finally:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.events import AnyEvent, Event, decode, encode
+from trainers.contract.files import open_regular
 
 READ_BYTES = 1 << 20
 """What a reader takes at a time."""
@@ -43,12 +44,11 @@ class JournalWriter:
         path: The journal's file; created with mode 0600, its torn tail cut off.
 
     Raises:
-        OSError: it cannot be opened for appending.
+        OSError: it cannot be opened for appending, or is no regular file.
     """
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._seq = _cut_torn_tail(self._fd)
         self._pending = bytearray()
         self._unsynced = False
@@ -57,6 +57,9 @@ class JournalWriter:
         """Why the last write failed; None when everything is written."""
         self.dropped = 0
         """Events lost because the disk stayed full."""
+        self.sync_failed: OSError | None = None
+        """Why the disk once could not be made to keep what is written. It does not say what it has kept, and a later
+        success says nothing of it: nobody may claim then that nothing is lost."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
         """Number the events and write them, with whatever still waited.
@@ -94,8 +97,7 @@ class JournalWriter:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
-                self.blocked = error
-                return
+                self.sync_failed = error
             self._unsynced = False
         self._synced_at = time.monotonic()
 
@@ -103,6 +105,11 @@ class JournalWriter:
         """Sync if the last one is a second or more ago."""
         if time.monotonic() - self._synced_at >= 1.0:
             self.sync()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What could not be written yet."""
+        return len(self._pending)
 
     def close(self) -> None:
         """Write and sync what there is, and close the file."""
@@ -126,13 +133,23 @@ class JournalReader:
         self.skipped = 0
         """Lines that were no event this version knows."""
 
+    @property
+    def offset(self) -> int:
+        """How far it has read, in bytes."""
+        return self._offset
+
     def read(self) -> list[AnyEvent]:
         """The events of the next chunk; empty when there is nothing new yet."""
         try:
-            with self._path.open("rb", buffering=0) as file:
-                return self._read(file.fileno())
+            fd = open_regular(self._path)
         except OSError:
             return []
+        try:
+            return self._read(fd)
+        except OSError:
+            return []
+        finally:
+            os.close(fd)
 
     def _read(self, fd: int) -> list[AnyEvent]:
         while lines := self._next_lines(fd):
@@ -163,58 +180,96 @@ class JournalReader:
 def journal_end(path: Path) -> int:
     """Where the last whole line of a journal ends: what is written from now on stands after it."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except OSError:
         return 0
     try:
-        return _whole_lines(fd)[0]
+        return _after_last_newline(fd)
     finally:
         os.close(fd)
 
 
+def last_line_with(path: Path, start: bytes) -> bytes:
+    """The last line of a journal that begins with some bytes, b"" where none does; reads it from its end."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return b""
+    try:
+        return _search_back(fd, b"\n" + start)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def _search_back(fd: int, wanted: bytes) -> bytes:
+    """The rest of the line, up to its end, whose newline before it and first bytes are `wanted`."""
+    end = _after_last_newline(fd)
+    while end > 0:
+        begin = max(0, end - READ_BYTES)
+        # A newline stands in front of the first line as well, so to say; and what is wanted may lie across two parts.
+        part = os.pread(fd, end - begin + len(wanted), begin)
+        part = b"\n" + part if not begin else part
+        if (found := part.rfind(wanted)) >= 0:
+            line_at = begin + found + (1 if begin else 0)
+            return os.pread(fd, READ_BYTES, line_at).split(b"\n", 1)[0]
+        end = begin
+    return b""
+
+
 def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
     """The events in the last part of a journal, without reading the rest; empty when there is none."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - tail_bytes))
-            lines = file.read(tail_bytes).split(b"\n")
-    except OSError:
-        return []
+    lines = _read_part(path, tail_bytes, from_end=True).split(b"\n")
     # The first piece may start within a line, the last one may be torn; neither decodes.
     return [event for line in lines if (event := decode(line)) is not None]
 
 
 def read_first(path: Path, head_bytes: int = 64 * 1024) -> AnyEvent | None:
     """The first event of a journal; None when there is none, or it is of a kind that is not known."""
-    try:
-        with path.open("rb") as file:
-            line, newline, _ = file.read(head_bytes).partition(b"\n")
-    except OSError:
-        return None
+    line, newline, _ = _read_part(path, head_bytes).partition(b"\n")
     return decode(line) if newline else None
+
+
+def _read_part(path: Path, limit_bytes: int, *, from_end: bool = False) -> bytes:
+    """The first or the last bytes of a journal; none where there is none."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return b""
+    try:
+        start = max(0, os.fstat(fd).st_size - limit_bytes) if from_end else 0
+        return os.pread(fd, limit_bytes, start)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _cut_torn_tail(fd: int) -> int:
     """Cut off what stands after the last newline; give the last event's number, 0 in an empty journal."""
-    end, tail = _whole_lines(fd)
+    end = _after_last_newline(fd)
     if end < os.fstat(fd).st_size:
         os.ftruncate(fd, end)
-    for line in reversed(tail.split(b"\n")):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return _numbered.decode(line).seq
+    window = READ_BYTES
+    while end:
+        start = max(0, end - window)
+        for line in reversed(os.pread(fd, end - start, start).split(b"\n")):
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return _numbered.decode(line).seq
+        if not start or window >= MAX_LINE_BYTES:
+            break
+        window *= 2
     return 0
 
 
-def _whole_lines(fd: int) -> tuple[int, bytes]:
-    """Just after the last newline, 0 where there is none; and the last lines up to there."""
-    size = os.fstat(fd).st_size
-    window = READ_BYTES
-    while size:
-        start = max(0, size - window)
-        tail = os.pread(fd, size - start, start)
-        newline = tail.rfind(b"\n")
-        if newline >= 0 or start == 0:
-            return start + newline + 1, tail[: newline + 1]
-        window *= 2
-    return 0, b""
+def _after_last_newline(fd: int) -> int:
+    """Just after the last newline, 0 where there is none; what follows it may be of any length."""
+    end = os.fstat(fd).st_size
+    while end:
+        start = max(0, end - READ_BYTES)
+        newline = os.pread(fd, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0

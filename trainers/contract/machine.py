@@ -14,7 +14,13 @@ import sys
 
 import msgspec
 
+from trainers.contract.nvml_errors import nvml_words
+from trainers.contract.samples import GpuProcess
+
 GPU_PROBE_TIMEOUT_S = 10.0
+
+HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""Its number in every Linux kernel (PROC_PID_INIT_INO)."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +33,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     utilization_percent: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """Those that hold its memory; None where the driver does not tell."""
 
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +52,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: int
     """Cores this process may run on."""
     memory_total_bytes: int
+    memory_available_bytes: int | None = None
+    """What new processes may take without anything being swapped out."""
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     gpu_problem: str = ""
@@ -58,10 +68,11 @@ def inspect_machine() -> Machine:
     """Look at this machine; takes some milliseconds, with GPUs up to a second."""
     import psutil
 
-    report = _probe_gpus()
+    report, memory = _probe_gpus(), psutil.virtual_memory()
     return Machine(
         cpu_cores=len(os.sched_getaffinity(0)),
-        memory_total_bytes=psutil.virtual_memory().total,
+        memory_total_bytes=memory.total,
+        memory_available_bytes=memory.available,
         gpus=report.gpus,
         driver=report.driver,
         gpu_problem=report.problem,
@@ -94,11 +105,17 @@ def read_gpus() -> GpuReport:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return GpuReport(problem=f"NVML: {error}")
+        return GpuReport(problem=f"NVML: {nvml_words(error)}")
+    gpus, problem = [], "NVML finds no GPU"
     try:
-        gpus = tuple(_read_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                gpus.append(_read_gpu(index))
+            except pynvml.NVMLError as error:
+                # One that is lost does not keep runs from the others.
+                problem = f"NVML: {error}"
         driver = pynvml.nvmlSystemGetDriverVersion()
-        return GpuReport(gpus=gpus, driver=driver, problem="" if gpus else "NVML finds no GPU")
+        return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
     except pynvml.NVMLError as error:
         return GpuReport(problem=f"NVML: {error}")
     finally:
@@ -117,7 +134,38 @@ def _read_gpu(index: int) -> Gpu:
     with contextlib.suppress(pynvml.NVMLError):
         known["utilization_percent"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
     uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Gpu(index=index, uuid=uuid, name=name, **known)
+    return Gpu(index=index, uuid=uuid, name=name, processes=_read_processes(handle), **known)
+
+
+def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
+    """Who holds memory of a GPU; the same process may compute and draw."""
+    import pynvml
+
+    found: dict[int, int | None] = {}
+    told = False
+    for kind in ("Compute", "Graphics"):
+        # By version: without one pynvml raises what is no NVMLError where the driver is older than it.
+        for version in (3, 2):
+            with contextlib.suppress(pynvml.NVMLError):
+                for process in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle):
+                    found[process.pid] = process.usedGpuMemory
+                told = True
+                break
+    return tuple(_describe_process(pid, held) for pid, held in found.items()) if told else None
+
+
+def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
+    import psutil
+
+    # Within a PID namespace of one's own the driver still tells the host's numbers, which mean others here, or nobody.
+    if os.stat("/proc/self/ns/pid").st_ino != HOST_PID_NAMESPACE:
+        return GpuProcess(memory_bytes=memory_bytes)
+    user = name = ""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        name = process.name()
+        user = process.username()
+    return GpuProcess(pid=pid, user=user, name=name, memory_bytes=memory_bytes)
 
 
 if __name__ == "__main__":

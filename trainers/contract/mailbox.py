@@ -5,14 +5,19 @@ A file works from another host that shares the file system, and across a restart
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from trainers.contract.files import write_atomically
 
 Command: TypeAlias = Literal["stop", "stop-now", "checkpoint"]
+
+MAX_FILES = 1000
+"""Looked at in one call of `take`."""
 
 
 def send(commands_dir: Path, command: Command) -> None:
@@ -29,8 +34,10 @@ def send(commands_dir: Path, command: Command) -> None:
 def take(commands_dir: Path) -> list[Command]:
     """Take all commands out of the mailbox, oldest first; files that are no command are removed."""
     try:
-        # Dot files are commands still being written.
-        names = sorted(path for path in commands_dir.iterdir() if not path.name.startswith("."))
+        with os.scandir(commands_dir) as entries:
+            # Dot files are commands still being written. Of a flood of files the next call takes more.
+            found = islice((entry.path for entry in entries if not entry.name.startswith(".")), MAX_FILES)
+            names = sorted(map(Path, found))
     except OSError:
         return []
     commands: list[Command] = []

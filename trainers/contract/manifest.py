@@ -143,6 +143,12 @@ def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
     return max(known, key=lambda one: (one.manifest.accuracy, one.manifest.step), default=None)
 
 
+def best_accuracy(directory: Path) -> float | None:
+    """The highest test accuracy that any of a run's checkpoints has; None where none was evaluated."""
+    best = best_checkpoint(list_checkpoints(directory)[0])
+    return best.manifest.accuracy if best else None
+
+
 def newest_usable(directory: Path, config: RunConfig, classes: int) -> tuple[CheckpointDir, list[str]]:
     """The checkpoint that a run goes on from: the newest that is whole and holds finite weights.
 

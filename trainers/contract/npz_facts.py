@@ -28,6 +28,15 @@ MAX_CLASSES = 1 << 16
 MAX_SIDE = 1 << 13
 """Pixels in height or width, and channels, of one image."""
 
+LABEL_BYTES = 1 << 20
+"""Of labels held in memory at once; a multiple of every number's size."""
+
+END_BYTES = (1 << 16) + 256
+"""Where an archive's end record stands: after it comes a comment of at most 64 KiB."""
+
+MAX_DIRECTORY_BYTES = 1 << 20
+"""Of an archive's list of contents."""
+
 
 class DatasetError(ValueError):
     """There is no such data set; the message names the file and says what is wrong with it."""
@@ -80,6 +89,7 @@ def read_facts(path: Path) -> NpzFacts:
 @lru_cache(maxsize=64)
 def _read(path: Path, _mtime_ns: int, _size: int) -> NpzFacts:
     try:
+        _check_directory(path)
         with ZipFile(path) as archive:
             return _examine(path, archive)
     except BadZipFile as error:
@@ -156,8 +166,7 @@ def _image_shape(header: _Header) -> tuple[int, int, int]:
 
 
 def _greatest_label(path: Path, archive: ZipFile, name: str) -> int:
-    labels = _read_labels(archive.open(f"{name}.npy"))
-    least, greatest = int(labels.min()), int(labels.max())
+    least, greatest = _extremes(archive.open(f"{name}.npy"))
     if least < 0:
         raise DatasetError(f"{path}: {name} has the label {least}; labels count from 0.")
     if greatest >= MAX_CLASSES:
@@ -165,12 +174,34 @@ def _greatest_label(path: Path, archive: ZipFile, name: str) -> int:
     return greatest
 
 
-def _read_labels(file: IO[bytes]) -> np.ndarray[Any, Any]:
+def _extremes(file: IO[bytes]) -> tuple[int, int]:
+    """The least and the greatest number of an array; read in parts, for it may be any size once it is unpacked."""
+    import numpy as np
     from numpy.lib import format as npy
 
     with file:
-        # The numbers' sum of bytes was compared with the archive's directory before.
-        return npy.read_array(file, allow_pickle=False)
+        version = npy.read_magic(file)
+        _, _, dtype = (npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0)(file)
+        least, greatest = [], []
+        while data := file.read(LABEL_BYTES):
+            # The numbers' sum of bytes was compared with the archive's directory before.
+            numbers = np.frombuffer(data[: len(data) // dtype.itemsize * dtype.itemsize], dtype)
+            least.append(int(numbers.min()))
+            greatest.append(int(numbers.max()))
+    return min(least), max(greatest)
+
+
+def _check_directory(path: Path) -> None:
+    """Refuse an archive whose list of contents alone is larger than any .npz's: it would be read whole."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
+        tail = file.read(END_BYTES)
+    place, place64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
+    size = int.from_bytes(tail[place + 12 : place + 16], "little") if place >= 0 else 0
+    if size == 0xFFFFFFFF and place64 >= 0:
+        size = int.from_bytes(tail[place64 + 40 : place64 + 48], "little")
+    if size > MAX_DIRECTORY_BYTES:
+        raise DatasetError(f"{path} is no .npz: its list of contents would take {size:,} bytes.")
 
 
 def _reason(error: Exception) -> str:

@@ -118,7 +118,10 @@ class Option:
                 raise self._refuse(value)
             if any(isinstance(item, bool) or not isinstance(item, str | int) for item in value):
                 raise self._refuse(value)
-            return tuple(item if isinstance(item, str) else shown(item) for item in value)
+            items = tuple(item if isinstance(item, str) else shown(item) for item in value)
+            if not all(map(str.isprintable, items)):
+                raise self._refuse(value, " It has characters that cannot be shown.")
+            return items
         if self.kind == "bool":
             if not isinstance(value, bool):
                 raise self._refuse(value)
@@ -172,7 +175,7 @@ class Option:
                 return f" Did you mean {shown(prefix + value)}?"
             if path and (meant := suggest(head + colon, self.prefixes)):
                 return meant
-        return suggest(value, [*self.choices, *self.prefixes])
+        return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be asked.

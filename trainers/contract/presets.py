@@ -16,6 +16,7 @@ from platformdirs import user_config_path
 
 from trainers.contract.config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
 from trainers.contract.files import read_limited, write_atomically
+from trainers.contract.idle import check_file, without_idle
 from trainers.contract.options import ConfigError, Problem, shown, suggest
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
@@ -42,6 +43,8 @@ class Preset:
     config: RunConfig | None = None
     error: ConfigError | None = None
     """Set exactly when `config` is None."""
+    is_run: bool = False
+    """It is a run's configuration, called like the run, and stands in no list."""
 
     @property
     def summary(self) -> str:
@@ -192,6 +195,8 @@ def _load(path: Path, *, builtin: bool) -> Preset:
             raise ConfigError([Problem("", f"its name must be {NAME_RULE}")], str(path))
         text = read_limited(path, MAX_FILE_BYTES)
         config, extra = parse_toml(text, str(path), also=frozenset({"description"}))
+        if problems := check_file(config):
+            raise ConfigError(problems, str(path))
         description = extra.get("description", "")
         if not isinstance(description, str):
             raise ConfigError([Problem("description", f"{shown(description)} is not a text.")], str(path))
@@ -222,5 +227,5 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
     document["schema"] = SCHEMA
     if description:
         document["description"] = description
-    document.update(to_toml_values(config))
+    document.update(to_toml_values(without_idle(config)))
     return tomlkit.dumps(document)

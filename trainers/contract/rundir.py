@@ -10,6 +10,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract.files import open_regular
+
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
@@ -50,6 +52,11 @@ class RunDir:
         return self.path / "commands"
 
     @property
+    def notice(self) -> Path:
+        """What is to be done when it has ended; taken away by who does it: see `trainers.contract.notices`."""
+        return self.path / "notice.json"
+
+    @property
     def checkpoints(self) -> Path:
         """What the run can go on from: see `trainers.contract.manifest`."""
         return self.path / "checkpoints"
@@ -71,7 +78,7 @@ class RunDir:
     def is_live(self) -> bool:
         """Whether a supervisor holds the lock, on whatever host."""
         try:
-            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(self.lock)
         except OSError:
             return False
         try:
@@ -92,8 +99,9 @@ class RunDir:
 
         Raises:
             BlockingIOError: another supervisor has it.
+            OSError: it cannot be written, or is no regular file.
         """
-        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = open_regular(self.lock, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + timeout_s
         while True:
             try:

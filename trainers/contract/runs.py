@@ -14,14 +14,18 @@ from platformdirs import user_data_path
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
 from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
 from trainers.contract.files import read_limited
-from trainers.contract.journal import read_first, read_tail
+from trainers.contract.glance import NewerJournalError, look
+from trainers.contract.journal import last_line_with
+from trainers.contract.lock_note import read_note
+from trainers.contract.manifest import best_accuracy
 from trainers.contract.options import ConfigError, Problem, suggest
 from trainers.contract.rundir import RUN_ID, RunDir
 
 STARTING_S = 30.0
 """What a launch may take: a directory without a journal that is no older is being started."""
 
-RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost"]
+RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
+"""How a run stands; "newer": a later version of tuiapp wrote it; "unreadable": its files cannot be looked at."""
 
 
 class UnknownRunError(LookupError):
@@ -37,12 +41,23 @@ class RunInfo:
     config: RunConfig | None
     """None when run.toml cannot be read."""
     problem: str
-    """Why it cannot, or ""."""
+    """Why it cannot, or what is wrong with the journal; "" for nothing."""
     summary: Summary
     """Of a live or lost run: the steps reported last."""
     reason: str
     started: float | None
     """Seconds since the epoch."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it goes on."""
+        return self.status == "running"
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """The highest test accuracy that is known of."""
+        known = [one for one in (self.summary.best_accuracy, self.summary.test_accuracy) if one is not None]
+        return max(known, default=None)
 
 
 def default_runs_dir() -> Path:
@@ -54,11 +69,25 @@ def default_runs_dir() -> Path:
 
 def list_runs(runs_dir: Path) -> list[RunDir]:
     """All runs in a directory, newest first; none when it does not exist."""
-    try:
-        found = [Path(entry.path) for entry in os.scandir(runs_dir) if RUN_ID.fullmatch(entry.name) and entry.is_dir()]
-    except OSError:
-        return []
+    found = []
+    with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
+        for entry in entries:
+            # One that cannot be looked at, such as a link in a circle, must not hide the others.
+            with contextlib.suppress(OSError):
+                if RUN_ID.fullmatch(entry.name) and entry.is_dir():
+                    found.append(Path(entry.path))
     return [RunDir(path) for path in sorted(found, key=_launched, reverse=True)]
+
+
+def unreadable(runs_dir: Path) -> str:
+    """Why a directory's runs cannot be listed, or "": one that does not exist yet has none, and nothing is wrong."""
+    try:
+        with os.scandir(runs_dir):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"Cannot list {runs_dir}: {error.strerror}. Another place: --runs-dir, or TUIAPP_RUNS_DIR."
 
 
 def _launched(path: Path) -> tuple[str, int, str]:
@@ -83,7 +112,9 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         return directory
     runs = list_runs(runs_dir)
     if not runs:
-        raise UnknownRunError(f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one.")
+        raise UnknownRunError(
+            unreadable(runs_dir) or f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one."
+        )
     if name == "latest":
         return runs[0]
     # An empty name is what `tuiapp stop "$UNSET"` gives: it must not mean the only run there is.
@@ -99,15 +130,12 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
 
 def last_attempt(run: RunDir) -> int:
     """How often a run was started or resumed; 0 when it was never."""
+    if noted := read_note(run).attempt:
+        return noted
     began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
     # The type stands first on every line: no other line is decoded.
-    began = began[: began.index(b",") + 1]
-    attempt = 0
-    with contextlib.suppress(OSError), run.journal.open("rb") as file:
-        for line in file:
-            if line.startswith(began) and isinstance(event := decode(line), RunStarted):
-                attempt = max(attempt, event.attempt)
-    return attempt
+    event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
+    return event.attempt if isinstance(event, RunStarted) else 0
 
 
 def read_config(run: RunDir) -> RunConfig:
@@ -126,45 +154,75 @@ def read_config(run: RunDir) -> RunConfig:
 
 
 def summarise(run: RunDir) -> RunInfo:
-    """What a list shows of a run, from the ends of its files."""
+    """What a list shows of a run, from the ends of its files. Never raises for what is in them."""
     # Liveness first: a run that ends between the two looks has its end in the journal by then.
     live = run.is_live()
-    config, problem = None, ""
+    config, problem, newer = None, "", False
     try:
         config = read_config(run)
-    except (ConfigError, OSError) as error:
+    except ConfigError as error:
         problem = str(error)
+        newer = any(one.key == "schema" for one in error.problems)
+    except OSError as error:
+        problem = f"cannot read {run.config}: {error.strerror or error}"
     started: float | None = None
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
-    tail = read_tail(run.journal)
-    if tail and isinstance(end := tail[-1], RunEnded) and not live:
-        return RunInfo(run, end.status, config, problem, end.summary, end.reason, started)
-    # What an epoch is the journal knows: the data set may have been a file that is gone.
-    first = read_first(run.journal)
-    partial = _so_far(tail, first.steps_per_epoch if isinstance(first, RunStarted) else 0, started)
-    if live or _is_starting(run, started):
+    try:
+        seen = look(run.journal)
+    except NewerJournalError as error:
+        return RunInfo(run, "newer", config, str(error), Summary(), "", started)
+    except OSError as error:
+        why = f"cannot read {run.journal}: {error.strerror or error}"
+        return RunInfo(run, "unreadable", config, why, Summary(), "", started)
+    if isinstance(seen.first, RunStarted):
+        # A copy of the directory has files of another age.
+        started = seen.first.time
+    if isinstance(end := seen.last, RunEnded) and not live:
+        return RunInfo(run, "newer" if newer else end.status, config, problem, end.summary, end.reason, started)
+    partial = _so_far(run, seen.tail(), seen.first, started)
+    if newer:
+        return RunInfo(run, "newer", config, problem, partial, "", started)
+    if live or (not seen.exists and _is_starting(started)):
         return RunInfo(run, "running", config, problem, partial, "", started)
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started)
 
 
-def _so_far(tail: list[AnyEvent], steps_per_epoch: int, started: float | None) -> Summary:
+def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
     """What the last part of a journal without an end tells."""
+    # What an epoch is the journal knows: the data set may have been a file that is gone.
+    steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     steps = [event for event in tail if isinstance(event, Steps)]
-    evaluation = next((event for event in reversed(tail) if isinstance(event, Evaluation)), None)
+    evaluations = [event for event in tail if isinstance(event, Evaluation)]
+    evaluation = evaluations[-1] if evaluations else None
     step = max((event.last_step for event in steps), default=evaluation.step if evaluation else 0)
     last = tail[-1].time if tail else started
+    # Evaluations before that part are known by their checkpoints, if at all.
+    saved = best_accuracy(run.checkpoints)
     return Summary(
         steps=step,
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
+        examples_per_second=_rate(steps),
         loss=steps[-1].losses[-1] if steps and steps[-1].losses else None,
         test_loss=evaluation.loss if evaluation else None,
         test_accuracy=evaluation.accuracy if evaluation else None,
+        best_accuracy=max([one.accuracy for one in evaluations] + ([] if saved is None else [saved]), default=None),
         seconds=last - started if last and started else 0.0,
     )
 
 
-def _is_starting(run: RunDir, started: float | None) -> bool:
+def _rate(steps: list[Steps]) -> float | None:
+    """Examples per second over all ranks, by what each reported last."""
+    rates = {}
+    for event in steps:
+        counts = event.counts or [1] * len(event.seconds)
+        seconds = sum(each * count for each, count in zip(event.seconds, counts, strict=False))
+        if seconds > 0:
+            rates[event.rank] = sum(event.examples) / seconds
+    return sum(rates.values()) if rates else None
+
+
+def _is_starting(started: float | None) -> bool:
     """Whether it was made a moment ago: its supervisor makes the journal once it is up."""
-    return started is not None and not run.journal.exists() and time.time() - started < STARTING_S
+    return started is not None and time.time() - started < STARTING_S

@@ -1,33 +1,121 @@
-"""What the telemetry samples: GPUs, the ranks' processes, the host."""
+"""What the telemetry samples: GPUs, the ranks' processes, the host; and what the ranks' frameworks hold.
+
+Null means not available, never zero: a device that does not tell its fan's speed has no fan, or keeps it to itself.
+Rates (`…_per_s`) are null in the first sample of what they are taken from, because a rate takes two.
+"""
 
 from __future__ import annotations
 
+import msgspec
+
 from trainers.contract.event import Event
+
+PLACE = "at place "
+"""With its index, the UUID of a GPU that could tell none so far."""
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that holds memory of a GPU, as the driver sees it."""
+
+    pid: int | None = None
+    """Null where the driver's number means nothing here: in a container it tells the host's numbers."""
+    rank: int | None = None
+    """Null: not of this run, or not known to be."""
+    user: str = ""
+    """Who runs it; "" where that cannot be found out."""
+    name: str = ""
+    """Its program; "" where that cannot be found out."""
+    memory_bytes: int | None = None
+
+
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a GPU that acts as a device of its own (MIG); it has no utilization, clocks or power of its own."""
+
+    uuid: str
+    name: str = ""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    processes: list[GpuProcess] | None = None
 
 
 class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     """One GPU at one moment; what the device does not tell is null."""
 
     index: int
+    """The driver's, in PCI bus order."""
     uuid: str
+    """What a rank is matched by: equal to its `RankStarted.uuid`, or to that of one of `mig`."""
     name: str
+    problem: str = ""
+    """Why it tells nothing any more, as "GPU is lost"; "" while it answers."""
     utilization_percent: float | None = None
+    """Share of the time in which a kernel ran. Null under MIG."""
+    memory_utilization_percent: float | None = None
+    """Share of the time in which its memory was read or written."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
+    processes: list[GpuProcess] | None = None
+    """Those that hold its memory, but for those told in `mig`; null where the driver does not tell."""
     power_w: float | None = None
     power_limit_w: float | None = None
+    energy_j: float | None = None
+    """Since this attempt's first sample; goes on when the sampler is started anew, and begins at 0 in an attempt."""
     temperature_c: float | None = None
+    temperature_limit_c: float | None = None
+    """Where it begins to slow down."""
     sm_clock_mhz: float | None = None
+    sm_clock_limit_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttle_reasons: list[str] | None = None
+    """Why its clocks are held down, in words, as "power limit"; an idle GPU's low clocks are no throttling."""
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    """Over all its links."""
+    nvlink_tx_bytes_per_s: float | None = None
+    fan_percent: float | None = None
+    """Of its fastest fan."""
+    ecc_corrected: int | None = None
+    """Memory errors since the driver was loaded, that were mended."""
+    ecc_uncorrected: int | None = None
+    """Memory errors since the driver was loaded, that were not."""
+    performance_state: int | None = None
+    """0 (P0, fastest) to 15."""
+    mig: list[MigInstance] | None = None
+    """Its parts; null while MIG is off."""
 
 
 class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
     """A rank's process at one moment."""
 
     rank: int
-    cpu_percent: float
-    """100 is one core."""
+    cpu_percent: float | None = None
+    """100 is one core; null in its first sample."""
     rss_bytes: int
+    shared_bytes: int | None = None
+    """What of `rss_bytes` other processes may share."""
     threads: int
+    read_bytes_per_s: float | None = None
+    """From storage, not from the page cache."""
+    write_bytes_per_s: float | None = None
+
+
+class FrameworkMemory(Event, frozen=True, kw_only=True, tag="framework-memory"):
+    """What a rank's framework holds of its device: beside NVML's figure, which counts what is merely reserved.
+
+    From torch.cuda.memory_stats or jax's Device.memory_stats, told by the rank itself; not sent on CPU devices, which
+    have no such figures.
+    """
+
+    rank: int
+    used_bytes: int | None = None
+    """In arrays that are alive."""
+    peak_bytes: int | None = None
+    """The most `used_bytes` has been."""
+    reserved_bytes: int | None = None
+    """Taken from the driver, used or not."""
+    limit_bytes: int | None = None
+    """The most that the framework may take."""
 
 
 class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
@@ -35,9 +123,33 @@ class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
 
     cpu_percent: float
     """0 to 100 over all cores."""
+    cpu_percent_per_core: list[float] | None = None
+    """0 to 100 each, for every core of the host."""
     cpu_cores: int
+    """Cores that the run may use."""
     load_1m: float
+    load_5m: float | None = None
+    load_15m: float | None = None
     memory_used_bytes: int
     memory_total_bytes: int
+    swap_used_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    """0 is a host without swap."""
+    shm_used_bytes: int | None = None
+    """/dev/shm, through which processes share arrays."""
+    shm_total_bytes: int | None = None
     disk_free_bytes: int
-    """Where the run directory lies."""
+    """Where the run directory lies, free to its user."""
+    disk_total_bytes: int | None = None
+    network_rx_bytes_per_s: float | None = None
+    """Over all interfaces but loopback."""
+    network_tx_bytes_per_s: float | None = None
+
+
+class TelemetrySource(Event, frozen=True, kw_only=True, tag="telemetry-source"):
+    """What samples are taken from has failed, or works again: told when it changes."""
+
+    source: str
+    """"NVML", "AMD SMI", or "sampler", the process that asks them all."""
+    problem: str = ""
+    """Why it tells nothing, in words; "": it works."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from trainers.contract.events import RankFailed
 
 _HINTS = {
@@ -11,6 +13,8 @@ _HINTS = {
     "SIGABRT": " — native code gave up; see stderr.log",
 }
 
+_NO_MEMORY = re.compile(r"MemoryError|OutOfMemoryError|RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
+
 MAX_ERROR_CHARACTERS = 300
 
 
@@ -18,9 +22,11 @@ def describe_failure(failure: RankFailed) -> str:
     """How a rank ended, in one sentence of bounded length; may hold what the rank's exception said, as it said it."""
     where = f"at step {failure.step:,}" if failure.step else "before its first step"
     if failure.signal:
-        return f"rank {failure.rank} was killed by {failure.signal} {where}{_HINTS.get(failure.signal, '')}"
+        hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
+        return f"rank {failure.rank} was killed by {failure.signal} {where}{hint}"
     if said := _what_it_said(failure.error):
-        return f"rank {failure.rank} failed {where}: {said}"
+        advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
+        return f"rank {failure.rank} failed {where}: {said}{advice}"
     return f"rank {failure.rank} exited with code {failure.exit_code} {where}, without saying why"
 
 
@@ -28,3 +34,13 @@ def _what_it_said(error: str) -> str:
     # A SyntaxError's own line stands below the place it points at.
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
+
+
+def describe_ranks(numbers: list[int]) -> str:
+    """`rank 1`, `ranks 0, 2 and 3`; beyond eight the rest is counted."""
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    shown = numbers[:8]
+    if more := len(numbers) - len(shown):
+        return f"ranks {', '.join(map(str, shown))} and {more} more"
+    return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"

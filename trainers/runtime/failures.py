@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.events import RankFailed
+from trainers.contract.files import read_limited
 
 MAX_ERROR_BYTES = 256 * 1024
 LAST_LINES = 20
@@ -44,9 +45,8 @@ def is_consequence(error: str) -> bool:
 def read_error(path: Path) -> RankError | None:
     """A rank's error.json; None when it wrote none."""
     try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(MAX_ERROR_BYTES), type=RankError)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode(read_limited(path, MAX_ERROR_BYTES), type=RankError)
+    except (OSError, ValueError, RecursionError):
         return None
 
 

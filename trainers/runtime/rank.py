@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
+import select
 import signal
 import sys
 import threading
@@ -25,8 +26,9 @@ from trainers.contract.files import write_atomically
 from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import read_config
-from trainers.runtime import wire
+from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
+from trainers.runtime.patient_stream import make_streams_patient
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 
@@ -37,8 +39,10 @@ ORPHAN_S = 5.0
 def main() -> int:
     """Train; exit code 0 when the backend returned, 1 when it raised."""
     run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
+    make_streams_patient()
     # A crash in native code leaves the Python stacks in stderr.log.
     faulthandler.enable()
+    stacks.answer_the_signal(run.rank(rank))
     config = read_config(run)
     # Before anything is loaded: a question may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
@@ -67,9 +71,18 @@ def main() -> int:
 
 
 def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
-    """Answer the supervisor until it is gone."""
+    """Answer the supervisor, and tell it where this rank stands, until it is gone."""
     messages = wire.control_messages(fd)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    due = time.monotonic()
     while not messages.ended:
+        if (left := due - time.monotonic()) <= 0:
+            report.beat()
+            due = time.monotonic() + wire.HEARTBEAT_S
+            continue
+        if not poll.poll(1000 * left):
+            continue
         for message in messages.read():
             match message:
                 case wire.Propose(vote_round):

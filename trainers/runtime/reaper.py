@@ -1,7 +1,7 @@
-"""Ends a run's processes when its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN`.
+"""Ends a run's processes when its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN RUN_DIR`.
 
 Watches the supervisor by pidfd from a process and session of its own, so that it outlives whatever kills the
-supervisor. After an orderly end it finds nothing to do.
+supervisor. After an orderly end it finds nothing to do. What the user wants told of the run's end is told in any case.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import select
 import sys
+from pathlib import Path
 
+from trainers.contract.rundir import RunDir
+from trainers.runtime import notice
 from trainers.runtime.sweep import kill_carriers
 
 
@@ -27,6 +30,7 @@ def main() -> None:
         poll.poll()
     for pid in kill_carriers(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
+    notice.tell(RunDir(Path(sys.argv[3])))
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ import traceback
 from collections import deque
 from math import isfinite
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainers.contract.events import (
     Alert,
     Checkpoint,
     Evaluation,
     Event,
+    FrameworkMemory,
     Phase,
     PhaseName,
     RankStarted,
@@ -35,9 +36,16 @@ from trainers.runtime.stop_gate import StopGate
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
+"""Number, loss, seconds, examples, learning rate, norm of the gradients or None, seconds until its batch was there."""
+
 FLUSH_INTERVAL_S = 0.2
+MEMORY_INTERVAL_S = 2.0
 BACKLOG_STEPS = 200_000
 CLOSE_TIMEOUT_S = 5.0
+"""What turning the last losses into floats may take at the end: of a device that hangs there will be none."""
+UNREAD_TIMEOUT_S = 600.0
+"""How long the last events wait at the end for a supervisor that lives but does not read: one that is suspended."""
 
 
 class Reporter:
@@ -64,6 +72,9 @@ class Reporter:
         ]
         """Turns the losses of many steps into floats, or into one float per device and step where one process owns
         all devices: a backend sets what costs one device sync, not one per step."""
+        self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
+        """What the framework holds of the devices, where it can tell; asked now and then, by the reporter's thread."""
+        self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
         self._rank = rank
         self._fd = events_fd
@@ -72,12 +83,17 @@ class Reporter:
         self._nan_seen = False
         self.evaluated: tuple[int, float] | None = None
         """The last evaluation's step and accuracy."""
-        self._backlog: deque[Event | tuple[int, Any, float, int, float]] = deque()
+        self._backlog: deque[Event | StepRecord] = deque()
         self._lost = 0
         self._since = perf_counter()
+        self._waited = 0.0
+        """How long the step under way took to get its batch."""
         self._budget = Budget(monotonic())
         self._closing = threading.Event()
         self._writing = threading.Lock()
+        self._unread = False
+        """A write waits for the supervisor to read."""
+        self._phase: PhaseName = "preparing"
         self._thread = threading.Thread(target=self._send_forever, name="reporter", daemon=True)
         self._thread.start()
 
@@ -90,21 +106,23 @@ class Reporter:
 
     def phase(self, phase: PhaseName) -> None:
         """This rank goes over to something else; step time is counted from here."""
+        self._phase = phase
         self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
-        self._since = perf_counter()
+        self._since, self._waited = perf_counter(), 0.0
 
     def save_before(self, step: int) -> bool:
         """Whether a checkpoint of the state before this step was asked for; all ranks get the same answer.
 
-        Asked before `stop_before`: a run that stops saves first.
+        Asked as soon as the step's batch is there, and before `stop_before`: a run that stops saves first.
         """
+        self._waited = perf_counter() - self._since
         return self._gate.saves_before(step)
 
     def stop_before(self, step: int) -> bool:
         """Whether the run stops before this step; all ranks get the same answer for the same step."""
         return not self._gate.enter(step)
 
-    def step(self, step: int, loss: Any, examples: int, learning_rate: float) -> None:
+    def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
         """This rank has made a step.
 
         Args:
@@ -113,10 +131,12 @@ class Reporter:
                 all devices, what `convert` makes each device's own mean loss of.
             examples: That this rank, or each device, went through.
             learning_rate: That the step used.
+            gradient_norm: Of its gradients, before they were clipped, as the framework has it; the same on all devices.
         """
         now = perf_counter()
+        seconds = now - self._since
         if len(self._backlog) < BACKLOG_STEPS:
-            self._backlog.append((step, loss, now - self._since, examples, learning_rate))
+            self._backlog.append((step, loss, seconds, examples, learning_rate, gradient_norm, self._waited))
         else:
             self._lost += 1
         self._since = now
@@ -156,10 +176,17 @@ class Reporter:
         """Hold training at its next step and tell the supervisor where it is; called by the control thread."""
         self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
 
+    def beat(self) -> None:
+        """Tell that this process lives, and where it stands; called by the control thread."""
+        self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
+
     def close(self) -> None:
-        """Send what waits; gives up after some seconds when nobody takes it."""
+        """Send what waits; gives up when a device holds it up, or nobody reads it for very long."""
         self._closing.set()
+        give_up = monotonic() + UNREAD_TIMEOUT_S
         self._thread.join(CLOSE_TIMEOUT_S)
+        while self._thread.is_alive() and self._unread and monotonic() < give_up:
+            self._thread.join(1.0)
 
     def _send_forever(self) -> None:
         closing = False
@@ -167,6 +194,7 @@ class Reporter:
             closing = self._closing.wait(FLUSH_INTERVAL_S)
             try:
                 self._flush()
+                self._tell_memory(monotonic())
             except Exception:
                 # A device that has failed fails here too, when its losses are read. The training thread meets
                 # the same error and reports it; this thread must live to send that.
@@ -175,7 +203,7 @@ class Reporter:
     def _flush(self) -> None:
         waiting = [self._backlog.popleft() for _ in range(len(self._backlog))]
         events: list[Event] = []
-        run: list[tuple[int, Any, float, int, float]] = []
+        run: list[StepRecord] = []
         for item in waiting:
             if isinstance(item, tuple):
                 # A gap, after steps were lost, starts a new event: entries are in a row.
@@ -195,21 +223,39 @@ class Reporter:
         if events:
             self._write(b"".join(wire.encode(event) for event in events))
 
-    def _pack(self, run: list[tuple[int, Any, float, int, float]]) -> list[Event]:
+    def _tell_memory(self, now: float) -> None:
+        """What the framework holds; one that fails at it is not asked again."""
+        if self.memory is None or now < self._memory_due:
+            return
+        read, self.memory = self.memory, None
+        self._memory_due = now + MEMORY_INTERVAL_S
+        self._write(b"".join(wire.encode(event) for event in read()))
+        self.memory = read
+
+    def _pack(self, run: list[StepRecord]) -> list[Event]:
         if not run:
             return []
         rows = [[loss] if isinstance(loss, float) else loss for loss in self.convert([item[1] for item in run])]
+        norms = self._norms(run)
         window = self._budget.window(len(run), monotonic())
         events: list[Event] = []
         bad: list[tuple[int, int, float]] = []
         for rank, losses in zip(self._speaks_for, zip(*rows, strict=True), strict=True):
             steps = [
-                Step(number, loss, seconds, examples, rate)
-                for (number, _, seconds, examples, rate), loss in zip(run, losses, strict=True)
+                Step(number, loss, seconds, examples, rate, norm if rank == 0 else None)
+                for (number, _, seconds, examples, rate, *_), loss, norm in zip(run, losses, norms, strict=True)
             ]
-            events.append(pack(rank, steps, window))
+            waited = sum(item[6] for item in run) if rank == self._speaks_for[0] else None
+            events.append(pack(rank, steps, window, waited))
             bad += [(one.step, rank, one.loss) for one in steps if not isfinite(one.loss)]
         return events + self._tell_not_finite(bad)
+
+    def _norms(self, run: list[StepRecord]) -> Sequence[float | None]:
+        """The norms of the steps' gradients; None where they are not known."""
+        if self._rank or any(item[5] is None for item in run):
+            return [None] * len(run)
+        # Where each device has its copy, the first one's.
+        return [norm if isinstance(norm, float) else norm[0] for norm in self.convert([item[5] for item in run])]
 
     def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
         """Tell of the first loss, ever, that is not finite.
@@ -231,6 +277,8 @@ class Reporter:
         # The reporter's and the control thread's lines must not mix. A supervisor that is gone is no error here:
         # the reaper ends this process.
         with self._writing, contextlib.suppress(OSError):
+            self._unread = True
             view = memoryview(data)
             while view:
                 view = view[os.write(self._fd, view) :]
+        self._unread = False

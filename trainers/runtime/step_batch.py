@@ -21,6 +21,8 @@ class Step:
     seconds: float
     examples: int
     learning_rate: float
+    gradient_norm: float | None = None
+    """None where it is not told."""
 
 
 class Budget:
@@ -39,13 +41,14 @@ class Budget:
         return size
 
 
-def pack(rank: int, steps: list[Step], window: int) -> Steps:
+def pack(rank: int, steps: list[Step], window: int, data_wait_s: float | None = None) -> Steps:
     """Steps in a row as one event.
 
     Args:
         rank: Whose they are.
         steps: At least one; numbers without gaps.
         window: Steps per entry.
+        data_wait_s: How long all of them waited for their batches; None where that is told elsewhere.
     """
     groups = [steps[start : start + window] for start in range(0, len(steps), window)]
     event = Steps(
@@ -58,8 +61,15 @@ def pack(rank: int, steps: list[Step], window: int) -> Steps:
         counts=[len(group) for group in groups] if window > 1 else None,
         losses_min=[_extreme(group, min) for group in groups] if window > 1 else None,
         losses_max=[_extreme(group, max) for group in groups] if window > 1 else None,
+        gradient_norms=_norms(groups),
+        data_wait_s=None if data_wait_s is None else round(data_wait_s, 6),
     )
     return event
+
+
+def _norms(groups: list[list[Step]]) -> list[float | None] | None:
+    told = [[one.gradient_norm for one in group if one.gradient_norm is not None] for group in groups]
+    return [_mean(group) for group in told] if all(told) else None
 
 
 def _mean(losses: list[float]) -> float | None:

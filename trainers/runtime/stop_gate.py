@@ -25,6 +25,11 @@ class StopGate:
         self._last: int | None = None
         self._saves: set[int] = set()
 
+    @property
+    def started(self) -> int:
+        """The last step that the training thread has started."""
+        return self._started
+
     def enter(self, step: int) -> bool:
         """The training thread is about to start a step; waits while a vote is open.
 

@@ -17,50 +17,50 @@ import secrets
 import selectors
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from trainers.contract import mailbox
 from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig, to_toml_values
+from trainers.contract.config import RunConfig
 from trainers.contract.data_catalog import pin_dataset
 from trainers.contract.events import (
     Alert,
-    CheckpointRequested,
     Event,
     LogLine,
     Phase,
     RankFailed,
     RunEnded,
-    RunStarted,
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import CheckpointDir, read_checkpoint
+from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import last_attempt, read_config
-from trainers.contract.wording import describe_failure
-from trainers.runtime import wire
+from trainers.runtime import announce, notice, wire
 from trainers.runtime.agreement import Agreement
-from trainers.runtime.failures import first_cause
+from trainers.runtime.ending import sum_up
+from trainers.runtime.helper import Helper
+from trainers.runtime.journal_watch import JournalWatch
+from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.processes import (
     RankProcess,
     bind_loopback,
     rank_environment,
     start_reaper,
-    start_telemetry,
 )
+from trainers.runtime.requests import Requests
+from trainers.runtime.sampler_keeper import SamplerKeeper, keep_sampler
 from trainers.runtime.sweep import kill_carriers
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
+from trainers.runtime.watchdog import Watchdog
 
 TICK_S = 0.05
 POLL_S = 0.1
-TELEMETRY_END_S = 1.0
 
 
 class Supervisor:
@@ -70,9 +70,12 @@ class Supervisor:
         run: Its directory, as `trainers.launch` made it.
         config: As in its run.toml.
         resumed: The checkpoint to go on from, if any.
+        lock: The descriptor that holds the run's lock.
     """
 
-    def __init__(self, run: RunDir, config: RunConfig, resumed: CheckpointDir | None = None) -> None:
+    def __init__(
+        self, run: RunDir, config: RunConfig, resumed: CheckpointDir | None = None, lock: int | None = None
+    ) -> None:
         self._run, self._config = run, config
         pin_dataset(config.dataset)
         self._processes = config.devices if BACKENDS[config.backend].process_per_device else 1
@@ -80,18 +83,21 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        self._tally = Tally(config, config.devices, self._from)
+        self._tally = Tally(config, config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
         self._out: list[Event] = []
         self._attempt = last_attempt(run) + 1
         self._journal = JournalWriter(run.journal)
+        self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, RankProcess] = {}
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
         self._teardown = Teardown(self._agreement)
-        self._telemetry: tuple[subprocess.Popen[bytes], wire.LineReader] | None = None
-        self._signals: list[int] = []
-        self._removed = False
+        self._watchdog = Watchdog(self._say)
+        self._oom = OomWatch(self._started)
+        self._helpers: list[Helper | SamplerKeeper] = []
+        self.requests = Requests(run)
+        """Takes signals, too."""
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """From the first event to the last.
@@ -99,24 +105,21 @@ class Supervisor:
         Args:
             notes: What a person should know of how this attempt began.
         """
-        self._say(
-            RunStarted(
-                run_id=self._run.run_id,
-                attempt=self._attempt,
-                resumed_from=self._from,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                config=to_toml_values(self._config),
-                world_size=self._config.devices,
-                steps_per_epoch=self._config.steps_per_epoch,
-                total_steps=self._config.total_steps,
-            )
-        )
+        self._say(announce.start(self._run, self._config, self._attempt, self._from))
         for note in notes:
             self._say(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
-        start_reaper(self._run, self._token)
-        self._start_ranks()
+        try:
+            self._start_processes()
+            self._attend()
+            self._end()
+        except Exception as error:
+            # Whatever it is, the run must not end without a word.
+            traceback.print_exc()
+            self._give_up(error)
+
+    def _attend(self) -> None:
+        """Serve the ranks until the last of them has ended."""
         polled = monotonic()
         while self._live:
             for key, _ in self._selector.select(TICK_S):
@@ -124,26 +127,42 @@ class Supervisor:
             now = monotonic()
             if now - polled >= POLL_S:
                 polled = now
-                self._poll()
+                self._poll(now)
             self._teardown.advance(now, list(self._live.values()), self._say)
             self._write()
-        self._end()
 
-    def _start_ranks(self) -> None:
+    def _start_processes(self) -> None:
+        # Before any rank, so that none is ever without.
+        without = "training goes on, but if the supervisor died too nobody would end the ranks at once"
+        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._say, without)
+        self._helpers.append(reaper)
+        reaper.advance(monotonic())
         with bind_loopback() as store:
             port = store.getsockname()[1]
             environment = rank_environment(self._config, self._token, port, self._processes)
             if self._resumed is not None:
                 environment[wire.RESUME_FROM] = str(self._resumed.path)
             for rank in range(self._processes):
-                process = RankProcess(self._run, rank, environment, store)
-                self._live[rank] = process
-                self._watch(process.messages.fd, partial(self._drain, process))
-                self._watch(process.exit_fd, partial(self._bury, process))
-        telemetry = start_telemetry(self._run, list(self._live.values()), environment)
-        assert telemetry.stdout is not None
-        self._telemetry = telemetry, wire.rank_messages(telemetry.stdout.fileno())
-        self._watch(telemetry.stdout.fileno(), self._take_samples)
+                if not self._start_rank(rank, environment, store):
+                    break
+        hands = self._say, self._watch, self._forget
+        self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
+
+    def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
+        """Start one rank; where that fails, the run fails."""
+        try:
+            process = RankProcess(self._run, rank, environment, store)
+        except OSError as error:
+            text = f"its process could not be started: {error.strerror or error}"
+            failed = RankFailed(rank=rank, error=text, step=self._from)
+            self._failures.append((failed, False))
+            self._say(failed)
+            self._teardown.fail(monotonic())
+            return False
+        self._live[rank] = process
+        self._watch(process.messages.fd, partial(self._drain, process))
+        self._watch(process.exit_fd, partial(self._bury, process))
+        return True
 
     def _watch(self, fd: int, react: Callable[[], None]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, react)
@@ -158,7 +177,9 @@ class Supervisor:
 
     def _take(self, process: RankProcess, messages: list[wire.FromRank]) -> None:
         for message in messages:
-            if isinstance(message, wire.Vote):
+            if isinstance(message, wire.Heartbeat):
+                self._watchdog.hear(message, monotonic())
+            elif isinstance(message, wire.Vote):
                 self._agreement.count(message, list(self._live.values()))
             elif isinstance(message, StopRequested):
                 self._request_stop(message)
@@ -178,8 +199,9 @@ class Supervisor:
         process.wait()
         self._out += process.new_lines(final=True)
         del self._live[process.rank]
+        self._watchdog.forget(process.rank)
         last_step = self._tally.last_step(process.rank)
-        failure = process.failure(last_step)
+        failure = process.failure(last_step, self._oom.struck)
         process.close()
         if self._teardown.killing:
             return
@@ -191,43 +213,18 @@ class Supervisor:
         self._write(durable=True)
         self._teardown.fail(monotonic())
 
-    def _take_samples(self) -> None:
-        assert self._telemetry is not None
-        process, messages = self._telemetry
-        for event in messages.read():
-            self._say(event)
-        if messages.ended:
-            self._forget(messages.fd)
-            text = f"telemetry ended (exit code {self._collect(process)}); training goes on"
-            self._say(Alert(kind="telemetry", text=text))
-            self._telemetry = None
-
-    def _collect(self, telemetry: subprocess.Popen[bytes]) -> int | None:
-        """Its exit code; None when a driver call holds it: then it is not waited for."""
-        try:
-            return telemetry.wait(TELEMETRY_END_S)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def _poll(self) -> None:
-        """What is not worth a descriptor: commands, log files."""
-        for command in mailbox.take(self._run.commands):
-            if command == "checkpoint":
-                self._request_checkpoint("command")
-            else:
-                now = command == "stop-now"
-                self._request_stop(StopRequested(now=now, save=not now, by="command"))
-        if not self._removed and not self._run.path.exists():
-            # Nobody could see or stop it any more.
-            self._removed = True
-            self._request_stop(StopRequested(now=True, by="removal"))
-        signals, self._signals = self._signals, []
-        for number in signals:
-            if number == signal.SIGUSR1:
-                self._request_checkpoint("SIGUSR1")
-            else:
-                now = self._teardown.stopping
-                self._request_stop(StopRequested(now=now, save=not now, by="SIGTERM"))
+    def _poll(self, now: float) -> None:
+        """What is not worth a descriptor: commands, log files, helpers, ranks that do not get on."""
+        for helper in self._helpers:
+            helper.advance(now)
+        self._watchdog.advance(now, self._live)
+        self._oom.look(now)
+        for request in self.requests.take(stopping=self._teardown.stopping):
+            if isinstance(request, StopRequested):
+                self._request_stop(request)
+            elif not self._teardown.stopping:
+                self._say(request)
+                self._agreement.propose(list(self._live.values()), save=True)
         for process in self._live.values():
             self._out += process.new_lines()
 
@@ -235,36 +232,36 @@ class Supervisor:
         self._say(request)
         self._teardown.stop(request, monotonic(), list(self._live.values()))
 
-    def _request_checkpoint(self, by: str) -> None:
-        if not self._teardown.stopping:
-            self._say(CheckpointRequested(by=by))
-            self._agreement.propose(list(self._live.values()), save=True)
-
-    def note_signal(self, number: int) -> None:
-        """A SIGTERM or SIGUSR1 has come: taken up at the next poll, outside the signal handler."""
-        self._signals.append(number)
-
     def _end(self) -> None:
-        if self._telemetry is not None:
-            process, messages = self._telemetry
-            self._forget(messages.fd)
-            process.kill()
-            self._collect(process)
+        for helper in self._helpers[1:]:
+            helper.end()
         for pid in kill_carriers(self._token):
             self._say(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
-        if self._failures:
-            cause = first_cause(self._failures)
-            end = RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)
-        elif self._teardown.stopping and summary.steps < self._config.total_steps:
-            end = RunEnded(status="stopped", reason=self._teardown.reason(summary.steps), summary=summary)
-        else:
-            end = RunEnded(
-                status="completed", reason=f"{summary.steps:,} of {self._config.total_steps:,} steps", summary=summary
-            )
-        self._say(end)
+        # The end is the journal's last event, whatever is to be told of the disk before it.
         self._write(durable=True)
+        self._journal_watch.wait_for_room(self._is_given_up)
+        self._out += self._journal_watch.check()
+        self._say(sum_up(self._failures, self._teardown, summary, self._config.total_steps))
+        self._write(durable=True)
+        self._journal_watch.wait_for_room(self._is_given_up)
         self._journal.close()
+
+    def dismiss_reaper(self) -> None:
+        """Nothing is left for it to end."""
+        for reaper in self._helpers[:1]:
+            reaper.end()
+
+    def _give_up(self, error: Exception) -> None:
+        """This program has failed itself: end the ranks, and say so."""
+        kill_carriers(self._token)
+        reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
+        self._say(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
+        self._write(durable=True)
+
+    def _is_given_up(self) -> bool:
+        """Whether somebody who sees that the run's end cannot be written wants it to end all the same."""
+        return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
     def _say(self, event: Event) -> None:
         self._out.append(event)
@@ -274,6 +271,7 @@ class Supervisor:
             self._journal.append(self._out, durable=durable)
             self._out.clear()
         self._journal.sync_due()
+        self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:
         if fd in self._selector.get_map():
@@ -286,14 +284,16 @@ def main() -> None:
     again, notes = sys.argv[2:4], sys.argv[4:]
     lock = int(again[0]) if again else run.take_lock()
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
-    supervisor = Supervisor(run, read_config(run), resumed)
+    supervisor = Supervisor(run, read_config(run), resumed, lock)
     for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda number, _: supervisor.note_signal(number))
+        signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))
     # The dashboard's terminal may go; the run does not.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     supervisor.run(notes)
-    os.close(lock)
+    os.close(lock)  # as long as it is held the run counts as live
+    supervisor.dismiss_reaper()
+    notice.tell(run)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,15 @@ class Tally:
         config: The run's, with its device count made exact.
         world_size: Ranks, or devices where one process owns them all.
         resumed_from: The step that this attempt goes on from; 0 when it starts anew.
+        best: The highest test accuracy of the attempts before.
     """
 
-    def __init__(self, config: RunConfig, world_size: int, resumed_from: int = 0) -> None:
+    def __init__(self, config: RunConfig, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
         self._config = config
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
         self._test: Evaluation | None = None
+        self._best = best
         self._seconds = self._steps = 0.0
         total, per_epoch = config.total_steps, config.steps_per_epoch
         left = total - resumed_from
@@ -38,6 +40,7 @@ class Tally:
         """Take one event into account."""
         if isinstance(event, Evaluation):
             self._test = event
+            self._best = max(event.accuracy, self._best or 0.0)
         elif isinstance(event, Steps):
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
             self._loss[event.rank] = event.losses[-1]
@@ -60,6 +63,7 @@ class Tally:
             loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
             test_loss=self._test.loss if self._test else None,
             test_accuracy=self._test.accuracy if self._test else None,
+            best_accuracy=self._best,
             seconds=seconds,
         )
 

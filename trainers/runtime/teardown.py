@@ -92,7 +92,7 @@ class Teardown:
         by = {
             "command": "on request",
             "SIGTERM": "by SIGTERM",
-            "removal": "because its directory was removed",
+            "removal": "because its directory was removed or moved",
             "nan_policy": "because a loss was not finite (nan_policy)",
         }.get(self._by, f"by {self._by}")
         return f"{by}, after step {step:,}" + (", at once" if self.killing else "")

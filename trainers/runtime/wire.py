@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from trainers.contract.events import AnyEvent
+from trainers.contract.events import AnyEvent, PhaseName
+from trainers.contract.strays import SUPERVISOR as SUPERVISOR
+from trainers.contract.strays import TOKEN as TOKEN
 
 EVENTS_FD = "TUIAPP_EVENTS_FD"
 """Environment variable: the descriptor on which a rank writes."""
@@ -21,8 +23,8 @@ STORE_FD = "TUIAPP_STORE_FD"
 """Environment variable: rank 0's rendezvous socket, bound and listening."""
 RESUME_FROM = "TUIAPP_RESUME_FROM"
 """Environment variable: the directory of the checkpoint that this attempt goes on from; unset in the first."""
-TOKEN = "TUIAPP_RUN_TOKEN"
-"""Environment variable that marks every process of a run, children of ranks included."""
+HEARTBEAT_S = 1.0
+"""How often a rank tells how far it is."""
 
 MAX_MESSAGE_BYTES = 16 << 20
 
@@ -53,8 +55,17 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
     round: int
 
 
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """Rank to supervisor, once a second: it lives, and stands here. Not for the journal."""
+
+    rank: int
+    step: int
+    """The last one it has started."""
+    phase: PhaseName
+
+
 ToRank: TypeAlias = Propose | Agreed
-FromRank: TypeAlias = AnyEvent | Vote
+FromRank: TypeAlias = AnyEvent | Vote | Heartbeat
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)

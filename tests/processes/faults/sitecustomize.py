@@ -1,33 +1,88 @@
-"""Makes a rank misbehave at a step: put on PYTHONPATH by tests, read by the interpreter before anything else.
+"""Makes ranks misbehave: put on PYTHONPATH by tests, read by the interpreter before anything else.
 
-TUIAPP_TEST_FAULT is `KIND:RANK:STEP`. The fault happens in the real training loop of the real rank process, where it
-asks whether it may start a step.
+TUIAPP_TEST_FAULT is `KIND:RANK:STEP`. The fault happens in the training loop of the real rank process, where it asks
+whether it may start a step; step 0 is before anything is loaded. With TUIAPP_TEST_BACKEND=fake that loop is
+`fake_backend`'s, which needs no framework.
 """
 
+import importlib
 import os
 import signal
+import subprocess
+import sys
+import time
+
+
+def _eat_memory() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    bytearray(4 << 30)
+
+
+def _misbehave(kind: str) -> None:
+    match kind:
+        case "raise":
+            raise ValueError("the test's own failure")
+        case "exit":
+            print("\n".join(f"last words {number}" for number in range(30)), file=sys.stderr, flush=True)
+            os._exit(3)
+        case "exit0":
+            os._exit(0)
+        case "segv" | "bus" | "kill" | "abrt":
+            os.kill(os.getpid(), getattr(signal, f"SIG{kind.upper()}"))
+        case "memory":
+            _eat_memory()
+        case "hog":
+            # Bounded: where nothing stops it, the machine and all else on it shall live.
+            held: list[bytearray] = []
+            while len(held) < 64:
+                held.append(bytearray(os.urandom(1 << 20) * 16))
+            time.sleep(3600)
+        case "hang" | "skip":
+            time.sleep(3600)
+        case "pause":
+            time.sleep(12)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "child":
+            # In a session of its own, deaf to what the rank's gets.
+            deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(3600)"
+            subprocess.Popen([sys.executable, "-S", "-c", deaf], start_new_session=True)
+
 
 _fault = os.environ.get("TUIAPP_TEST_FAULT")
-if _fault and "RANK" in os.environ:
-    _kind, _rank, _step = _fault.split(":")
+if "RANK" in os.environ and "trainers.runtime.rank" in " ".join(sys.orig_argv):
+    if os.environ.get("TUIAPP_TEST_BACKEND") == "fake":
+        sys.modules["trainers.backends.torch_ddp"] = importlib.import_module("fake_backend")
+    if _witness := os.environ.get("TUIAPP_TEST_WITNESS"):
+        importlib.import_module("witness").watch(_witness)
+    if _fault:
+        _kind, _rank, _step = _fault.split(":")
+        if _step == "0" and os.environ["RANK"] == _rank:
+            _misbehave(_kind)
 
-    from trainers.runtime.reporter import Reporter
+        from trainers.runtime.reporter import Reporter
 
-    _ask = Reporter.stop_before
+        # "hang" is before the rank has told that it starts the step, all else after that.
+        _name = "save_before" if _kind == "hang" else "stop_before"
+        _ask = getattr(Reporter, _name)
+        _all = _kind == "deaf" or _rank == "*"
 
-    def _misbehave(self: Reporter, step: int) -> bool:
-        if os.environ["RANK"] == _rank and step == int(_step):
-            match _kind:
-                case "raise":
-                    raise ValueError("the test's own failure")
-                case "exit":
-                    os._exit(3)
-                case "exit0":
-                    os._exit(0)
-                case "segv":
-                    os.kill(os.getpid(), signal.SIGSEGV)
-        if _kind == "deaf":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return _ask(self, step)
+        def _asked(self: Reporter, step: int) -> bool:
+            if (_all or os.environ["RANK"] == _rank) and step == int(_step):
+                _misbehave(_kind)
+            if _kind in ("talk", "babble") and os.environ["RANK"] == _rank:
+                importlib.import_module("printing").at_step(_kind, step - int(_step))
+            if _kind == "deaf" and os.environ["RANK"] == _rank:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            return bool(_ask(self, step))
 
-    Reporter.stop_before = _misbehave  # type: ignore[method-assign]
+        setattr(Reporter, _name, _asked)
+elif os.environ.get("TUIAPP_TEST_SUPERVISOR") == "raise" and "trainers.runtime.supervisor" in " ".join(sys.orig_argv):
+    from trainers.runtime.watchdog import Watchdog
+
+    def _fail(*_: object) -> None:
+        raise RuntimeError("the test's own failure of the supervisor")
+
+    setattr(Watchdog, "hear", _fail)  # noqa: B010

@@ -1,0 +1,183 @@
+"""What the dashboard costs, in a pty of 120 x 40: `python -m tests.benchmarks.dashboard`. Takes about two minutes.
+
+- Opening a finished run of 100,000 steps x 8 ranks: from the program's start until header, curves over their whole
+  width, all ranks and the last line of the log stand on the screen; the most memory it ever had resident.
+- Watching 8 ranks at 200 steps/s each, written by a process of its own: the share of a core, and the bytes written to
+  the terminal per second.
+- Meanwhile 56 keys, one after the other: from the key to the moment when the terminal has got what it asks for.
+- Drawing one frame of the chart, of eight ranks: with plotext, and with numpy's cells.
+
+Beside each figure of wall time stands the machine's load: on a busy machine it says little.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.benchmarks.drawing import time_drawing
+from tests.benchmarks.long_run import RANKS, record
+from tests.pty.terminal import Terminal
+from trainers.contract.rundir import RunDir
+
+ROUNDS = 5
+STEPS = 100_000
+WATCH_S = 20.0
+PAST_STEPS = 4000
+
+KEYS = [
+    ("y", b"logarithmic"),
+    ("y", b"linear"),
+    ("t", b"by time"),
+    ("t", b"by step"),
+    ("m", None),
+    ("]", None),
+    ("[", None),
+]
+"""A key, and what must come; None: whatever comes first."""
+
+
+class Home:
+    """Directories for what the program keeps, so that it touches nobody's."""
+
+    def __init__(self, path: Path) -> None:
+        self.runs = path / "runs"
+        self.runs.mkdir(mode=0o700)
+        self.environment = {
+            **{f"XDG_{name}_HOME": str(path) for name in ("DATA", "CONFIG", "CACHE", "STATE")},
+            "TUIAPP_RUNS_DIR": str(self.runs),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+
+    def run(self, name: str) -> RunDir:
+        run = RunDir(self.runs / f"20261120T101500-torch-ddp-net-{name}")
+        run.path.mkdir(mode=0o700)
+        run.config.write_text("schema = 1\n")
+        return run
+
+
+def watch(home: Home, run: RunDir) -> Terminal:
+    return Terminal([sys.executable, "-P", "-m", "tuiapp", "attach", str(run.path)], environment=home.environment)
+
+
+def fully_drawn(terminal: Terminal) -> bool:
+    """Whether header, curve, as many ranks as there is room for, and log stand on the screen."""
+    lines = terminal.screen.display
+    text = "\n".join(lines)
+    ranks = sum("100,000" in line and "done" in line for line in lines)
+    curve = [
+        place for line in lines for place, each in enumerate(line[:70]) if each == "◆" or "\u2800" < each <= "\u28ff"
+    ]
+    spread = bool(curve) and max(curve) >= 66 and min(curve) <= 14
+    return "COMPLETED" in text and "100,000/100,000" in text and ranks >= RANKS - 1 and spread and "completed" in text
+
+
+def open_run(home: Home, run: RunDir) -> tuple[float, float, float, float]:
+    """Seconds until it is drawn, seconds of processor time, those of the process that reads ahead, MB at most."""
+    with watch(home, run) as terminal:
+        deadline = time.monotonic() + 30
+        while not fully_drawn(terminal):
+            assert time.monotonic() < deadline, terminal.text
+            terminal._pump(0.005)
+        seconds = time.monotonic() - terminal.began
+        times = psutil.Process(terminal.process.pid).cpu_times()
+        status = Path(f"/proc/{terminal.process.pid}/status").read_text()
+        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+    return seconds, times.user + times.system, times.children_user + times.children_system, peak
+
+
+def share_of_core(terminal: Terminal, seconds: float) -> tuple[float, float]:
+    """Per cent of a core, and kB/s to the terminal."""
+    process = psutil.Process(terminal.process.pid)
+    before, written, began = process.cpu_times(), len(terminal.raw), time.monotonic()
+    while time.monotonic() - began < seconds:
+        terminal._pump(0.05)
+    passed, after = time.monotonic() - began, process.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    return 100 * used / passed, (len(terminal.raw) - written) / passed / 1e3
+
+
+def key_latencies(terminal: Terminal) -> list[float]:
+    """Milliseconds from each key to what it asks for."""
+    found = []
+    for number in range(56):
+        key, wanted = KEYS[number % len(KEYS)]
+        until = time.monotonic() + 0.05 + 0.013 * (number % 7)
+        while time.monotonic() < until:
+            terminal._pump(0.005)
+        began, seen = time.monotonic(), len(terminal.raw)
+        terminal.press(key)
+        while time.monotonic() - began < 5:
+            terminal._pump(0.002)
+            fresh = terminal.raw[seen:]
+            if (wanted in fresh) if wanted else len(fresh) > 0:
+                break
+        else:
+            print(f"{key} did not bring {wanted!r}")
+        found.append((time.monotonic() - began) * 1e3)
+    return found
+
+
+def measure_live(home: Home) -> None:
+    run = home.run("0002")
+    command = [sys.executable, "-m", "tests.benchmarks.long_run", str(run.path), str(PAST_STEPS), "90"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout
+            writer.stdout.readline()
+            with watch(home, run) as terminal:
+                terminal.wait("RUNNING")
+                share_of_core(terminal, 3)
+                shares, rates = zip(*(share_of_core(terminal, WATCH_S / 4) for _ in range(4)), strict=True)
+                latencies = key_latencies(terminal)
+        finally:
+            writer.kill()
+    print(
+        f"share of a core       {statistics.median(shares):.1f} %   {min(shares):.1f} to {max(shares):.1f} %   (10 %)"
+    )
+    print(f"written to terminal   {statistics.median(rates):.1f} kB/s")
+    print(
+        f"key to screen         median {statistics.median(latencies):.0f} ms, worst {max(latencies):.0f} ms   (50 ms)"
+    )
+
+
+WORDS = {1: "every step", 4: "windows of 4"}
+
+
+def measure_opening(home: Home, name: str, window: int) -> None:
+    run = home.run(name)
+    size = record(run, STEPS, window)
+    rounds = [open_run(home, run) for _ in range(ROUNDS)]
+    seconds, used, ahead, peaks = zip(*rounds, strict=True)
+    print(
+        f"opened, {WORDS[window]:13} {statistics.median(seconds):.2f} s   {min(seconds):.2f} to {max(seconds):.2f} s   "
+        f"(0.7 s), processor {statistics.median(used):.2f} s and {statistics.median(ahead):.2f} s ahead, "
+        f"{max(peaks):.0f} MB at most (120 MB), journal {size / 1e6:.0f} MB"
+    )
+
+
+def main() -> None:
+    wanted = set(sys.argv[1:]) or {"open", "open-all", "live", "draw"}
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with tempfile.TemporaryDirectory() as directory:
+        home = Home(Path(directory))
+        if "open" in wanted:
+            measure_opening(home, "0004", 4)
+        if "open-all" in wanted:
+            measure_opening(home, "0001", 1)
+        if "live" in wanted:
+            measure_live(home)
+    if "draw" in wanted:
+        time_drawing()
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

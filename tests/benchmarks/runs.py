@@ -1,0 +1,163 @@
+"""What a list of a thousand runs costs, and comparing eight long ones: `python -m tests.benchmarks.runs`.
+
+Makes the runs in a temporary directory: each a journal of a real run's shape, of 30 kB. Timed are the list by itself,
+the command, the screen's first full table in a pty, what a look costs when nothing changed, and the reading of eight
+journals of 100,000 steps of two ranks for the Compare screen, and one such run's export.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests import histories as h
+from tests.contract.recorded import record
+from tests.pty.terminal import Terminal
+from trainers.contract.events import AnyEvent
+from trainers.contract.run_index import RunIndex
+from trainers.contract.rundir import RunDir
+from tuiapp.compare_feed import CompareFeed
+from tuiapp.export import export_to
+from tuiapp.screens.export_dialog import FORMATS
+
+ROUNDS = 5
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+def _name(number: int) -> str:
+    day, second = divmod(number, 3600)
+    return f"202611{1 + day % 28:02}T10{second // 60:02}{second % 60:02}-torch-ddp-net-{number % 65536:04x}"
+
+
+def _make_runs(root: Path, count: int) -> None:
+    histories = [h.completed(), h.failed(), h.stopped()]
+    made = [record(root, _name(number), events) for number, events in enumerate(histories)]
+    for number in range(len(made), count):
+        shutil.copytree(made[number % len(made)].path, root / _name(number))
+
+
+def _make_long(root: Path, number: int, steps: int) -> RunDir:
+    events: list[AnyEvent] = [h.started()]
+    for first in range(1, steps, 50):
+        events += [h.steps(rank, first, first + 49, first / 50) for rank in range(2)]
+    return record(root, _name(number), [*events, h.ended("completed", steps / 50, step=steps)])
+
+
+def _show(name: str, wall: list[float], busy: list[float] | None = None) -> None:
+    processor = f"   processor {statistics.median(busy):.3f} s" if busy else ""
+    print(
+        f"{name:44} median {statistics.median(wall):.3f} s   {min(wall):.3f} to {max(wall):.3f} s{processor}",
+        flush=True,
+    )
+
+
+def _time_index(root: Path) -> None:
+    wall: list[float] = []
+    busy: list[float] = []
+    again: list[float] = []
+    again_busy: list[float] = []
+    for _ in range(ROUNDS):
+        index = RunIndex(root)
+        for walls, busies in ((wall, busy), (again, again_busy)):
+            began, worked = time.perf_counter(), time.process_time()
+            index.scan()
+            walls.append(time.perf_counter() - began)
+            busies.append(time.process_time() - worked)
+    _show("listed", wall, busy)
+    _show("looked at again, nothing changed", again, again_busy)
+
+
+def _time_command(root: Path, *arguments: str) -> None:
+    wall: list[float] = []
+    busy: list[float] = []
+    for _ in range(ROUNDS):
+        began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([*TUIAPP, "--runs-dir", str(root), *arguments], capture_output=True, check=True)
+        wall.append(time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        busy.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    if "--json" in arguments:
+        json.loads(done.stdout)
+    _show(f"tuiapp {' '.join(arguments)}", wall, busy)
+
+
+def _time_screen(root: Path, count: int, home: str) -> None:
+    wall: list[float] = []
+    busy: list[float] = []
+    memory: list[int] = []
+    environment = {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+    for _ in range(ROUNDS):
+        with Terminal([*TUIAPP, "--runs-dir", str(root)], environment=environment) as terminal:
+            terminal.wait(r"(?s)quickstart.*\$ tuiapp run")
+            process = psutil.Process(terminal.process.pid)
+            terminal.wait_for_silence()
+            began, worked = time.monotonic(), sum(process.cpu_times()[:2])
+            terminal.press("ctrl+g")
+            terminal.wait(rf"{count:,} runs")
+            wall.append(time.monotonic() - began)
+            busy.append(sum(process.cpu_times()[:2]) - worked)
+            memory.append(process.memory_info().rss)
+    _show("Ctrl+G to the full table", wall, busy)
+    print(f"{'':44} {max(memory) / 2**20:.0f} MiB resident")
+
+
+def _time_reading(runs: list[RunDir]) -> None:
+    process = psutil.Process()
+    before, size = process.memory_info().rss, sum(os.stat(run.journal).st_size for run in runs)
+    feed = CompareFeed(runs)
+    began, worked = time.perf_counter(), time.process_time()
+    feed.start()
+    while any(run.progress is not None for run in feed.runs):
+        time.sleep(0.01)
+    print(
+        f"{'8 long runs read for Compare':44} {time.perf_counter() - began:.3f} s   processor "
+        f"{time.process_time() - worked:.3f} s   {size / 2**20:.0f} MiB of journals, "
+        f"{(process.memory_info().rss - before) / 2**20:.0f} MiB more resident"
+    )
+    feed.close()
+
+
+def _time_export(run: RunDir, home: Path) -> None:
+    for form in FORMATS:
+        target, began, worked = home / f"steps.{form}", time.perf_counter(), time.process_time()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        rows = export_to(target, run, "steps", form)
+        print(
+            f"{f'{rows:,} steps exported as {form}':44} {time.perf_counter() - began:.3f} s   processor "
+            f"{time.process_time() - worked:.3f} s   {os.stat(target).st_size / 2**20:.0f} MiB written, "
+            f"{(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024:.0f} MiB more at its peak"
+        )
+
+
+def main() -> None:
+    """Make the runs and time them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("count", nargs="?", type=int, default=1000)
+    count = parser.parse_args().count
+    with tempfile.TemporaryDirectory() as home:
+        root = Path(home) / "runs"
+        _make_runs(root, count)
+        print(f"{count:,} runs")
+        _time_index(root)
+        _time_command(root, "runs")
+        _time_command(root, "runs", "--json")
+        _time_command(root, "--version")
+        _time_screen(root, count, home)
+        long = [_make_long(Path(home) / "long", number, 100_000) for number in range(8)]
+        _time_reading(long)
+        _time_export(long[0], Path(home))
+
+
+if __name__ == "__main__":
+    main()

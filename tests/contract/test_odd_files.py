@@ -1,0 +1,200 @@
+"""What lies where a run's files should: FIFOs, links, directories, and files of gigabytes that hold nothing."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainers.contract import mailbox
+from trainers.contract.events import LogLine, RunStarted
+from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with, read_first, read_tail
+from trainers.contract.lock_note import LockNote, read_note, write_note
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import last_attempt, summarise
+
+HUGE = 10 << 30
+LINE = LogLine(rank=0, stream="stdout", text="one")
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path) -> None:
+    target = path.with_name("elsewhere")
+    JournalWriter(target).close()
+    path.symlink_to(target)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def directory(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("make", [fifo, link, device, directory])
+def test_nobody_waits_for_or_follows_what_is_no_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
+    run.path.mkdir()
+    make(run.journal)
+    make(run.lock)
+    make(run.config)
+    assert JournalReader(run.journal).read() == []
+    assert read_tail(run.journal) == []
+    assert read_first(run.journal) is None
+    assert journal_end(run.journal) == 0
+    assert last_attempt(run) == 0
+    assert not run.is_live()
+    assert read_note(run) == LockNote()
+    assert summarise(run).status in ("lost", "unreadable")
+    for refuses in (lambda: JournalWriter(run.journal), run.take_lock):
+        with pytest.raises(OSError, match=r"not a regular file|Too many levels|Is a directory|No such device"):
+            refuses()
+
+
+MEASURED = textwrap.dedent(
+    """
+    import resource, sys
+    from pathlib import Path
+    {imports}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    {work}
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+)
+
+WORKS = {
+    "a view tails the journal": (
+        "from trainers.contract.journal import JournalReader",
+        "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
+    ),
+    "a list of runs": (
+        "from trainers.contract.runs import summarise; from trainers.contract.rundir import RunDir",
+        "summarise(RunDir(Path(sys.argv[1])))",
+    ),
+    "a writer's start": (
+        "from trainers.contract.journal import JournalWriter",
+        "JournalWriter(Path(sys.argv[1]) / 'events.jsonl')",
+    ),
+    "checkpoints": (
+        "from trainers.contract.manifest import list_checkpoints",
+        "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
+    ),
+    "a rank's error": (
+        "from trainers.runtime.failures import read_error",
+        "assert read_error(Path(sys.argv[1]) / 'error.json') is None",
+    ),
+    "a data set": (
+        "from trainers.contract.npz_facts import read_facts, DatasetError\nimport numpy.lib.format",
+        "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
+    ),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", WORKS)
+def test_files_of_ten_gigabytes_take_no_memory(tmp_path: Path, what: str) -> None:
+    for name in (
+        "events.jsonl",
+        "lock",
+        "run.toml",
+        "error.json",
+        "data.npz",
+        "checkpoints/step-00000001/manifest.json",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, HUGE)
+    imports, work = WORKS[what]
+    code = MEASURED.format(imports=imports, work=work)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    grown = int(done.stdout) * 1024
+    print(f"\n{what}, 10 GiB of nothing: {grown / 2**20:.0f} MiB")
+    assert grown < 100 << 20
+
+
+def test_a_directory_of_an_npz_larger_than_any_is_refused(tmp_path: Path) -> None:
+    from trainers.contract.npz_facts import DatasetError, read_facts
+
+    path = tmp_path / "data.npz"
+    size = 1 << 30
+    end = b"PK\x05\x06" + bytes(4) + (1).to_bytes(2, "little") * 2 + size.to_bytes(4, "little") + bytes(4) + bytes(2)
+    with path.open("wb") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(end)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DatasetError):
+        read_facts(path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def test_a_flood_of_files_in_the_mailbox(tmp_path: Path) -> None:
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for number in range(2500):
+        (commands / f"{number:05}.junk").touch()
+    mailbox.send(commands, "stop")
+    taken = [command for _ in range(4) for command in mailbox.take(commands)]
+    assert taken == ["stop"]
+    assert list(commands.iterdir()) == []
+
+
+def started(attempt: int) -> RunStarted:
+    return RunStarted(
+        run_id="x", attempt=attempt, host="", pid=1, config={}, world_size=1, steps_per_epoch=1, total_steps=1
+    )
+
+
+@pytest.mark.parametrize("behind", [0, 1, 40_000])
+def test_the_last_attempt_without_a_note(tmp_path: Path, behind: int) -> None:
+    run = RunDir(tmp_path)
+    writer = JournalWriter(run.journal)
+    writer.append([started(1), *[LINE] * behind, started(2), *[LINE] * behind])
+    writer.close()
+    assert last_attempt(run) == 2
+    assert last_line_with(run.journal, b'{"type":"nothing') == b""
+
+
+def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    lock = run.take_lock()
+    assert write_note(lock, LockNote(attempt=7, trouble="é" * 400 + "\x1b" * 400))
+    assert run.lock.stat().st_size == 512
+    assert last_attempt(run) == 7
+    assert read_note(run).trouble.startswith("??")
+    os.close(lock)
+
+
+def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainers.runtime.journal_watch import JournalWatch
+
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    watch = JournalWatch(writer, None, 1)
+    failed = OSError(5, "Input/output error")
+
+    def fail(_: int) -> None:
+        raise failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        writer.append([LINE], durable=True)
+    writer.append([LINE], durable=True)
+    (alert,) = watch.check()
+    assert "did not confirm the journal's last second (Input/output error)" in alert.text
+    assert watch.check() == []
+    writer.close()

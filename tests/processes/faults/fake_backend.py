@@ -1,0 +1,91 @@
+"""Stands in for torch-ddp where the framework does not matter: ranks in lockstep over the run's rendezvous socket.
+
+A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
+compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+
+import numpy as np
+
+from trainers.checkpoints import Checkpoints
+from trainers.contract.config import RunConfig
+from trainers.runtime.reporter import Reporter
+
+
+def _seconds(name: str, default: float = 0.0) -> float:
+    return float(os.environ.get(f"TUIAPP_TEST_{name}_S", default))
+
+
+class Collective:
+    """All ranks meet at rank 0."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        if rank:
+            self._peers = [socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))]
+        else:
+            listener = socket.socket(fileno=int(os.environ["TUIAPP_STORE_FD"]))
+            self._peers = [listener.accept()[0] for _ in range(world_size - 1)]
+            listener.close()
+        self._rank = rank
+
+    def all_reduce(self) -> None:
+        """Wait for all ranks."""
+        if self._rank:
+            self._peers[0].sendall(b".")
+        for peer in self._peers:
+            if not peer.recv(1):
+                if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+                    # Deaf, and stubborn: it waits on.
+                    time.sleep(3600)
+                raise RuntimeError("fake collective: Connection closed by peer")
+        if not self._rank:
+            for peer in self._peers:
+                peer.sendall(b".")
+
+
+def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+    """Train like torch-ddp, but for the training."""
+    report.rank_started("cpu")
+    collective = Collective(rank, config.devices)
+    collective.all_reduce()
+    if _seconds("COMPILE"):
+        report.phase("compiling")
+        time.sleep(_seconds("COMPILE"))
+    done = checkpoints.resumed.step if checkpoints.resumed else 0
+    step_s = _seconds("STEP", 0.005)
+    local_batch = config.global_batch_size // config.devices
+
+    def save(step: int) -> None:
+        report.phase("checkpointing")
+        collective.all_reduce()
+        time.sleep(_seconds("SAVE"))
+        state = {"weights": np.full(1000, step, np.float32)}
+        checkpoints.save(step, state, state)
+
+    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+        report.phase("training")
+        for step in range(max(done, (epoch - 1) * config.steps_per_epoch) + 1, epoch * config.steps_per_epoch + 1):
+            if step > config.total_steps:
+                break
+            if report.save_before(step):
+                save(step - 1)
+                report.phase("training")
+            if report.stop_before(step):
+                return
+            if step_s:
+                time.sleep(step_s)
+            collective.all_reduce()
+            report.step(step, 1.0 / step + rank, local_batch, 0.1)
+        if config.evaluates_after(step):
+            report.phase("evaluating")
+            collective.all_reduce()
+            time.sleep(_seconds("EVALUATE"))
+            report.evaluation(step, epoch, 1.0 / step, 0.5, 360)
+        if config.saves_after(step):
+            save(step)

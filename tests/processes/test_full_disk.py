@@ -1,0 +1,148 @@
+"""A disk that is full: training goes on, the view says why it stands still, and nothing is missing afterwards."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.disks import tmpfs
+from tests.processes.harness import MLP, Watched, launched
+from trainers.contract import mailbox
+from trainers.contract.events import Alert, LogLine, StopRequested
+from trainers.contract.lock_note import read_note
+from trainers.contract.runs import summarise
+from tuiapp.feed import JournalFeed
+from tuiapp.state.condition import headline
+from tuiapp.state.run_state import RunState
+
+SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB, empty."""
+    with tmpfs(tmp_path / "small", "64k") as place:
+        yield place
+
+
+def enlarge(place: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", str(place)], check=True)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def goes_on(run: Watched) -> None:
+    """Every rank uses the processor further: the journal cannot say so now."""
+    pids = [run.pid(rank) for rank in range(2)]
+    before = [cpu_seconds(pid) for pid in pids]
+    wait_for(lambda: all(cpu_seconds(pid) > was + 0.3 for pid, was in zip(pids, before, strict=True)))
+
+
+def sees(run: Watched) -> str:
+    """What the dashboard's strip says of the run."""
+    feed, state = JournalFeed(run.run, poll_s=0.01, live_check_s=0.01), RunState(run.run.run_id)
+    feed.start()
+    try:
+        wait_for(lambda: feed.trouble)
+        for event in feed.take(100_000):
+            state.apply(event)
+        state.note_trouble(feed.trouble)
+    finally:
+        feed.close()
+    found = headline(state)
+    assert found is not None
+    assert found.severity == "error"
+    return found.text
+
+
+def check_complete(run: Watched, why: str) -> None:
+    """The journal is whole, and says what was."""
+    end = run.end()
+    assert end.status == "stopped"
+    for rank in range(2):
+        steps = run.steps_of(rank)
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= end.summary.steps
+    assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
+    (told,) = [alert for alert in run.of(Alert) if alert.kind == "journal"]
+    assert why in told.text
+    assert "what was reported meanwhile stands in it" in told.text
+    assert run.events[-1] is end
+    run.wait_gone(30)
+    assert summarise(run.run).status == "stopped"
+    print(f"\n{told.text}: {end.summary.steps:,} steps of each rank, {len(run.events):,} events, none missing")
+
+
+def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> None:
+    # A rank that writes to its log meets the full disk as well.
+    fault("talk:1:1")
+    with launched(SILENT, small_disk) as run:
+        wait_for(lambda: read_note(run.run).trouble)
+        goes_on(run)
+        said = sees(run)
+        print(f"\n{said}")
+        assert "No space left on device. Training goes on" in said
+        last = run.steps_of(0)[-1]
+        enlarge(small_disk)
+        run.at_step(last + 200)
+        assert read_note(run.run).trouble == ""
+        mailbox.send(run.run.commands, "stop-now")
+        check_complete(run, "No space left on device")
+        assert [line.text.split()[1] for line in run.of(LogLine) if line.rank == 1 and line.stream == "stdout"]
+        run.wait_gone(10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", ["stopped while it is full", "stopped afterwards"])
+def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
+    with launched(SILENT, runs_dir) as run:
+        run.at_step(20)
+        pid = run.started.pid
+        limit = resource.prlimit(pid, resource.RLIMIT_FSIZE, (run.run.journal.stat().st_size, resource.RLIM_INFINITY))
+        wait_for(lambda: read_note(run.run).trouble)
+        goes_on(run)
+        assert "File too large" in sees(run)
+        last = run.steps_of(0)[-1]
+        if ends == "stopped while it is full":
+            mailbox.send(run.run.commands, "stop-now")
+            # Its ranks end; it waits for room to say so, and is live as long.
+            wait_for(lambda: len(run.processes()) <= 2)
+            assert run.run.is_live()
+            assert not run.of(StopRequested)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+        if ends == "stopped afterwards":
+            run.at_step(last + 200)
+            mailbox.send(run.run.commands, "stop-now")
+        check_complete(run, "File too large")
+        run.wait_gone(10)
+
+
+@pytest.mark.slow
+def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Path) -> None:
+    with launched(SILENT, runs_dir) as run:
+        run.at_step(20)
+        size = run.run.journal.stat().st_size
+        resource.prlimit(run.started.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        wait_for(lambda: read_note(run.run).trouble)
+        mailbox.send(run.run.commands, "stop-now")
+        wait_for(lambda: len(run.processes()) <= 2)
+        mailbox.send(run.run.commands, "stop-now")
+        run.wait_gone(10)
+        assert summarise(run.run).status == "lost"

@@ -1,0 +1,167 @@
+"""Line 12: runs that hang are told of, with the stacks of all ranks; runs that only take their time are not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched
+from trainers.contract import mailbox
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Alert, Evaluation, Stacks, Steps
+
+FLOOR_S = 3.0
+FOUR = msgspec.structs.replace(MLP, devices=4)
+
+
+@pytest.fixture(autouse=True)
+def short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", str(FLOOR_S))
+
+
+def _hang_of(run: Watched, seconds: float = 60) -> Alert:
+    return run.wait(Alert, lambda alert: alert.kind == "hang" and not alert.ended, seconds)
+
+
+def _told_after(run: Watched, alert: Alert) -> float:
+    return alert.mono - max(steps.mono for steps in run.of(Steps))
+
+
+def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("hang:2:50")
+    with launched(FOUR, runs_dir) as run:
+        alert = _hang_of(run)
+        print(f"\nhang of rank 2 of 4: told after {_told_after(run, alert):.1f} s (limit {FLOOR_S:g} s): {alert.text}")
+        assert (alert.severity, alert.rank, alert.step) == ("error", 2, 49)
+        assert "rank 2 is behind, at step 49; ranks 0, 1 and 3 wait at step 50" in alert.text
+        stacks = {one.rank: one.text for one in run.of(Stacks)}
+        assert set(stacks) == {0, 1, 2, 3}
+        assert "_misbehave" in stacks[2]
+        assert all("in all_reduce" in stacks[rank] for rank in (0, 1, 3))
+        assert "\x1b" not in "".join(stacks.values())
+        # It is told once, and the run can still be stopped.
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        assert len([one for one in run.of(Alert) if one.kind == "hang"]) == 1
+        run.wait_gone(10)
+
+
+@pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.slow), FOUR], ids=["2", "4"])
+def test_a_rank_that_never_gets_from_its_step_to_the_collective(
+    runs_dir: Path, fake: Callable[..., None], config: RunConfig
+) -> None:
+    fake("skip:1:50")
+    with launched(config, runs_dir) as run:
+        alert = _hang_of(run)
+        print(f"\n{alert.text}")
+        assert (alert.rank, alert.step) == (1, 50)
+        assert "rank 1 is not where the others wait in a collective: sitecustomize.py" in alert.text
+
+
+def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str], None]) -> None:
+    fault("hang:1:30")
+    with launched(MLP, runs_dir) as run:
+        run.at_step(20)
+        alert = _hang_of(run)
+        print(f"\ntorch-ddp: told after {_told_after(run, alert):.1f} s at a limit of {FLOOR_S:g} s: {alert.text}")
+        assert (alert.rank, alert.step) == (1, 29)
+        stacks = {one.rank: one.text for one in run.of(Stacks)}
+        assert "torch_ddp.py" in stacks[0]
+        assert "_misbehave" in stacks[1]
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+
+
+@pytest.mark.slow
+def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> None:
+    fault("hang:0:30")
+    config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", devices=2, epochs=1000)
+    with launched(config, runs_dir) as run:
+        alert = _hang_of(run, 120)
+        assert (alert.rank, alert.step) == (None, 29)
+        assert "the rank stands at step 29" in alert.text
+        (stacks,) = run.of(Stacks)
+        assert "jax_sharding.py" in stacks.text
+        os.kill(run.started.pid, signal.SIGKILL)
+        run.wait_gone(10)
+
+
+@pytest.mark.slow
+def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
+    long = 1.5 * FLOOR_S
+    fake(compile=long, evaluate=long, save=long, step=0.001)
+    config = msgspec.structs.replace(MLP, epochs=1, checkpoint_every=1)
+    with launched(config, runs_dir) as run:
+        assert run.end(120).status == "completed"
+        assert [one.seconds >= long for one in run.of(Evaluation)] == [True]
+        assert run.of(Alert) == []
+        assert run.of(Stacks) == []
+
+
+def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(FOUR, runs_dir) as run:
+        run.at_step(20)
+        stopped, at = psutil.Process(run.pid(1)), time.monotonic()
+        stopped.suspend()
+        alert = run.wait(Alert, lambda alert: alert.kind == "stopped")
+        print(f"\nSIGSTOP of rank 1: told after {alert.mono - at:.1f} s: {alert.text}")
+        assert (alert.rank, alert.ended) == (1, False)
+        assert f"kill -CONT {stopped.pid}" in alert.text
+        step = run.of(Steps)[-1].last_step
+        stopped.resume()
+        run.wait(Alert, lambda alert: alert.kind == "stopped" and alert.ended)
+        # No signal was left waiting for it: it goes on.
+        run.at_step(step + 100)
+        assert run.of(Stacks) == []
+        assert {one.kind for one in run.of(Alert)} == {"stopped"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(FOUR, runs_dir) as run:
+        run.at_step(20)
+        processes = [process for process in run.processes() if process.pid != os.getpid()]
+        for process in processes:
+            process.suspend()
+        time.sleep(2 * FLOOR_S)  # what is tested: time that passes while nobody runs
+        step = max((one.last_step for one in run.of(Steps)), default=0)
+        for process in processes:
+            process.resume()
+        run.at_step(step + 200)
+        assert run.of(Alert) == []
+
+
+@pytest.mark.slow
+def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None]) -> None:
+    # Every step takes longer than the limit but for the first ones: the pace is unheard of, then usual.
+    fake("pause:1:20")
+    with launched(MLP, runs_dir) as run:
+        alert = _hang_of(run)
+        over = run.wait(Alert, lambda alert: alert.kind == "hang" and alert.ended)
+        assert over.seq > alert.seq
+        assert "goes on after" in over.text
+        run.at_step(40)
+
+
+@pytest.mark.slow
+def test_with_the_usual_limit_it_is_told_within_a_minute(
+    runs_dir: Path, fault: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TUIAPP_HANG_S")
+    fault("skip:1:30")
+    with launched(MLP, runs_dir) as run:
+        alert = _hang_of(run, 180)
+        print(f"\ntorch-ddp, usual limit: told after {_told_after(run, alert):.1f} s: {alert.text}")
+        assert _told_after(run, alert) < 60
+        assert alert.rank == 1
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"

@@ -1,0 +1,202 @@
+"""Lines 1, 5, 6, 7, 9, 10 and 11: what becomes of a run's processes when some of them die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched, resumed
+from trainers.contract import mailbox
+from trainers.contract.events import Checkpoint, RankFailed
+from trainers.contract.runs import summarise
+from trainers.contract.strays import find_strays
+from tuiapp.feed import JournalFeed
+from tuiapp.state.condition import headline
+from tuiapp.state.run_state import RunState
+
+FOUR = msgspec.structs.replace(MLP, devices=4)
+GRACE_S = 3.0
+"""What ranks get to end by themselves, and then on SIGTERM: SETTLE_S + TERM_GRACE_S."""
+
+
+def _view(run: Watched, words: str, seconds: float) -> float:
+    """Wait until the dashboard's own reading of the run says something; gives the time."""
+    feed, state = JournalFeed(run.run), RunState(run.run.run_id)
+    feed.start()
+    deadline = time.monotonic() + seconds
+    try:
+        while True:
+            for event in feed.take(10_000):
+                state.apply(event)
+            if (said := headline(state)) and words in said.text:
+                return time.monotonic()
+            assert time.monotonic() < deadline, said
+            time.sleep(0.005)
+    finally:
+        feed.close()
+
+
+def test_kill_9_of_a_rank_of_four_with_one_that_ignores_sigterm(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("deaf:0:1", step=0.01)
+    with launched(FOUR, runs_dir) as run:
+        run.at_step(50)
+        os.kill(run.pid(1), signal.SIGKILL)
+        killed = time.monotonic()
+        seen = _view(run, "rank 1 was killed by SIGKILL at step", 10) - killed
+        end = run.end(15)
+        run.wait_gone(10)
+        gone = time.monotonic() - killed
+        print(f"\nkill -9 of 1 of 4: in the view after {seen:.2f} s, all gone after {gone:.2f} s of {GRACE_S:g}+1")
+        assert seen < 2
+        assert gone < GRACE_S + 1
+        assert (end.status, end.failed_rank) == ("failed", 1)
+        (failed,) = [one for one in run.of(RankFailed) if one.rank == 1]
+        assert run.steps_of(1) == list(range(1, failed.step + 1))
+        assert failed.step >= 50
+
+
+def test_kill_9_of_the_supervisor_takes_the_ranks_children_along_and_the_run_can_be_resumed(
+    runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake("child:1:5")
+    with launched(MLP, runs_dir) as run:
+        run.at_step(10)
+        mailbox.send(run.run.commands, "checkpoint")
+        saved = run.wait(Checkpoint)
+        children = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
+        assert len(children) == 1
+        os.kill(run.started.pid, signal.SIGKILL)
+        began = time.monotonic()
+        run.wait_gone(10)
+        _wait_dead(children)
+        gone = time.monotonic() - began
+        print(f"\nkill -9 of the supervisor: ranks and their children gone after {gone:.2f} s")
+        assert gone < 2
+        assert summarise(run.run).status == "lost"
+    config = msgspec.structs.replace(MLP, max_steps=saved.step + 300)
+    with resumed(run.run, config) as again:
+        assert again.started.resumed_from >= saved.step
+        assert again.end().status == "completed"
+
+
+def _wait_dead(processes: list[psutil.Process], seconds: float = 10) -> None:
+    """Wait until processes have ended, whether or not anybody has collected them."""
+    deadline = time.monotonic() + seconds
+    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
+        assert time.monotonic() < deadline, processes
+        time.sleep(0.005)
+
+
+def _is_child_of_rank(process: psutil.Process, run: Watched) -> bool:
+    try:
+        return "SIG_IGN" in " ".join(process.cmdline()) and process.environ().get("TUIAPP_RUN_TOKEN", "").startswith(
+            run.run.run_id
+        )
+    except psutil.Error:
+        return False
+
+
+def test_what_outlives_supervisor_and_reaper_is_found_and_ended(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("child:1:5")
+    with launched(MLP, runs_dir) as run:
+        run.at_step(10)
+        ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
+        (child,) = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
+        (reaper,) = [process for process in run.processes() if "trainers.runtime.reaper" in process.cmdline()]
+        # Stopped ones cannot end themselves, which they would do after some seconds.
+        for process in (*ranks, child):
+            process.suspend()
+        assert find_strays(runs_dir) == []
+        supervisor = psutil.Process(run.started.pid)
+        reaper.kill()
+        supervisor.kill()
+        # Not before it is dead has it let go of the run's lock.
+        _wait_dead([reaper, supervisor])
+        strays = {stray.pid: stray for stray in find_strays(runs_dir)}
+        assert {one.pid for one in (*ranks, child)} <= set(strays)
+        assert strays[child.pid].run_id == run.run.run_id
+        doctor = [sys.executable, "-P", "-m", "tuiapp", "doctor", "--runs-dir", str(runs_dir)]
+        said = subprocess.run(doctor, capture_output=True, text=True, timeout=60, check=False)
+        assert f"rank 1 (pid {ranks[1].pid})" in said.stdout
+        assert f"started by rank 1 (pid {child.pid})" in said.stdout
+        assert said.returncode == 1
+        began = time.monotonic()
+        said = subprocess.run([*doctor, "--end-strays"], capture_output=True, text=True, timeout=60, check=False)
+        print(f"\nstrays: {len(strays)} found; ended, doctor included, in {time.monotonic() - began:.2f} s")
+        assert "ended what was left behind by" in said.stdout
+        assert find_strays(runs_dir) == []
+        _wait_dead([*ranks, child])
+        assert summarise(run.run).status == "lost"
+
+
+def test_a_stopped_rank_is_torn_down(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(FOUR, runs_dir) as run:
+        run.at_step(1)
+        os.kill(run.pid(0), signal.SIGSTOP)
+        os.kill(run.pid(1), signal.SIGKILL)
+        began = time.monotonic()
+        assert run.end(15).failed_rank == 1
+        run.wait_gone(5)
+        print(f"\nwith a rank in SIGSTOP: all gone after {time.monotonic() - began:.2f} s")
+
+
+def test_the_first_cause_comes_first_and_what_follows_from_it_is_folded_under_it(
+    runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake("raise:2:20")
+    with launched(FOUR, runs_dir) as run:
+        end = run.end()
+        failures = run.of(RankFailed)
+        assert end.failed_rank == 2
+        assert "the test's own failure" in end.reason
+        assert "sitecustomize.py" in next(one for one in failures if one.rank == 2).traceback
+        others = {one.rank: one.error for one in failures if one.rank != 2}
+        assert all("Connection" in error for error in others.values()), others
+        run.wait_gone(5)
+
+
+@pytest.mark.parametrize("kind", ["kill", "raise", "exit"])
+def test_death_before_the_first_step_is_told_within_two_seconds(
+    runs_dir: Path, fake: Callable[..., None], kind: str
+) -> None:
+    fake(f"{kind}:1:1")
+    with launched(MLP, runs_dir) as run:
+        failed = run.wait(RankFailed, lambda one: one.rank == 1)
+        assert failed.step == 0
+        seen = _view(run, "rank 1", 10) - failed.mono
+        print(f"\n{kind} before step 1: in the view {seen:.2f} s after the rank's end")
+        assert seen < 2
+        assert "before its first step" in run.end(15).reason
+        run.wait_gone(5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("segv", "rank 1 was killed by SIGSEGV before its first step — a crash in native code"),
+        ("bus", "rank 1 was killed by SIGBUS before its first step — is /dev/shm, or the disk under a"),
+        ("exit", "rank 1 exited with code 3 before its first step"),
+        ("memory", "rank 1 failed before its first step: MemoryError"),
+    ],
+)
+def test_deaths_are_named_in_words(runs_dir: Path, fake: Callable[..., None], kind: str, words: str) -> None:
+    fake(f"{kind}:1:1")
+    with launched(MLP, runs_dir) as run:
+        assert words in run.end().reason
+        failed = next(one for one in run.of(RankFailed) if one.rank == 1)
+        if kind == "exit":
+            assert failed.last_lines == [f"last words {number}" for number in range(10, 30)]
+        if kind == "memory":
+            assert "needs less memory" in run.end().reason
+            assert "MemoryError" in failed.traceback
+        run.wait_gone(5)

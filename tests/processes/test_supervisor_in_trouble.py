@@ -1,0 +1,206 @@
+"""Line 14, and what a supervisor meets beside dying ranks: it is suspended, out of descriptors, cut off its disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched
+from trainers.contract import mailbox
+from trainers.contract.events import Alert, HostSample, RankFailed
+from trainers.contract.runs import list_runs, summarise
+from trainers.launch import LaunchError, launch
+
+FOUR = msgspec.structs.replace(MLP, devices=4)
+
+
+@contextmanager
+def _suspended(process: psutil.Process) -> Iterator[None]:
+    process.suspend()
+    try:
+        yield
+    finally:
+        process.resume()
+
+
+@pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
+def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
+    runs_dir: Path, fake: Callable[..., None], seconds: float
+) -> None:
+    fake(step=0.005)
+    with launched(MLP, runs_dir) as run:
+        run.at_step(20)
+        before = run.steps_of(0)[-1]
+        with _suspended(psutil.Process(run.started.pid)):
+            time.sleep(seconds)
+        mailbox.send(run.run.commands, "stop")
+        end = run.end(30)
+        meanwhile = end.summary.steps - before
+        print(f"\nsupervisor in SIGSTOP for {seconds:g} s: {meanwhile:,} steps meanwhile, none lost")
+        assert meanwhile > seconds / 0.005 / 20  # a loaded machine gets at least that far
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
+        assert run.of(Alert) == []
+
+
+@pytest.mark.slow
+def test_ranks_that_end_while_the_supervisor_is_suspended_lose_no_step(
+    runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    # More than a pipe holds: a rank at its end has to wait for the supervisor, longer than it would for a device.
+    fake(step=0.0)
+    config = msgspec.structs.replace(MLP, epochs=300, eval_every=0, checkpoint_every=0)
+    with launched(config, runs_dir) as run:
+        run.at_step(1)
+        supervisor = psutil.Process(run.started.pid)
+        with _suspended(supervisor):
+            deadline = time.monotonic() + 60
+            ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
+            while any(one.cpu_percent(1.0) > 2 for one in ranks) and time.monotonic() < deadline:
+                continue
+            time.sleep(7)
+        assert run.end(60).status == "completed"
+        steps = list(range(1, config.total_steps + 1))
+        assert run.steps_of(0) == run.steps_of(1) == steps
+        print(f"\nended while the supervisor was suspended: all {len(steps):,} steps of both ranks in the journal")
+
+
+def test_a_rank_that_cannot_be_started_fails_the_run_in_words(
+    runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake()
+    config = msgspec.structs.replace(MLP, devices=8, global_batch_size=48)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (26, hard))
+    try:
+        with launched(config, runs_dir) as run:
+            end = run.end()
+            assert end.status == "failed"
+            assert "its process could not be started: Too many open files" in end.reason
+            assert end.failed_rank == run.of(RankFailed)[0].rank
+            run.wait_gone(10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_reaper_and_sampler_are_started_again_and_that_is_said(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, runs_dir) as run:
+        run.at_step(1)
+        run.wait(HostSample)
+        for module, kind in (("reaper", "reaper"), ("telemetry", "telemetry")):
+            (old,) = _helpers(run, module)
+            old.kill()
+            alert = run.wait(Alert, lambda alert, kind=kind: alert.kind == kind)  # type: ignore[misc]
+            assert "SIGKILL" in alert.text
+            deadline = time.monotonic() + 30
+            while not (new := [one for one in _helpers(run, module) if one.pid != old.pid]):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert len(new) == 1
+        # The new reaper does what the old one would have done.
+        os.kill(run.started.pid, signal.SIGKILL)
+        run.wait_gone(5)
+
+
+def _helpers(run: Watched, module: str) -> list[psutil.Process]:
+    return [
+        one for one in run.processes() if any(word.startswith("trainers.") and module in word for word in one.cmdline())
+    ]
+
+
+def test_a_run_directory_out_of_reach_does_not_end_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, runs_dir) as run:
+        run.at_step(20)
+        # As after a file server's hiccup: nothing in it can be reached by its name.
+        aside = run.run.path.with_name("aside")
+        run.run.path.rename(aside)
+        run.run.path.symlink_to(run.run.path)  # ELOOP for whoever looks
+        time.sleep(1.0)
+        run.run.path.unlink()
+        aside.rename(run.run.path)
+        step = run.steps_of(0)[-1]
+        run.at_step(step + 50)
+        mailbox.send(run.run.commands, "stop")
+        assert run.end(20).status == "stopped"
+        assert run.steps_of(0) == list(range(1, run.end().summary.steps + 1))
+
+
+def test_ctrl_c_during_a_start_leaves_nothing(
+    runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake()
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", "--set", "platform=cpu", "--runs-dir", str(runs_dir)]
+    for delay in (0.0, 0.05, 0.15, 0.3):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            deadline = time.monotonic() + 30
+            while not list_runs(runs_dir) and process.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            time.sleep(delay)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        for run in list_runs(runs_dir):
+            # It had begun, and was stopped in order.
+            assert not run.is_live(), delay
+        _wait_no_process(runs_dir)
+        for run in list_runs(runs_dir):
+            assert summarise(run).status in ("stopped", "lost")
+
+
+def _wait_no_process(runs_dir: Path) -> None:
+    deadline = time.monotonic() + 15
+    while left := [
+        p.info for p in psutil.process_iter(["pid", "cmdline"]) if str(runs_dir) in " ".join(p.info["cmdline"] or [])
+    ]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("trainers.launch.subprocess.Popen", refuse)
+    with pytest.raises(LaunchError, match="cannot be started: Resource temporarily unavailable"):
+        launch(MLP, runs_dir)
+    assert list_runs(runs_dir) == []
+
+
+def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callable[..., None], tmp_path: Path) -> None:
+    fake()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", "--set", "max_steps=5", "--runs-dir", str(runs_dir)]
+    shell = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone), *command, "--set", "platform=cpu"]
+    done = subprocess.run(shell, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "COMPLETED" in done.stderr
+
+
+def test_a_supervisor_that_fails_itself_ends_the_ranks_and_says_so(
+    runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake()
+    monkeypatch.setenv("TUIAPP_TEST_SUPERVISOR", "raise")
+    with launched(MLP, runs_dir) as run:
+        end = run.end()
+        assert end.status == "failed"
+        assert "the run's supervisor failed: RuntimeError: the test's own failure of the supervisor" in end.reason
+        assert "Traceback" in run.run.supervisor_log.read_text()
+        run.wait_gone(10)

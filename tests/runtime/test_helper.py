@@ -1,0 +1,118 @@
+"""Helpers that die, and are started again with backoff; and what the kernel tells of its out-of-memory killer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.events import Alert, Event, RankFailed
+from trainers.contract.wording import describe_failure
+from trainers.runtime.helper import FIRST_RETRY_S, LONGEST_RETRY_S, Helper
+from trainers.runtime.out_of_memory import KEEP_S, OomWatch, hint
+
+
+class Starts:
+    """Starts processes that end at once, or cannot be started."""
+
+    def __init__(self, code: str = "raise SystemExit(3)") -> None:
+        self.code = code
+        self.error: OSError | None = None
+        self.count = 0
+
+    def __call__(self) -> subprocess.Popen[bytes]:
+        self.count += 1
+        if self.error:
+            raise self.error
+        return subprocess.Popen([sys.executable, "-S", "-c", self.code])
+
+
+def _advance_past_its_end(helper: Helper, now: float) -> None:
+    assert helper.process is not None
+    helper.process.wait(30)
+    helper.advance(now)
+
+
+def test_it_is_started_again_with_backoff_and_told_once() -> None:
+    starts, said = Starts(), list[Event]()
+    helper = Helper("reaper", "the reaper", starts, said.append, "training goes on")
+    now, delay = 100.0, FIRST_RETRY_S
+    for number in range(1, 6):
+        helper.advance(now)
+        assert starts.count == number
+        _advance_past_its_end(helper, now)
+        helper.advance(now + delay - 0.1)
+        assert starts.count == number
+        now, delay = now + delay, min(2 * delay, LONGEST_RETRY_S)
+    (alert,) = said
+    assert isinstance(alert, Alert)
+    assert alert.text == "the reaper ended with exit code 3; training goes on. It is started again after 1 s"
+
+
+def test_one_that_cannot_be_started_is_tried_again() -> None:
+    starts, said = Starts("import time; time.sleep(600)"), list[Event]()
+    starts.error = BlockingIOError(11, "Resource temporarily unavailable")
+    helper = Helper("telemetry", "the sampler", starts, said.append, "training goes on")
+    for second in range(200):
+        helper.advance(float(second))
+    assert helper.process is None
+    assert 5 < starts.count < 12
+    assert [event.text for event in said if isinstance(event, Alert)] == [
+        "the sampler cannot be started: Resource temporarily unavailable; training goes on. "
+        "It is started again after 1 s"
+    ]
+    starts.error = None
+    helper.advance(1000.0)
+    assert helper.process is not None
+    process = helper.process
+    helper.end()
+    assert process.poll() == -9
+    helper.end()
+
+
+def counter(path: Path, count: int, name: str = "oom_kill") -> None:
+    path.write_text(f"oom 7\n{name} {count}\nother 1\n")
+
+
+def test_the_killer_is_named_when_it_struck_lately(tmp_path: Path) -> None:
+    path = tmp_path / "memory.events"
+    counter(path, 4)
+    watch = OomWatch(100.0, [path])
+    assert watch.struck() is False
+    # Long ago is no news.
+    counter(path, 5)
+    for second in range(100, 100 + 4 * int(KEEP_S)):
+        watch.look(float(second))
+    assert watch.struck() is False
+    counter(path, 6)
+    watch.look(100 + 5 * KEEP_S)
+    assert watch.struck() is True
+
+
+@pytest.mark.parametrize("content", [None, "", "oom 1\n", "oom_kill x\n", "\xff"])
+def test_a_kernel_that_tells_nothing(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "memory.events"
+    if content is not None:
+        path.write_text(content)
+    assert OomWatch(0.0, [path]).struck() is None
+    assert OomWatch(0.0, []).struck() is None
+
+
+def test_a_real_kernel_can_be_asked() -> None:
+    assert OomWatch(time.monotonic()).struck() in (None, False)
+
+
+@pytest.mark.parametrize(
+    ("struck", "words"),
+    [
+        (True, "was killed by SIGKILL at step 7 — by the kernel's out-of-memory killer"),
+        (False, "was killed by SIGKILL at step 7 — not by the kernel's out-of-memory killer"),
+        (None, "was killed by SIGKILL at step 7 — the kernel's out-of-memory killer?"),
+    ],
+)
+def test_in_words(struck: bool | None, words: str) -> None:
+    failed = RankFailed(rank=2, signal="SIGKILL", step=7, hint=hint(struck))
+    assert describe_failure(failed) == f"rank 2 {words}"

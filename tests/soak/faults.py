@@ -1,0 +1,247 @@
+"""What goes wrong in a soak's runs, and who does it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pexpect
+import psutil
+
+from tests.processes.conftest import FAULTS as FAULT_FILES
+from tests.processes.harness import Watched
+from tests.pty.terminal import GONE_S, end
+from trainers.contract import mailbox
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Checkpoint, StopRequested
+from trainers.launch import launch
+
+REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
+END_S = 120.0
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run of a soak."""
+
+    fault: str
+    fake: bool
+    config: RunConfig
+    rank: int
+    step: int
+    seconds: float
+
+    def __str__(self) -> str:
+        backend = "fake" if self.fake else self.config.backend
+        return f"{self.fault} · {backend} × {self.config.devices} · rank {self.rank} step {self.step}"
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    run: Watched
+    expected: tuple[str, ...]
+    """The statuses that are right."""
+    killed_supervisor: bool = False
+    witness: Path = field(default_factory=Path)
+
+
+Fault = Callable[[Plan, Watched], tuple[str, ...]]
+
+
+def choose(chance: random.Random, quick_share: float, fault: str | None = None) -> Plan:
+    """The next run."""
+    fake = chance.random() < quick_share
+    backend = "torch-ddp" if fake else chance.choice(REAL)
+    devices = 1 if backend == "torch-dp" else chance.choice((2, 2, 3, 4) if fake else (2,))
+    name = fault or chance.choice(sorted(FAULTS))
+    processes = devices if backend in ("torch-ddp", "keras-torch") else 1
+    ends = name in ("nothing", "suspended supervisor", "dashboard killed")
+    config = RunConfig(
+        backend=backend,
+        model="mlp",
+        platform="cpu",
+        devices=devices,
+        epochs=1000,
+        global_batch_size=48,
+        max_steps=300 if ends else 0,
+        seed=chance.randrange(99),
+    )
+    return Plan(name, fake, config, chance.randrange(processes), chance.randrange(1, 120), chance.uniform(0.2, 2.0))
+
+
+def carry_out(plan: Plan, runs_dir: Path) -> Outcome:
+    """Launch a run, do to it what the plan says, and wait for its end."""
+    witness = runs_dir.with_name(f"{runs_dir.name}-witness")
+    witness.mkdir()
+    environment = {"PYTHONPATH": str(FAULT_FILES), "TUIAPP_TEST_WITNESS": str(witness)}
+    if plan.fake:
+        environment |= {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_STEP_S": "0.003"}
+    if plan.fault in ("raise", "exit", "segv", "memory", "child"):
+        environment["TUIAPP_TEST_FAULT"] = f"{plan.fault}:{plan.rank}:{plan.step}"
+    with _environment(environment):
+        run = Watched(launch(plan.config, runs_dir))
+        try:
+            expected = FAULTS[plan.fault](plan, run)
+            outcome = Outcome(run, expected, plan.fault.startswith("supervisor killed"), witness)
+            _wait_end(outcome)
+        except BaseException:
+            for process in run.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            raise
+    return outcome
+
+
+def _wait_end(outcome: Outcome) -> None:
+    deadline = time.monotonic() + END_S
+    while outcome.run.run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _nothing(_: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(1)
+    return ("completed",)
+
+
+def _kill_rank(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.pid(plan.rank), signal.SIGKILL)
+    return ("failed",)
+
+
+def _kill_while_another_is_stopped(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.pid(0), signal.SIGSTOP)
+    time.sleep(plan.seconds / 4)
+    os.kill(run.pid(plan.rank), signal.SIGKILL)
+    return ("failed",)
+
+
+def _kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.started.pid, signal.SIGKILL)
+    return ("lost",)
+
+
+def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    for process in run.processes():
+        if any(word.startswith("trainers.runtime.reaper") for word in process.cmdline()):
+            process.kill()
+    os.kill(run.started.pid, signal.SIGKILL)
+    return ("lost",)
+
+
+def _suspend_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.started.pid, signal.SIGSTOP)
+    time.sleep(plan.seconds)
+    os.kill(run.started.pid, signal.SIGCONT)
+    return ("completed",)
+
+
+def _its_own(plan: Plan, run: Watched) -> tuple[str, ...]:
+    return ("failed",)
+
+
+def _child(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step + 5)
+    mailbox.send(run.run.commands, "stop-now")
+    return ("stopped",)
+
+
+def _stop(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    mailbox.send(run.run.commands, "stop")
+    return ("stopped",)
+
+
+def _stop_twice(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.started.pid, signal.SIGTERM)
+    run.wait(StopRequested)
+    mailbox.send(run.run.commands, "stop-now")
+    return ("stopped",)
+
+
+def _stop_before_the_start(plan: Plan, run: Watched) -> tuple[str, ...]:
+    mailbox.send(run.run.commands, "stop" if plan.step % 2 else "stop-now")
+    return ("stopped",)
+
+
+def _full_disk(plan: Plan, run: Watched) -> tuple[str, ...]:
+    """Neither the journal nor a checkpoint can grow for a while; then there is room again."""
+    run.at_step(plan.step)
+    pids = {run.started.pid, run.pid(0)}
+    limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids}
+    for pid, (_, hard) in limits.items():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (run.run.journal.stat().st_size + 100, hard))
+    mailbox.send(run.run.commands, "checkpoint")
+    time.sleep(plan.seconds)
+    for pid, limit in limits.items():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+    time.sleep(0.5)
+    mailbox.send(run.run.commands, "stop")
+    run.wait(Checkpoint, seconds=60)
+    return ("stopped",)
+
+
+def _kill_dashboard(plan: Plan, run: Watched) -> tuple[str, ...]:
+    command = [*TUIAPP, "attach", run.run.run_id, "--runs-dir", str(run.run.path.parent)]
+    dashboard = pexpect.spawn(command[0], command[1:], dimensions=(40, 120), timeout=30)
+    with contextlib.suppress(pexpect.TIMEOUT):
+        dashboard.expect("loss")
+    dashboard.kill(signal.SIGKILL if plan.step % 2 else signal.SIGHUP)
+    # After a SIGHUP it ends by itself, after giving its terminal back.
+    deadline = time.monotonic() + GONE_S
+    while dashboard.isalive() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    hung = dashboard.isalive()
+    end(dashboard)
+    assert not hung, f"the dashboard is still there {GONE_S:.0f} s after its signal"
+    listing = [*TUIAPP, "runs", "--runs-dir", str(run.run.path.parent)]
+    subprocess.run(listing, check=True, capture_output=True, timeout=60)
+    return ("completed",)
+
+
+FAULTS: dict[str, Fault] = {
+    "nothing": _nothing,
+    "rank killed": _kill_rank,
+    "rank killed, another stopped": _kill_while_another_is_stopped,
+    "supervisor killed": _kill_supervisor,
+    "supervisor killed, reaper too": _kill_supervisor_and_reaper,
+    "suspended supervisor": _suspend_supervisor,
+    "raise": _its_own,
+    "exit": _its_own,
+    "segv": _its_own,
+    "memory": _its_own,
+    "child": _child,
+    "stop": _stop,
+    "stop twice": _stop_twice,
+    "stop before the start": _stop_before_the_start,
+    "disk full": _full_disk,
+    "dashboard killed": _kill_dashboard,
+}

@@ -1,0 +1,35 @@
+"""What a run tells of how its arrays lie on the devices."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainers.contract.event import Event
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device holds of an array."""
+
+    rank: int
+    device: str
+    index: list[tuple[int, int]]
+    """Start and stop in the global array, one pair per dimension."""
+    bytes: int
+
+
+class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
+    """How an array lies on the devices.
+
+    A process reports the shards it owns; a view joins the events of one `array` over all ranks.
+    """
+
+    array: str
+    """"batch", "labels", "parameter conv1.weight", …"""
+    shape: list[int]
+    """Of the global array."""
+    dtype: str
+    mesh: dict[str, int]
+    """Mesh axis → devices along it."""
+    spec: list[str | None]
+    """Per dimension the mesh axis that splits it, null where it is not split."""
+    shards: list[Shard]

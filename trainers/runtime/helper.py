@@ -1,0 +1,83 @@
+"""A process beside the ranks, started again when it dies: the reaper, the sampler. Training goes on without it."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+from trainers.contract.events import Alert, Event
+from trainers.runtime.failures import describe_exit
+
+FIRST_RETRY_S = 1.0
+LONGEST_RETRY_S = 60.0
+STEADY_S = 60.0
+"""A helper that has lived for so long begins again with the first delay."""
+END_S = 1.0
+"""What a helper gets to end after SIGKILL: a driver call may hold it, and it is not waited for then."""
+
+
+class Helper:
+    """Keeps one helper running.
+
+    Args:
+        kind: Of its alerts.
+        name: What to call it.
+        start: Starts it.
+        say: Takes alerts.
+        without: What is missing while it is gone, in words.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        start: Callable[[], subprocess.Popen[bytes]],
+        say: Callable[[Event], None],
+        without: str,
+    ) -> None:
+        self._kind, self._name, self._start, self._say, self._without = kind, name, start, say, without
+        self.process: subprocess.Popen[bytes] | None = None
+        self._started_at = self._due = 0.0
+        self._delay = FIRST_RETRY_S
+        self._told = ""
+
+    def advance(self, now: float) -> None:
+        """See whether it lives, and start it when it is time."""
+        if self.process is not None:
+            if self.process.poll() is None:
+                return
+            exit_code, signal_name = describe_exit(self.process.returncode)
+            how = f"was killed by {signal_name}" if signal_name else f"ended with exit code {exit_code}"
+            self.process = None
+            if now - self._started_at >= STEADY_S:
+                self._delay = FIRST_RETRY_S
+            self._retry(now, how)
+        elif now >= self._due:
+            self._try_to_start(now)
+
+    def _try_to_start(self, now: float) -> None:
+        try:
+            self.process = self._start()
+        except OSError as error:
+            self._retry(now, f"cannot be started: {error.strerror or error}")
+        else:
+            self._started_at = now
+
+    def _retry(self, now: float, how: str) -> None:
+        self._due = now + self._delay
+        # The same again and again is told once.
+        if how != self._told:
+            self._told = how
+            text = f"{self._name} {how}; {self._without}. It is started again after {self._delay:.0f} s"
+            self._say(Alert(kind=self._kind, text=text))
+        self._delay = min(2 * self._delay, LONGEST_RETRY_S)
+
+    def end(self) -> None:
+        """Kill it, and wait a moment."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.kill()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                return

@@ -1,0 +1,93 @@
+"""Tells when the journal cannot be written: through the lock file while it lasts, in the journal once it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from time import monotonic
+
+from trainers.contract.events import Alert
+from trainers.contract.journal import JournalWriter
+from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+
+RENEW_S = 1.0
+"""How often the note is written anew while the trouble lasts."""
+
+END_WAIT_S = 600.0
+"""How long a run that is over waits for room to say so."""
+
+
+class JournalWatch:
+    """Looks at a journal's writer from time to time.
+
+    Args:
+        journal: The writer.
+        lock: The descriptor of the run's lock file, which this process holds; None in tests of other things.
+        attempt: How often the run was started, this time included.
+    """
+
+    def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
+        self._journal, self._lock = journal, lock
+        self._note = LockNote(attempt=attempt)
+        self._since: float | None = None
+        self._reason = ""
+        self._noted_at = 0.0
+        self._dropped = 0
+        self._sync_told = self._given_up = False
+        self._say()
+
+    def check(self) -> list[Alert]:
+        """What to put into the journal, now that it can be written again; keeps the note up to date."""
+        blocked, now = self._journal.blocked, monotonic()
+        if blocked is not None:
+            if self._since is None:
+                self._since = now
+            self._reason = blocked.strerror or str(blocked)
+            if now - self._noted_at >= RENEW_S:
+                self._noted_at = now
+                self._say(self._trouble(now - self._since))
+            return []
+        alerts = []
+        if self._since is not None:
+            alerts.append(Alert(kind="journal", text=self._afterwards(now - self._since)))
+            self._since, self._dropped = None, self._journal.dropped
+            self._noted_at = 0.0
+            self._say()
+        if (failed := self._journal.sync_failed) is not None and not self._sync_told:
+            self._sync_told = True
+            why = failed.strerror or str(failed)
+            text = (
+                f"the disk did not confirm the journal's last second ({why}): it may be lost if the machine goes down"
+            )
+            alerts.append(Alert(kind="journal", text=text))
+        return alerts
+
+    def wait_for_room(self, give_up: Callable[[], bool], limit_s: float = END_WAIT_S) -> None:
+        """The run is over: try to write what is not written yet until it is, for a bounded time.
+
+        Args:
+            give_up: Whether it shall be tried no longer.
+            limit_s: The time.
+        """
+        deadline = monotonic() + limit_s
+        while self._journal.blocked is not None and monotonic() < deadline and not self._given_up:
+            self.check()
+            self._given_up = give_up()
+            time.sleep(0.2)
+            self._journal.flush()
+
+    def _trouble(self, seconds: float) -> str:
+        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB wait"
+        lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
+        return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. Training goes on; {waiting}{lost}"
+
+    def _afterwards(self, seconds: float) -> str:
+        lost = self._journal.dropped - self._dropped
+        came = f"{lost:,} events of that time are lost" if lost else "what was reported meanwhile stands in it"
+        return f"the journal could not be written for {seconds:,.1f} s ({self._reason}); {came}"
+
+    def _say(self, trouble: str = "") -> None:
+        if self._lock is not None:
+            written = write_note(self._lock, LockNote(attempt=self._note.attempt, trouble=trouble))
+            blocked = self._journal.blocked
+            signal_trouble(self._lock, None if written or blocked is None else blocked.errno)

@@ -1,0 +1,152 @@
+"""Tells the user that a run has ended: `python -m trainers.runtime.notice RUN_DIR`.
+
+What is to be done, a command and a webhook, is copied from the user's settings into the run's directory when the run is
+launched (`leave_order`). When it has ended, its supervisor, or its reaper where the supervisor was killed, starts this
+module in a process of its own (`tell`): no dashboard need be open, and neither a slow server nor a command that hangs
+holds anything up. Whoever takes the order away tells, so that each attempt is told of at most once.
+What goes wrong is written to supervisor.log; the webhook's address, which may be a secret, is not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from trainers.contract.facts import config_facts, run_facts
+from trainers.contract.notices import Order, take_order
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo, summarise
+from trainers.contract.settings import host_of
+
+COMMAND_TIMEOUT_S = 60.0
+LAST_RESORT_S = 120.0
+"""After that the process ends whatever it waits for."""
+
+ENDED_S = 30.0
+"""How long the run's lock may be held after the run's last event."""
+
+
+def tell(run: RunDir) -> None:
+    """Have the end of a run told, if the user wants that; returns at once and raises nothing."""
+    if not run.notice.exists():
+        return
+    try:
+        # What it says goes where this process's own words go: into supervisor.log.
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", "trainers.runtime.notice", str(run.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        _log(f"cannot be told: {error}")
+
+
+def main() -> None:
+    """Carry out a run's order, unless somebody else has."""
+    run = RunDir(Path(sys.argv[1]))
+    _end_after(LAST_RESORT_S)
+    deadline = time.monotonic() + ENDED_S
+    while run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # Live still: somebody has resumed it meanwhile, and the order is for the end of that attempt.
+    order = None if run.is_live() else take_order(run)
+    if order is None:
+        return
+    info = summarise(run)
+    if order.webhook:
+        _send(order.webhook, info)
+    if order.command:
+        _call(order, info)
+
+
+def facts(info: RunInfo) -> dict[str, object]:
+    """What is told of a run; null where it did not get that far."""
+    return {
+        **run_facts(info.directory, info.status, info.summary),
+        **config_facts(info.config),
+        "host": socket.gethostname(),
+        "reason": info.reason,
+    }
+
+
+def in_a_sentence(info: RunInfo) -> str:
+    """The end of a run, for people."""
+    accuracy = info.summary.test_accuracy
+    came_to = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+    return f"{info.directory.run_id} {info.status}{came_to}: {info.reason}"[:500]
+
+
+def _environment(info: RunInfo) -> dict[str, str]:
+    """The same for a command: TUIAPP_RUN_STATUS and so on; what is not known is empty."""
+    told = {**facts(info), "text": in_a_sentence(info)}
+    texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in told.items()}
+    texts["TUIAPP_RUN_ID"] = texts.pop("TUIAPP_RUN_RUN")
+    # A NUL ends an environment's entry.
+    return {name: text.replace("\0", "") for name, text in texts.items()}
+
+
+def _call(order: Order, info: RunInfo) -> None:
+    """Run the user's command, for a bounded time."""
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                order.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, **_environment(info)},
+                cwd=next(place for place in (os.path.expanduser("~"), "/") if os.path.isdir(place)),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            _log(f"the command {order.command[0]!r} cannot be run: {error}")
+            return
+        try:
+            code = process.wait(COMMAND_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            # With all that it has started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _log(f"the command {order.command[0]!r} did not end within {COMMAND_TIMEOUT_S:g} s and was killed")
+            return
+        if code:
+            said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
+            words = said.read().decode(errors="replace").strip()
+            _log(f"the command {order.command[0]!r} ended with {code}: {words or 'it said nothing'}")
+
+
+def _send(url: str, info: RunInfo) -> None:
+    """Post the facts as JSON."""
+    # 30 ms and some MiB that the supervisor, which imports this module too, has no use for.
+    from trainers.runtime.webhook import post
+
+    # msgspec writes a loss that is not finite as null; JSON has no word for it.
+    if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
+        _log(f"the webhook at {host_of(url)} did not take it: {problem}")
+
+
+def _end_after(seconds: float) -> None:
+    # A name server that does not answer heeds no timeout of ours.
+    timer = threading.Timer(seconds, os._exit, [1])
+    timer.daemon = True
+    timer.start()
+
+
+def _log(text: str) -> None:
+    print(f"notice: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

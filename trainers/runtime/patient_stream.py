@@ -1,0 +1,47 @@
+"""What a rank prints goes to a file on a disk that may be full: then it is dropped, and training goes on."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _PatientFile(io.RawIOBase):
+    """Writes to a descriptor; what cannot be written counts as written."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        view = memoryview(data).cast("B")
+        size, done = len(view), 0
+        try:
+            while done < size:
+                done += os.write(self._fd, view[done:])
+        except OSError:
+            return size
+        return size
+
+
+def make_streams_patient() -> None:
+    """Let nothing that is printed in this process raise because of a disk that is full or fails."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = io.TextIOWrapper(
+            _PatientFile(fd),  # type: ignore[type-var]  # a raw file will do, as with `python -u`
+            encoding="utf-8",
+            errors="backslashreplace",
+            write_through=True,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)

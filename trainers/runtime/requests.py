@@ -1,0 +1,102 @@
+"""What a run is asked for: by files in its mailbox, by signals, by the removal of its directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from trainers.contract import mailbox
+from trainers.contract.events import CheckpointRequested, StopRequested
+from trainers.contract.rundir import RunDir
+
+Request: TypeAlias = StopRequested | CheckpointRequested
+
+MOVED_S = 30.0
+"""A directory that was moved may come back, or a link may take its place: after so long a run gives it up."""
+
+
+class Requests:
+    """Collects what is asked of a run.
+
+    Args:
+        run: Its directory.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._clock = run, clock
+        self._directory = _open(run.path)
+        self._missing_since: float | None = None
+        self._signals: list[int] = []
+        self._removed = False
+
+    def note_signal(self, number: int) -> None:
+        """A SIGTERM or SIGUSR1 has come: taken up at the next `take`, outside the signal handler."""
+        self._signals.append(number)
+
+    def take(self, *, stopping: bool) -> list[Request]:
+        """What has been asked since the last call.
+
+        Args:
+            stopping: The run stops already: a further SIGTERM means at once.
+        """
+        found: list[Request] = []
+        for command in mailbox.take(self._run.commands):
+            if command == "checkpoint":
+                found.append(CheckpointRequested(by="command"))
+            else:
+                now = command == "stop-now"
+                found.append(StopRequested(now=now, save=not now, by="command"))
+        if not self._removed and self._is_given_up():
+            # Nobody could see or stop it any more.
+            self._removed = True
+            found.append(StopRequested(now=True, by="removal"))
+        signals, self._signals = self._signals, []
+        for number in signals:
+            if number == signal.SIGUSR1:
+                found.append(CheckpointRequested(by="SIGUSR1"))
+            else:
+                found.append(StopRequested(now=stopping, save=not stopping, by="SIGTERM"))
+                stopping = True
+        return found
+
+    def _is_given_up(self) -> bool:
+        """Whether the directory is removed, or has not been at its place for too long."""
+        if not _is_gone(self._run.path):
+            self._missing_since = None
+            return False
+        if self._missing_since is None:
+            self._missing_since = self._clock()
+        return self._is_deleted() or self._clock() - self._missing_since >= MOVED_S
+
+    def _is_deleted(self) -> bool:
+        """Whether the directory is known to be no more, rather than to have another name."""
+        if self._directory is None:
+            return True
+        try:
+            return os.fstat(self._directory).st_nlink == 0
+        except OSError:
+            return True
+
+
+def _open(path: Path) -> int | None:
+    """A descriptor that stays with a directory under whatever name; None where there is none."""
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether a directory is no more; one that only cannot be reached may come back."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,0 +1,284 @@
+"""Keeps a run's sampler going: starts it, watches it, starts it anew, and makes alerts of what it tells.
+
+The sampler calls into drivers that may crash or hang. Before each call it writes into a page that it shares with this
+side which library it calls: when it dies, or does not come back in time, that library is to blame. One that took the
+sampler down twice is left alone for a minute, then twice as long each time, up to an hour; all else is sampled on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
+from typing import IO
+
+import msgspec
+
+from trainers.contract.config import RunConfig
+from trainers.contract.events import Alert, DeviceSample, Event, HostSample, TelemetrySource
+from trainers.contract.options import ConfigError
+from trainers.contract.rundir import RunDir
+from trainers.contract.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from trainers.runtime import wire
+from trainers.runtime.hangs import SUSPENDED_S
+from trainers.runtime.processes import RankProcess, python
+from trainers.telemetry.alerts import Alerts
+from trainers.telemetry.handover import Handover
+from trainers.telemetry.order import Order, encode_order
+
+SELF = "sampler"
+"""The sampler itself, where no library is to blame."""
+FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
+"""Before it is started anew: doubled each time."""
+HEALTHY_S = 120.0
+"""After so long without a failure, everything is forgiven."""
+FIRST_BAN_S, LAST_BAN_S = 60.0, 3600.0
+SILENT_S = 30.0
+"""A sampler that has told nothing for so long, though it is in no library, hangs too."""
+END_S = 1.0
+FAILURES = 2
+"""So many are borne before a library is left alone."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a library, or the sampler itself, has done."""
+
+    failures: int = 0
+    ban_s: float = field(default_factory=lambda: FIRST_BAN_S)
+    banned_until: float = 0.0
+
+
+class SamplerKeeper:
+    """One run's sampler, over all its restarts.
+
+    Args:
+        command: Starts a sampler, its order appended.
+        order: What to sample.
+        environment: Of the sampler.
+        log: Where its stderr goes: opened anew for each start.
+        say: Takes events for the journal.
+        watch: Has a function called when a descriptor can be read.
+        forget: Ends that.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        order: Order,
+        environment: Mapping[str, str],
+        log: Callable[[], IO[bytes]],
+        say: Callable[[Event], None],
+        watch: Callable[[int, Callable[[], None]], None],
+        forget: Callable[[int], None],
+    ) -> None:
+        self._command, self._environment, self._log = command, dict(environment), log
+        self._say, self._watch, self._forget = say, watch, forget
+        self._page = Handover()
+        self._order = order
+        self._alerts = Alerts()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._messages: wire.LineReader | None = None
+        self._buried: list[subprocess.Popen[bytes]] = []
+        """Killed, and held by a driver until its call returns."""
+        self._start_at = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._heard = self._started = 0.0
+        self._looked = inf
+        self._records: dict[str, _Record] = {}
+        self._problems: dict[str, str] = {}
+        """What was told of each source."""
+
+    def advance(self, now: float) -> None:
+        """Look after it; called about ten times a second.
+
+        Args:
+            now: On the monotonic clock.
+        """
+        looked, self._looked = self._looked, now
+        if now - looked > SUSPENDED_S:
+            # This side did not run: what the sampler told meanwhile waits in the pipe.
+            self._heard = now
+            return
+        self._buried = [process for process in self._buried if process.poll() is None]
+        if self._process is None:
+            if now >= self._start_at:
+                self._start(now)
+            return
+        call = self._page.call()
+        if call is not None and now - call.since > call.limit_s:
+            self._fail(call.library, f"did not answer within {call.limit_s:.0f} s", now)
+        elif call is None and now - self._heard > SILENT_S + self._order.interval_s:
+            self._fail(SELF, f"told nothing for {SILENT_S:.0f} s", now)
+        elif self._records and now - self._started > HEALTHY_S:
+            self._forgive(now)
+
+    def _start(self, now: float) -> None:
+        banned = {name: record.banned_until for name, record in self._records.items() if record.banned_until > now}
+        order = msgspec.structs.replace(self._order, handover_fd=self._page.fd, left_alone=banned)
+        self._page.leave()
+        try:
+            with self._log() as log:
+                self._process = subprocess.Popen(
+                    [*self._command, encode_order(order)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=self._environment,
+                    pass_fds=[self._page.fd],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._put_off(now)
+            self._tell(SELF, f"cannot be started: {error.strerror}")
+            return
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._messages = wire.rank_messages(self._process.stdout.fileno())
+        self._heard = self._started = now
+        self._watch(self._messages.fd, self._read)
+
+    def _read(self) -> None:
+        assert self._messages is not None
+        # By this side's clock: what waited in the pipe while this side was suspended is no sign of a hang.
+        self._heard = monotonic()
+        for event in self._messages.read():
+            if isinstance(event, TelemetrySource):
+                self._tell(event.source, event.problem)
+                continue
+            self._say(event)
+            if isinstance(event, DeviceSample | HostSample):
+                self._tell(SELF, "")
+                for alert in self._alerts.look(event):
+                    self._say(alert)
+        if self._messages.ended:
+            self._ended()
+
+    def _ended(self) -> None:
+        """It has died: by a crash of its own, in a library, or at somebody's hand."""
+        assert self._process is not None
+        try:
+            code = self._process.wait(0.2)
+            how = f"ended with exit code {code}" if code >= 0 else f"died of {signal.Signals(-code).name}"
+        except (subprocess.TimeoutExpired, ValueError):
+            how = "ended"
+        call = self._page.call()
+        self._fail(call.library if call else SELF, how, monotonic())
+
+    def _fail(self, culprit: str, how: str, now: float) -> None:
+        self._drop()
+        self._put_off(now)
+        record = self._records.setdefault(culprit, _Record())
+        record.failures += 1
+        if culprit == SELF:
+            self._tell(SELF, f"{how}; it is started anew")
+            return
+        # A library dies within the sampler.
+        what = how if how.startswith("did") else f"took the sampler down, which {how}"
+        if record.failures < FAILURES:
+            self._tell(culprit, f"{what}; it is tried again")
+            return
+        record.banned_until = now + record.ban_s
+        self._tell(culprit, f"{what}; it is left alone for {_span(record.ban_s)}")
+        record.ban_s = min(LAST_BAN_S, 2 * record.ban_s)
+        # Everything else need not wait for it.
+        self._pause_s, self._start_at = FIRST_PAUSE_S, now + FIRST_PAUSE_S
+
+    def _put_off(self, now: float) -> None:
+        self._start_at, self._pause_s = now + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
+
+    def _forgive(self, now: float) -> None:
+        """All has gone well for long; a library that is left alone has not shown yet that it does."""
+        self._pause_s = FIRST_PAUSE_S
+        self._records = {
+            name: record for name, record in self._records.items() if now - record.banned_until < HEALTHY_S
+        }
+
+    def _drop(self) -> None:
+        """Let go of the process, and have it ended."""
+        if self._process is None or self._messages is None:
+            return
+        self._forget(self._messages.fd)
+        self._process.kill()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        # Not waited for: a process that hangs in a driver dies only when its call returns.
+        self._buried.append(self._process)
+        self._process = self._messages = None
+
+    def _tell(self, source: str, problem: str) -> None:
+        """Say what has become of a source, where that has changed."""
+        before = self._problems.get(source, "")
+        self._problems[source] = problem
+        if problem == before:
+            return
+        self._say(TelemetrySource(source=source, problem=problem))
+        name, kind = ("the sampler", "telemetry") if source == SELF else (source, f"telemetry-{source}")
+        if not before:
+            text = f"no figures from {name}: {problem}; training goes on"
+            self._say(Alert(kind=kind, text=text))
+        elif not problem:
+            self._say(Alert(kind=kind, severity="info", text=f"{name} works again", ended=True))
+
+    def end(self) -> None:
+        """Kill it, and wait a moment: a driver may hold it."""
+        process = self._process
+        self._drop()
+        if process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_S)
+        for killed in self._buried:
+            killed.poll()
+        self._page.close()
+
+
+def _span(seconds: float) -> str:
+    for unit, name in ((3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def keep_sampler(
+    run: RunDir,
+    config: RunConfig,
+    ranks: Mapping[int, RankProcess],
+    environment: Mapping[str, str],
+    say: Callable[[Event], None],
+    watch: Callable[[int, Callable[[], None]], None],
+    forget: Callable[[int], None],
+) -> SamplerKeeper:
+    """A keeper of the run's sampler, which starts it when it is first told the time.
+
+    Args:
+        run: The run.
+        config: The run's.
+        ranks: Its ranks' processes.
+        environment: From `rank_environment`.
+        say: Takes events for the journal.
+        watch: Has a function called when a descriptor can be read.
+        forget: Ends that.
+    """
+    try:
+        interval_s = telemetry_interval_s()
+    except ConfigError:
+        # Refused when a run is launched; a supervisor that runs has better to do.
+        interval_s = INTERVAL_S
+    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
+    order = Order(
+        run_dir=str(run.path),
+        ranks={rank: process.pid for rank, process in ranks.items()},
+        gpus=gpus,
+        interval_s=interval_s,
+    )
+    command = python("trainers.telemetry")
+
+    def log() -> IO[bytes]:
+        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+    return SamplerKeeper(command, order, environment, log, say, watch, forget)

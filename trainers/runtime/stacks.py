@@ -1,0 +1,143 @@
+"""The Python stacks of ranks that do not get on: written by themselves on a signal, read back by the supervisor.
+
+`faulthandler` writes from a C signal handler, so a rank answers whatever holds its interpreter: a collective that
+waits for ever, a driver call, a lock. It writes to a file of the rank's own, `ranks/<n>/stacks.txt`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from trainers.contract.events import Stacks
+from trainers.contract.wording import describe_ranks
+
+SIGNAL = signal.SIGUSR2
+FILE = "stacks.txt"
+MAX_BYTES = 64 * 1024
+"""Read back of one rank."""
+ANSWER_S = 3.0
+"""What a busy machine may take until a rank has written."""
+SETTLED_S = 0.2
+"""After a rank has written nothing more for so long, it is done."""
+
+_CONTROL = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
+_COLLECTIVE = re.compile(r"distributed_c10d\.py|_engine_run_backward|all_reduce|all_gather|broadcast|barrier")
+WAITING_FRAMES = 4
+"""A rank whose innermost Python frames, so many of them, name a collective waits in it."""
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+
+def answer_the_signal(directory: Path) -> None:
+    """Have this process write the stacks of all its threads whenever the signal comes; called once, at its start."""
+    with contextlib.suppress(OSError):
+        fd = os.open(directory / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        faulthandler.register(SIGNAL, file=fd, all_threads=True)
+
+
+class StackDump:
+    """Asks processes for their stacks and collects them, without waiting for any.
+
+    Args:
+        ranks: Rank → its process and its directory.
+        now: Seconds on the monotonic clock.
+    """
+
+    def __init__(self, ranks: Mapping[int, tuple[int, Path]], now: float) -> None:
+        self._pids = {rank: pid for rank, (pid, _) in ranks.items()}
+        self._paths = {rank: directory / FILE for rank, (_, directory) in ranks.items()}
+        self._before = {rank: _size(path) for rank, path in self._paths.items()}
+        self._sizes = dict(self._before)
+        self._began = self._grown = now
+        self.asked = [rank for rank, pid in self._pids.items() if _answers(pid)]
+        for rank in self.asked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pids[rank], SIGNAL)
+
+    def is_complete(self, now: float) -> bool:
+        """Whether all who were asked have written, or have had their time."""
+        sizes = {rank: _size(path) for rank, path in self._paths.items()}
+        if sizes != self._sizes:
+            self._sizes, self._grown = sizes, now
+        answered = all(sizes[rank] > self._before[rank] for rank in self.asked)
+        return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
+
+    def read(self) -> list[Stacks]:
+        """What each rank has written, fit for a screen; those that wrote nothing are left out."""
+        found = {rank: _read(path, self._before[rank]) for rank, path in self._paths.items()}
+        return [Stacks(rank=rank, pid=self._pids[rank], text=text) for rank, text in found.items() if text]
+
+
+class Suspicion(NamedTuple):
+    """Which ranks keep the others waiting, as their stacks have it."""
+
+    ranks: list[int]
+    words: str
+
+
+def suspect(stacks: list[Stacks]) -> Suspicion | None:
+    """Of ranks that are level, find those that are not where the others are; None when nothing sets any apart.
+
+    Those that wait in a collective wait for those that are not in it; or else one stands alone, the others together.
+    """
+    frames = {one.rank: _main_thread(one.text) for one in stacks}
+    waiting = [rank for rank, own in frames.items() if any(map(_COLLECTIVE.search, own[:WAITING_FRAMES]))]
+    apart = [rank for rank in frames if rank not in waiting]
+    if not waiting:
+        counts = Counter(own[0] for own in frames.values() if own)
+        apart = [rank for rank, own in frames.items() if own and counts[own[0]] == 1]
+        if len(counts) != 2 or len(apart) != 1:
+            return None
+    if not apart or len(apart) == len(frames):
+        return None
+    who = describe_ranks(apart)
+    others = "wait in a collective" if waiting else "stand together elsewhere"
+    place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
+    return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")
+
+
+def _main_thread(text: str) -> list[str]:
+    """The frames of the main thread, which faulthandler writes last; the innermost first."""
+    last = text[max(0, text.rfind("hread 0x")) :]
+    return [f"{Path(one['file']).name}, line {one['line']}, in {one['function']}" for one in _FRAME.finditer(last)]
+
+
+def _answers(pid: int) -> bool:
+    """Whether a process has a handler for the signal, whose default would end it; and is not stopped.
+
+    A stopped one would get the signal when it goes on, and write stacks that nobody asked for any more.
+    """
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (SIGNAL - 1) & 1) and "\nState:\tT" not in status
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _read(path: Path, offset: int) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        data = os.pread(fd, MAX_BYTES, offset)
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return _CONTROL.sub("�", data.decode(errors="replace")).strip()

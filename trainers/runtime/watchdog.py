@@ -1,0 +1,107 @@
+"""Tells when ranks do not get on: a hang, with the stacks of all ranks, or a process that somebody has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from trainers.contract.events import Alert, Event, LogLine
+from trainers.runtime import wire
+from trainers.runtime.hangs import HangWatch, Standing, describe
+from trainers.runtime.stacks import StackDump, suspect
+
+LOOK_S = 1.0
+
+
+class Rank(Protocol):
+    """What is watched of a rank's process."""
+
+    pid: int
+    directory: Path
+
+
+class Watchdog:
+    """Looks at the ranks once a second.
+
+    Args:
+        say: Takes events.
+        watch: Where they stand.
+    """
+
+    def __init__(self, say: Callable[[Event], None], watch: HangWatch | None = None) -> None:
+        self._say = say
+        self._watch = watch or HangWatch()
+        self._looked = 0.0
+        self._dump: StackDump | None = None
+        self._hang: tuple[float, dict[int, Standing], list[int]] = 0.0, {}, []
+        self._late: int | None = None
+        """The rank that the last alert named."""
+        self._stopped: set[int] = set()
+
+    def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
+        """A rank has told how far it is."""
+        self._watch.hear(heartbeat.rank, Standing(heartbeat.step, heartbeat.phase), now)
+
+    def forget(self, rank: int) -> None:
+        """A rank has ended."""
+        self._watch.forget(rank)
+        self._stopped.discard(rank)
+
+    def advance(self, now: float, live: Mapping[int, Rank]) -> None:
+        """Look, if it is time, and tell."""
+        if self._dump is not None and self._dump.is_complete(now):
+            self._tell_hang(self._dump)
+            self._dump = None
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        silent = self._watch.look(now, [number for number, rank in live.items() if is_stopped(rank.pid)])
+        self._tell_stopped(now, live)
+        if (lasted := self._watch.over(now)) is not None:
+            text = f"the run goes on after {lasted:.0f} s without progress"
+            self._say(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
+        if silent is not None:
+            # Taken down now: what is told is how they stood when their stacks were asked for.
+            self._hang = silent, self._watch.standings(), self._watch.behind()
+            self._dump = StackDump({number: (rank.pid, rank.directory) for number, rank in live.items()}, now)
+
+    def _tell_hang(self, dump: StackDump) -> None:
+        silent, standings, behind = self._hang
+        stacks = dump.read()
+        for one in stacks:
+            self._say(one)
+        mute = sorted(set(standings) - {one.rank for one in stacks})
+        for rank in mute:
+            self._say(LogLine(rank=None, stream="run", text=f"rank {rank} gave no Python stacks"))
+        suspicion = None if behind else suspect(stacks)
+        text = describe(silent, standings, behind, suspicion.words if suspicion else "")
+        behind = suspicion.ranks if suspicion else behind
+        self._late = behind[0] if len(behind) == 1 else None
+        step = min((standing.step for standing in standings.values()), default=None)
+        self._say(Alert(kind="hang", severity="error", rank=self._late, step=step, text=text))
+
+    def _tell_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
+        stopped = set(self._watch.stopped(now)) & set(live)
+        for number in sorted(stopped - self._stopped):
+            pid = live[number].pid
+            text = f"rank {number} is stopped (SIGSTOP, or a debugger), and the others wait; to go on: kill -CONT {pid}"
+            self._say(Alert(kind="stopped", rank=number, text=text))
+        for number in sorted(self._stopped - stopped):
+            self._say(
+                Alert(
+                    kind="stopped", severity="info", rank=number, text=f"rank {number} is no longer stopped", ended=True
+                )
+            )
+        self._stopped = stopped
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal, or by a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read(4096)
+    except OSError:
+        return False
+    # The name in parentheses may hold anything.
+    return stat[stat.rfind(b")") + 2 :][:1] in (b"T", b"t")

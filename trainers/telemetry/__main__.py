@@ -1,0 +1,17 @@
+"""`python -m trainers.telemetry ORDER`: events go to stdout as JSON lines, until nobody reads them any more."""
+
+from __future__ import annotations
+
+import sys
+
+from trainers.telemetry.order import decode_order
+from trainers.telemetry.sampler import Sampler
+
+
+def main() -> None:
+    """Sample as ordered."""
+    Sampler(decode_order(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

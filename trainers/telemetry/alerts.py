@@ -1,0 +1,219 @@
+"""Alerts of a run's devices and host: each is raised once when something has held for a while, and ended once.
+
+What is watched comes and goes within seconds, so each alert has two thresholds, one to rise above and one to fall
+below, and time that must pass at either. Between the thresholds nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from trainers.contract.events import Alert, DeviceSample, HostSample
+
+GIB = 2**30
+
+MEMORY_FULL, MEMORY_FREE_AGAIN = 0.95, 0.90
+SHM_FULL, SHM_FREE_AGAIN = 0.90, 0.80
+DISK_FULL, DISK_FREE_AGAIN = 0.95, 0.93
+DISK_ENOUGH_BYTES = 20 * GIB
+"""A disk with so much room is not nearly full, however large it is."""
+DISK_LEAST_BYTES = GIB
+IDLE_PERCENT, BUSY_PERCENT = 5.0, 30.0
+STEP_S = 10.0
+"""Samples further apart count as if they were not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How long something must hold until it is told, and be over until that is."""
+
+    kind: str
+    severity: Literal["info", "warning", "error"]
+    raise_s: float
+    end_s: float
+
+
+THERMAL = Watch("thermal", "warning", raise_s=3, end_s=15)
+BRAKE = Watch("hardware-slowdown", "warning", raise_s=1, end_s=15)
+# A GPU that works hard is at its power limit: worth knowing, no reason to worry.
+POWER = Watch("power", "info", raise_s=10, end_s=30)
+MEMORY = Watch("gpu-memory", "warning", raise_s=2, end_s=5)
+IDLE = Watch("gpu-idle", "warning", raise_s=20, end_s=3)
+LOST = Watch("gpu-lost", "error", raise_s=0, end_s=0)
+ECC = Watch("ecc", "warning", raise_s=0, end_s=600)
+ECC_UNCORRECTED = Watch("ecc-uncorrected", "error", raise_s=0, end_s=600)
+DISK = Watch("disk", "warning", raise_s=2, end_s=10)
+SHM = Watch("shm", "warning", raise_s=2, end_s=10)
+
+
+@dataclass(slots=True)
+class _Level:
+    """How far something has come on its way to an alert, or back."""
+
+    seconds: float = 0.0
+    mono: float | None = None
+    raised: bool = False
+
+    def move(self, watch: Watch, holds: bool | None, mono: float) -> bool | None:
+        """Count a sample.
+
+        Returns:
+            True when the alert is to be raised, False when it is to be ended, None when nothing changes.
+        """
+        passed = min(STEP_S, max(0.0, mono - self.mono)) if self.mono is not None else 0.0
+        self.mono = mono
+        if holds is None:
+            return None
+        if self.raised:
+            self.seconds = 0.0 if holds else self.seconds + passed
+            if not holds and self.seconds >= watch.end_s:
+                self.raised, self.seconds = False, 0.0
+                return False
+            return None
+        # What holds in two samples of three gets there, if slowly.
+        self.seconds = self.seconds + passed if holds else max(0.0, self.seconds - passed)
+        if holds and self.seconds >= watch.raise_s:
+            self.raised, self.seconds = True, 0.0
+            return True
+        return None
+
+
+class Alerts:
+    """Watches samples, and tells what begins and what ends."""
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[str, str], _Level] = {}
+        self._gpus: dict[str, DeviceSample] = {}
+        self._errors: dict[str, tuple[int, int]] = {}
+        """GPU → its corrected and uncorrected ECC errors, when last seen."""
+
+    def look(self, sample: DeviceSample | HostSample) -> list[Alert]:
+        """Take a sample."""
+        if isinstance(sample, HostSample):
+            return self._host(sample)
+        self._gpus[sample.uuid] = sample
+        name = f"GPU {sample.index}"
+        lost = self._move(LOST, sample, bool(sample.problem), f"{name} does not answer: {sample.problem}")
+        if sample.problem:
+            return [*lost, *self._end_all(sample)]
+        reasons = sample.throttle_reasons
+        hot = {"hot", "too hot"}
+        braked = {"hardware slowdown", "power brake"}
+        slow = f"{name} is slowed down by its hardware ({', '.join(reasons or [])})"
+        heat = "" if sample.temperature_c is None else f" at {sample.temperature_c:.0f} °C"
+        watts = "" if sample.power_limit_w is None else f" of {sample.power_limit_w:.0f} W"
+        return [
+            *lost,
+            *self._move(THERMAL, sample, _any(reasons, hot), f"{name} is too hot{heat}: its clocks are held down"),
+            *self._move(BRAKE, sample, _any(reasons, braked), slow),
+            *self._move(POWER, sample, _any(reasons, {"power limit"}), f"{name} is at its power limit{watts}"),
+            *self._memory(sample, name),
+            *self._idle(sample, name),
+            *self._ecc(sample, name),
+        ]
+
+    def _memory(self, sample: DeviceSample, name: str) -> list[Alert]:
+        used, total = sample.memory_used_bytes, sample.memory_total_bytes
+        if used is None or not total:
+            return []
+        share = used / total
+        holds = _between(share, MEMORY_FREE_AGAIN, MEMORY_FULL)
+        return self._move(MEMORY, sample, holds, f"{name}'s memory is {share:.0%} full")
+
+    def _idle(self, sample: DeviceSample, name: str) -> list[Alert]:
+        """One that waits while others work may wait for ever."""
+        busy = sample.utilization_percent
+        others = [
+            other.utilization_percent
+            for other in self._gpus.values()
+            if other.uuid != sample.uuid and other.utilization_percent is not None and sample.mono - other.mono < STEP_S
+        ]
+        if busy is None or not others:
+            return []
+        holds = busy < IDLE_PERCENT and max(others) >= BUSY_PERCENT
+        text = f"{name} has been idle for {IDLE.raise_s:.0f} s while others work: a rank may hang"
+        return self._move(IDLE, sample, holds, text)
+
+    def _ecc(self, sample: DeviceSample, name: str) -> list[Alert]:
+        now = sample.ecc_corrected, sample.ecc_uncorrected
+        if now[0] is None and now[1] is None:
+            return []
+        counts = now[0] or 0, now[1] or 0
+        before, self._errors[sample.uuid] = self._errors.get(sample.uuid, counts), counts
+        alerts = []
+        for watch, count, old, what in zip(
+            (ECC, ECC_UNCORRECTED), counts, before, ("was mended", "was not mended"), strict=True
+        ):
+            text = f"{name}: a memory error {what} (ECC), {count:,} since the driver was loaded"
+            alerts += self._move(watch, sample, count > old, text)
+        return alerts
+
+    def _host(self, sample: HostSample) -> list[Alert]:
+        alerts: list[Alert] = []
+        free, total = sample.disk_free_bytes, sample.disk_total_bytes
+        if total:
+            share = 1 - free / total
+            little = free < DISK_LEAST_BYTES
+            holds = True if little else _between(share, DISK_FREE_AGAIN, DISK_FULL)
+            if not little and free > DISK_ENOUGH_BYTES:
+                holds = False
+            text = f"the run's disk is nearly full: {free / GIB:.1f} GiB are free"
+            alerts += self._move(DISK, sample, holds, text)
+        if sample.shm_total_bytes and sample.shm_used_bytes is not None:
+            share = sample.shm_used_bytes / sample.shm_total_bytes
+            text = f"/dev/shm is {share:.0%} full: processes that share arrays may fail"
+            alerts += self._move(SHM, sample, _between(share, SHM_FREE_AGAIN, SHM_FULL), text)
+        return alerts
+
+    def _move(self, watch: Watch, sample: DeviceSample | HostSample, holds: bool | None, text: str) -> list[Alert]:
+        uuid = sample.uuid if isinstance(sample, DeviceSample) else ""
+        level = self._levels.setdefault((watch.kind, uuid), _Level())
+        change = level.move(watch, holds, sample.mono)
+        if change is None:
+            return []
+        if change:
+            return [Alert(kind=watch.kind, severity=watch.severity, device=uuid, text=text)]
+        return [_ended(watch.kind, sample)]
+
+    def _end_all(self, sample: DeviceSample) -> list[Alert]:
+        """Nothing is known any more of a GPU that is lost."""
+        alerts = []
+        for (kind, uuid), level in self._levels.items():
+            if uuid == sample.uuid and kind != LOST.kind:
+                if level.raised:
+                    alerts.append(_ended(kind, sample))
+                level.raised, level.seconds = False, 0.0
+        return alerts
+
+
+OVER: dict[str, Callable[[str], str]] = {
+    THERMAL.kind: lambda name: f"{name} is not too hot any more",
+    BRAKE.kind: lambda name: f"{name} is not slowed down by its hardware any more",
+    POWER.kind: lambda name: f"{name} is below its power limit again",
+    MEMORY.kind: lambda name: f"{name} has free memory again",
+    IDLE.kind: lambda name: f"{name} is not idle any more",
+    LOST.kind: lambda name: f"{name} answers again",
+    ECC.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
+    ECC_UNCORRECTED.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
+    DISK.kind: lambda _: "the run's disk has room again",
+    SHM.kind: lambda _: "/dev/shm has room again",
+}
+"""What is said when an alert ends, of the GPU that it concerns."""
+
+
+def _ended(kind: str, sample: DeviceSample | HostSample) -> Alert:
+    gpu = isinstance(sample, DeviceSample)
+    name, uuid = (f"GPU {sample.index}", sample.uuid) if isinstance(sample, DeviceSample) else ("", "")
+    text = f"{name} does not answer" if gpu and sample.problem and kind != LOST.kind else OVER[kind](name)  # type: ignore[union-attr]
+    return Alert(kind=kind, severity="info", device=uuid, text=text, ended=True)
+
+
+def _any(reasons: list[str] | None, which: set[str]) -> bool | None:
+    return None if reasons is None else bool(which.intersection(reasons))
+
+
+def _between(value: float, low: float, high: float) -> bool | None:
+    """True above, False below, None between two thresholds."""
+    return True if value >= high else False if value < low else None

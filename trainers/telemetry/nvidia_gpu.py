@@ -1,0 +1,240 @@
+"""One NVIDIA GPU: what NVML tells of it at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+from trainers.contract.samples import DeviceSample, GpuProcess, MigInstance
+from trainers.telemetry.energy import EnergyCount
+from trainers.telemetry.nvidia_links import Links
+from trainers.telemetry.owners import Owners
+from trainers.telemetry.source import SourceError
+
+ABSENT_S = 60.0
+"""What a GPU does not support is not asked for again for so long."""
+SLOW_S = 2.0
+"""How old may be what changes seldom, or costs more to ask: processes, limits, fan, ECC errors, MIG."""
+
+MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
+COLDEST_C, HOTTEST_C = -60, 250
+
+REASONS = (
+    (0x0002, "application clocks"),
+    (0x0004, "power limit"),
+    (0x0008, "hardware slowdown"),
+    (0x0010, "sync boost"),
+    (0x0020, "hot"),
+    (0x0040, "too hot"),
+    (0x0080, "power brake"),
+    (0x0100, "display clocks"),
+    (0x0200, "board limit"),
+    (0x0400, "reliability"),
+)
+"""Bits of nvmlClocksEventReasons and their words; 0x1, that the GPU is idle, is no throttling."""
+
+
+class Question:
+    """A call that may be unsupported.
+
+    Args:
+        nvml: The module.
+        call: Of it.
+        arguments: Of the call.
+    """
+
+    __slots__ = ("_absent", "_again", "_arguments", "_call", "_dead", "_error")
+
+    def __init__(self, nvml: Any, call: Callable[..., Any], *arguments: Any) -> None:
+        self._call, self._arguments, self._again = call, arguments, 0.0
+        self._error = nvml.NVMLError
+        self._absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        self._dead = (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNINITIALIZED)
+
+    def ask(self, now: float) -> Any:
+        """The answer; None where there is none.
+
+        Raises:
+            SourceError: the GPU answers nothing any more.
+        """
+        if now < self._again:
+            return None
+        try:
+            return self._call(*self._arguments)
+        except self._error as error:
+            if error.value in self._dead:
+                raise SourceError(str(error)) from error
+            if error.value in self._absent:
+                self._again = now + ABSENT_S
+            return None
+        except UnicodeDecodeError:
+            return None
+
+
+class NvmlGpu:
+    """One GPU that NVML knows.
+
+    Args:
+        nvml: The module pynvml, initialized.
+        handle: NVML's.
+        index: NVML's.
+        uuid: The GPU's.
+        owners: Tells whose processes are.
+        energy: Counts what it uses.
+
+    Raises:
+        NVMLError: it does not even tell its name.
+    """
+
+    def __init__(self, nvml: Any, handle: Any, index: int, uuid: str, owners: Owners, energy: EnergyCount) -> None:
+        self.index, self.uuid, self.name = index, uuid, _name(nvml, handle)
+        self._nvml, self._handle, self._owners, self._energy = nvml, handle, owners, energy
+        self._spoke = False
+        self._slow: dict[str, Any] = {}
+        self._slow_due = 0.0
+        self._links = Links(nvml, handle, index)
+
+        def question(name: str, *arguments: Any) -> Question:
+            return Question(nvml, getattr(nvml, name), handle, *arguments)
+
+        self._question = question
+        self._utilization = question("nvmlDeviceGetUtilizationRates")
+        self._memory = question("nvmlDeviceGetMemoryInfo")
+        self._power = question("nvmlDeviceGetPowerUsage")
+        self._counter = question("nvmlDeviceGetTotalEnergyConsumption")
+        self._temperature = question("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
+        self._sm_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
+        self._memory_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)
+        # Older drivers know some calls by their older names alone.
+        self._reasons = [
+            question("nvmlDeviceGetCurrentClocksEventReasons"),
+            question("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ]
+        self._state = question("nvmlDeviceGetPerformanceState")
+        self._computing = [question(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
+        self._drawing = [question(f"nvmlDeviceGetGraphicsRunningProcesses_{version}") for version in ("v3", "v2")]
+        self._seldom = {
+            "power_limit_w": question("nvmlDeviceGetEnforcedPowerLimit"),
+            "temperature_limit_c": question(
+                "nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+            ),
+            "sm_clock_limit_mhz": question("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            "fan_percent": question("nvmlDeviceGetFanSpeed"),
+            "ecc_corrected": question("nvmlDeviceGetTotalEccErrors", 0, nvml.NVML_VOLATILE_ECC),
+            "ecc_uncorrected": question("nvmlDeviceGetTotalEccErrors", 1, nvml.NVML_VOLATILE_ECC),
+        }
+        self._mig_mode = question("nvmlDeviceGetMigMode")
+
+    def sample(self, now: float) -> DeviceSample:
+        """See `Gpu`."""
+        utilization, memory = self._utilization.ask(now), self._memory.ask(now)
+        power, temperature = _scaled(_number(self._power.ask(now)), 1e-3), _celsius(self._temperature.ask(now))
+        if any(one is not None for one in (utilization, memory, power, temperature)):
+            self._spoke = True
+        elif self._spoke:
+            raise SourceError("it answers nothing any more")
+        energy = self._energy.count(self.uuid, _number(self._counter.ask(now), MOST_64), power, now)
+        if now >= self._slow_due:
+            self._slow, self._slow_due = self._ask_seldom(now), now + SLOW_S
+        state, links = self._state.ask(now), self._links.rates(now)
+        return DeviceSample(
+            index=self.index,
+            uuid=self.uuid,
+            name=self.name,
+            utilization_percent=_number(utilization.gpu, 100) if utilization else None,
+            memory_utilization_percent=_number(utilization.memory, 100) if utilization else None,
+            memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+            memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+            power_w=power,
+            energy_j=None if energy is None else round(energy, 3),
+            temperature_c=temperature,
+            sm_clock_mhz=_number(self._sm_clock.ask(now)),
+            memory_clock_mhz=_number(self._memory_clock.ask(now)),
+            throttle_reasons=self._throttle_reasons(now),
+            # 32: the driver does not know.
+            performance_state=state if state is not None and state < 16 else None,
+            pcie_rx_bytes_per_s=links.pcie_rx,
+            pcie_tx_bytes_per_s=links.pcie_tx,
+            nvlink_rx_bytes_per_s=links.nvlink_rx,
+            nvlink_tx_bytes_per_s=links.nvlink_tx,
+            **self._slow,
+        )
+
+    def _throttle_reasons(self, now: float) -> list[str] | None:
+        bits = _number(_first(self._reasons, now), MOST_64)
+        return None if bits is None else [words for bit, words in REASONS if bits & bit]
+
+    def _ask_seldom(self, now: float) -> dict[str, Any]:
+        found: dict[str, Any] = {name: _number(question.ask(now)) for name, question in self._seldom.items()}
+        found["power_limit_w"] = _scaled(found["power_limit_w"], 1e-3)
+        mode = self._mig_mode.ask(now)
+        told: set[int] = set()
+        found["mig"] = self._mig(now, told) if mode and mode[0] else None
+        found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], told)
+        return found
+
+    def _list(self, answers: list[Any], told: Container[int] = ()) -> list[GpuProcess] | None:
+        """The processes that hold memory; one may both compute and draw.
+
+        Args:
+            answers: The driver's, each None where it does not tell.
+            told: Process numbers, the driver's, of those that are left out.
+        """
+        known = [answer for answer in answers if answer is not None]
+        if not known:
+            return None
+        found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in told}
+        return [self._owners.describe(pid, memory) for pid, memory in found.items()]
+
+    def _mig(self, now: float, told: set[int]) -> list[MigInstance]:
+        """The GPU's parts; adds the process numbers that they tell to `told`."""
+        nvml = self._nvml
+        instances = []
+        for number in range(Question(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
+            part = Question(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number).ask(now)
+            if part is None or (uuid := Question(nvml, nvml.nvmlDeviceGetUUID, part).ask(now)) is None:
+                continue
+            memory = Question(nvml, nvml.nvmlDeviceGetMemoryInfo, part).ask(now)
+            name = Question(nvml, nvml.nvmlDeviceGetName, part).ask(now) or ""
+            processes = Question(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v3, part).ask(now)
+            told.update(one.pid for one in processes or ())
+            instances.append(
+                MigInstance(
+                    uuid=uuid,
+                    # "NVIDIA A100-SXM4-40GB MIG 1g.5gb": the GPU's own name is told already.
+                    name=name.rpartition(" MIG ")[2],
+                    memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+                    memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+                    processes=self._list([processes]),
+                )
+            )
+        return instances
+
+
+def _first(questions: list[Question], now: float) -> Any:
+    """The first answer that there is."""
+    return next((answer for one in questions if (answer := one.ask(now)) is not None), None)
+
+
+def _name(nvml: Any, handle: Any) -> str:
+    try:
+        return str(nvml.nvmlDeviceGetName(handle))
+    except UnicodeDecodeError:
+        return ""
+
+
+def _number(value: int | None, most: int = MOST_32) -> int | None:
+    """A figure; None for what no GPU tells: a driver that knows none may give -1, which reads as the largest number."""
+    return value if value is not None and 0 <= value <= most else None
+
+
+def _celsius(value: int | None) -> int | None:
+    """A temperature, which may be below zero though NVML's type has no sign; but -1 is what is not known."""
+    signed = value - 2**32 if value is not None and value > MOST_32 else value
+    if signed == -1:
+        return None
+    return signed if signed is not None and COLDEST_C <= signed <= HOTTEST_C else None
+
+
+def _scaled(value: int | None, factor: float) -> float | None:
+    return None if value is None else round(value * factor, 3)

@@ -1,0 +1,90 @@
+"""Whose are the processes that a driver names: a rank's, another user's, or not to be told."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping
+
+from trainers.contract.samples import GpuProcess
+from trainers.telemetry.host import command_name
+
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""The host's own process numbers (the kernel's PROC_PID_INIT_INO)."""
+GENERATIONS = 8
+"""How far up a rank is looked for among a process's ancestors."""
+KEPT = 1000
+
+
+def tells_our_pids() -> bool:
+    """Whether a driver's process numbers mean something here.
+
+    Drivers tell the host's numbers. In a container with numbers of its own they name other processes, or none.
+    `TUIAPP_TELEMETRY_HOST_PIDS=1` or `0` says that they do or don't, where this is wrong.
+    """
+    if said := os.environ.get("TUIAPP_TELEMETRY_HOST_PIDS"):
+        return said != "0"
+    try:
+        return os.readlink("/proc/self/ns/pid") == FIRST_NAMESPACE
+    except OSError:
+        return False
+
+
+class Owners:
+    """Finds out about processes, each once.
+
+    Args:
+        ranks: Rank → its process.
+        ours: Whether the driver's process numbers mean something here.
+    """
+
+    def __init__(self, ranks: Mapping[int, int], *, ours: bool) -> None:
+        self._ranks = {pid: rank for rank, pid in ranks.items()}
+        self._ours = ours
+        self._known: dict[tuple[int, int], tuple[int | None, str, str]] = {}
+        """Process and its start → rank, user, program."""
+
+    def describe(self, pid: int, memory_bytes: int | None) -> GpuProcess:
+        """A process that the driver names."""
+        start = _stat(pid)[1] if self._ours else None
+        if start is None:
+            # A number of the host's, or a process that has ended meanwhile.
+            return GpuProcess(memory_bytes=memory_bytes)
+        if (pid, start) not in self._known:
+            if len(self._known) > KEPT:
+                self._known.clear()
+            self._known[pid, start] = self._rank_of(pid), _user(pid), command_name(pid)
+        rank, user, name = self._known[pid, start]
+        return GpuProcess(pid=pid, rank=rank, user=user, name=name, memory_bytes=memory_bytes)
+
+    def _rank_of(self, pid: int) -> int | None:
+        """The rank that a process is, or was started by."""
+        ancestor: int | None = pid
+        for _ in range(GENERATIONS):
+            if ancestor is None or ancestor <= 1:
+                return None
+            if ancestor in self._ranks:
+                return self._ranks[ancestor]
+            ancestor = _stat(ancestor)[0]
+        return None
+
+
+def _stat(pid: int) -> tuple[int | None, int | None]:
+    """Its parent, and when it started in ticks; None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            words = file.read().rpartition(b")")[2].split()
+        return int(words[1]), int(words[19])
+    except (OSError, IndexError, ValueError):
+        return None, None
+
+
+def _user(pid: int) -> str:
+    try:
+        number = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return ""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

@@ -1,0 +1,194 @@
+"""The sampler's loop: host, ranks and GPUs, at a steady pace, until nobody reads it any more.
+
+GPUs are asked in a thread of their own: a call into a driver that hangs lets go of the interpreter, but cannot be
+taken back, and the host and the ranks are sampled on beside it. Whoever keeps this process ends it when that takes too
+long.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
+from trainers.telemetry.amd import AmdSource
+from trainers.telemetry.energy import EnergyCount
+from trainers.telemetry.handover import Handover
+from trainers.telemetry.host import HostSampler, RankSampler
+from trainers.telemetry.nvidia import NvmlSource
+from trainers.telemetry.order import Order
+from trainers.telemetry.owners import Owners, tells_our_pids
+from trainers.telemetry.source import DeadGpu, Gpu, Source, SourceError
+
+T = TypeVar("T")
+
+OPEN_LIMIT_S = 60.0
+"""Drivers that are not kept loaded take seconds to start on a machine with many GPUs."""
+CALL_LIMIT_S = 10.0
+FIRST_RETRY_S, LAST_RETRY_S = 2.0, 60.0
+REOPEN_S = 60.0
+"""How often a GPU that was not there at the start is looked for."""
+
+
+class Guarded:
+    """A library whose failures stay its own.
+
+    Args:
+        source: The library.
+        handover: Where it is written down that it is being called.
+        left_alone: It is not called before this moment of the monotonic clock.
+    """
+
+    def __init__(self, source: Source, handover: Handover, left_alone: float = 0.0) -> None:
+        self._source, self._handover = source, handover
+        self._open_at, self._retry_s = left_alone, FIRST_RETRY_S
+        self._reopen_at = 0.0
+        self._gpus: Sequence[Gpu] | None = None
+        self._problem: str | None = None
+        self._lost: dict[str, tuple[float, float]] = {}
+        """GPU that answers nothing → when it is asked again, and how long to wait after that."""
+
+    def sample(self, now: float) -> list[Event]:
+        """Its GPUs; and what has become of the library, where that has changed."""
+        if self._gpus is None:
+            if now < self._open_at:
+                return []
+            try:
+                self._gpus = self._call(self._source.open, OPEN_LIMIT_S)
+                self._reopen_at = now + REOPEN_S
+            except SourceError as error:
+                self._open_at, self._retry_s = now + self._retry_s, min(LAST_RETRY_S, 2 * self._retry_s)
+                return self._tell(str(error))
+        events: list[Event] = []
+        for gpu in self._gpus:
+            again, wait_s = self._lost.get(gpu.uuid, (0.0, FIRST_RETRY_S))
+            if now < again:
+                continue
+            try:
+                events.append(self._call(lambda gpu=gpu: gpu.sample(time.monotonic()), CALL_LIMIT_S))  # type: ignore[misc]
+                self._lost.pop(gpu.uuid, None)
+            except SourceError as error:
+                self._lost[gpu.uuid] = now + wait_s, min(LAST_RETRY_S, 2 * wait_s)
+                events.append(DeviceSample(index=gpu.index, uuid=gpu.uuid, name=gpu.name, problem=str(error)))
+        if self._gpus and len(self._lost) == len(self._gpus):
+            # The driver may have been loaded anew: handles of the one before are good for nothing.
+            self._gpus, self._open_at = None, now + self._retry_s
+            self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
+            self._lost.clear()
+            return events
+        if now >= self._reopen_at and (not self._gpus or self._lost or self._has_dead()):
+            # One that has no handle, or one that is good for nothing any more, gets one by being looked for anew.
+            self._gpus = None
+            self._lost.clear()
+            return events
+        self._retry_s = FIRST_RETRY_S
+        return [*self._tell("" if self._gpus else self._source.no_gpus), *events]
+
+    def _has_dead(self) -> bool:
+        return any(isinstance(gpu, DeadGpu) for gpu in self._gpus or ())
+
+    def _call(self, call: Callable[[], T], limit_s: float) -> T:
+        self._handover.enter(self._source.name, time.monotonic(), limit_s)
+        try:
+            return call()
+        except SourceError:
+            raise
+        except Exception as error:
+            raise SourceError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._handover.leave()
+
+    def _tell(self, problem: str) -> list[Event]:
+        if problem == self._problem:
+            return []
+        self._problem = problem
+        return [TelemetrySource(source=self._source.name, problem=problem)]
+
+
+class Sampler:
+    """Samples what an order says.
+
+    Args:
+        order: What and how often.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._interval_s = order.interval_s
+        self._host = HostSampler(order.run_dir)
+        self._ranks: dict[int, RankSampler] = {}
+        for rank, pid in order.ranks.items():
+            try:
+                self._ranks[rank] = RankSampler(pid)
+            except OSError:
+                continue
+        handover = Handover(order.handover_fd)
+        owners = Owners(order.ranks, ours=tells_our_pids())
+        sources: list[Source] = []
+        energy = EnergyCount(handover)
+        if order.gpus:
+            sources.append(NvmlSource(order.gpus, owners, energy))
+        if order.gpus == "all" and AmdSource.installed():
+            sources.append(AmdSource(owners, energy))
+        self._sources = [Guarded(one, handover, order.left_alone.get(one.name, 0.0)) for one in sources]
+        self._sending = threading.Lock()
+        self._gpus_due = threading.Event()
+        self._start_rates()
+
+    def _start_rates(self) -> None:
+        """Shares are taken since a first look, which is no sample yet."""
+        now = time.monotonic()
+        self._host.sample(now)
+        self._sample_ranks(now)
+
+    def run(self) -> None:
+        """Sample until nobody reads it any more."""
+        if self._sources:
+            threading.Thread(target=self._ask_sources, name="gpus", daemon=True).start()
+        due = time.monotonic()
+        while True:
+            # A machine that slept, or a call that took long, leaves no samples to be made up for.
+            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
+            time.sleep(max(0.0, due - time.monotonic()))
+            now = time.monotonic()
+            self._send([self._host.sample(now), *self._sample_ranks(now)])
+            self._gpus_due.set()
+
+    def _ask_sources(self) -> None:
+        """Sample the GPUs each time that the host was."""
+        try:
+            while True:
+                self._gpus_due.wait()
+                self._send([event for source in self._sources for event in source.sample(time.monotonic())])
+                # What came due meanwhile is not made up for.
+                self._gpus_due.clear()
+        except BaseException:
+            # Without its GPUs a sampler is to be started anew, like one that crashed.
+            traceback.print_exc()
+            os._exit(1)
+
+    def _sample_ranks(self, now: float) -> list[Event]:
+        events: list[Event] = []
+        for rank, process in list(self._ranks.items()):
+            try:
+                events.append(RankSample(rank=rank, **process.sample(now)))  # type: ignore[arg-type]
+            except OSError:
+                process.close()
+                del self._ranks[rank]
+        return events
+
+    def _send(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        lines = b"".join(encode(event) for event in events)
+        try:
+            with self._sending:
+                sys.stdout.buffer.write(lines)
+                sys.stdout.buffer.flush()
+        except OSError:
+            # Nobody reads it any more.
+            os._exit(0)
