@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Textual reads it when it is imported.
 os.environ["TEXTUAL_ANIMATIONS"] = "none"
@@ -14,14 +19,21 @@ from textual.widgets import Input
 from trainers.contract.machine import Machine
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the frameworks compiled for one test is there for the next."""
+    return tmp_path_factory.mktemp("compiled")
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory: no preset, run or setting of the user's is read or written."""
     directory = tmp_path / "home"
     directory.mkdir()
     monkeypatch.setenv("HOME", str(directory))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled / "jax"))
     for name in ("TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return directory

@@ -13,6 +13,8 @@ from trainers.contract.events import (
     Checkpoint,
     DeviceSample,
     Evaluation,
+    FrameworkMemory,
+    GpuProcess,
     HostSample,
     LogLine,
     Phase,
@@ -76,6 +78,7 @@ def started(
         world_size=world_size,
         steps_per_epoch=29,
         total_steps=290,
+        flops_per_example=15_396_864.0,
         **at(seconds),
     )
 
@@ -140,11 +143,52 @@ def shardings(world_size: int, *, gpus: bool = False) -> list[AnyEvent]:
 def host_sample(seconds: float) -> HostSample:
     return HostSample(
         cpu_percent=47.0 + 5 * math.sin(seconds),
+        cpu_percent_per_core=[47.0 + (9 - 6 * core) + 5 * math.sin(seconds) for core in range(4)],
         cpu_cores=4,
         load_1m=1.93,
+        load_5m=1.71,
+        load_15m=1.02,
         memory_used_bytes=int(3.1 * GIB),
         memory_total_bytes=int(15.6 * GIB),
+        swap_used_bytes=0,
+        swap_total_bytes=2 * GIB,
+        shm_used_bytes=64 * MIB,
+        shm_total_bytes=8 * GIB,
         disk_free_bytes=37 * GIB,
+        disk_total_bytes=250 * GIB,
+        network_rx_bytes_per_s=18_400.0,
+        network_tx_bytes_per_s=2_750.0,
+        **at(seconds),
+    )
+
+
+def device_sample(rank: int, seconds: float) -> DeviceSample:
+    """Of a GPU that rank alone works on; the fourth is too hot."""
+    return DeviceSample(
+        index=rank,
+        uuid=f"GPU-{rank:04}",
+        name="NVIDIA H200",
+        utilization_percent=97.0 - rank - 4 * math.sin(seconds),
+        memory_utilization_percent=38.0,
+        memory_used_bytes=int(31.2 * GIB),
+        memory_total_bytes=139 * GIB,
+        processes=[GpuProcess(pid=4121 + rank, rank=rank, user="ada", name="python", memory_bytes=int(30.6 * GIB))],
+        power_w=612.0,
+        power_limit_w=700.0,
+        energy_j=612.0 * seconds,
+        temperature_c=64.0 + (24 if rank == 3 else 0),
+        temperature_limit_c=87.0,
+        sm_clock_mhz=1980.0,
+        sm_clock_limit_mhz=1980.0,
+        memory_clock_mhz=3201.0,
+        throttle_reasons=["hot"] if rank == 3 else [],
+        pcie_rx_bytes_per_s=1.31e9,
+        pcie_tx_bytes_per_s=0.42e9,
+        nvlink_rx_bytes_per_s=42.0e9,
+        nvlink_tx_bytes_per_s=41.6e9,
+        ecc_corrected=0,
+        ecc_uncorrected=0,
+        performance_state=0,
         **at(seconds),
     )
 
@@ -154,24 +198,21 @@ def samples(world_size: int, seconds: float, *, gpus: bool = False) -> list[AnyE
     events: list[AnyEvent] = [host_sample(seconds)]
     for rank in range(world_size):
         events.append(
-            RankSample(rank=rank, cpu_percent=98.0 - 3 * rank, rss_bytes=(412 + rank) * MIB, threads=8, **at(seconds))
+            RankSample(
+                rank=rank,
+                cpu_percent=98.0 - 3 * rank,
+                rss_bytes=(412 + rank) * MIB,
+                shared_bytes=138 * MIB,
+                threads=8,
+                read_bytes_per_s=0.0,
+                write_bytes_per_s=4096.0,
+                **at(seconds),
+            )
         )
         if gpus:
-            events.append(
-                DeviceSample(
-                    index=rank,
-                    uuid=f"GPU-{rank:04}",
-                    name="NVIDIA H200",
-                    utilization_percent=97.0 - rank - 4 * math.sin(seconds),
-                    memory_used_bytes=int(31.2 * GIB),
-                    memory_total_bytes=139 * GIB,
-                    power_w=612.0,
-                    power_limit_w=700.0,
-                    temperature_c=64.0 + (24 if rank == 3 else 0),
-                    sm_clock_mhz=1980.0,
-                    **at(seconds),
-                )
-            )
+            events.append(device_sample(rank, seconds))
+            memory = {"used_bytes": 21 * GIB, "peak_bytes": 27 * GIB, "reserved_bytes": 30 * GIB}
+            events.append(FrameworkMemory(rank=rank, **memory, **at(seconds)))
     return events
 
 

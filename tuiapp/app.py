@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from textual import on, work
+from textual import events, on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
+from textual.timer import Timer, TimerCallback
 
 from trainers.contract.config import RunConfig
 from trainers.contract.machine import Machine
+from trainers.contract.options import Problem
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import list_runs
+from trainers.contract.settings import Settings
 from trainers.launch import launch
-from tuiapp.screens.configure import ConfigureScreen, Launcher
-from tuiapp.screens.leave import farewell, leave_asking
-from tuiapp.terminal import PatientDriver, end_on_signals
+from tuiapp.ahead import ReadAhead
+from tuiapp.commands import system_commands
+from tuiapp.end_watch import EndWatch
+from tuiapp.key_queue import KeyQueue
+from tuiapp.navigation import Navigation
+from tuiapp.preferences import UNREADABLE_THEMES, Preferences
+from tuiapp.readable import readable
+from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.screens.configure_messages import Launcher
+from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
+from tuiapp.screens.strays import offer_to_end_strays
+from tuiapp.sure_timer import sure
+from tuiapp.terminal import PatientDriver, collect_from_now_on
 
 
 class TuiApp(App[None]):
@@ -34,8 +46,11 @@ class TuiApp(App[None]):
     CSS_PATH = ["app.tcss", "screens/configure.tcss"]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1,question_mark", "toggle_help", "Keys", show=False),
-        Binding("ctrl+q", "leave", "Leave", show=False, priority=True),
+        Binding("f1,question_mark", "toggle_help", "Keys", id="app.help", show=False),
+        Binding("f3", "devices", "Devices", id="app.devices", show=False),
+        Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", id="app.suspend", show=False),
+        Binding("ctrl+q", "leave", "Leave", id="app.leave", show=False, priority=True),
     ]
 
     def __init__(
@@ -43,81 +58,125 @@ class TuiApp(App[None]):
         *,
         runs_dir: Path,
         run: RunDir | None = None,
+        ahead: ReadAhead | None = None,
+        replay_speed: float | None = None,
         preset: str | None = None,
         config: RunConfig | None = None,
         machine: Machine | None = None,
         launcher: Launcher = launch,
+        settings: Settings | None = None,
+        problems: Sequence[Problem] = (),
     ) -> None:
         """Prepare the program.
 
         Args:
             runs_dir: Where runs are made and looked for.
             run: The run to watch at once; None to begin with Configure.
+            ahead: What reads that run's journal already.
+            replay_speed: How fast to replay that run; None to show it as it stands.
             preset: The preset Configure starts from; None for the defaults.
             config: What the form holds at first; None for the preset's values.
             machine: What this machine has; None to find out.
             launcher: Starts a run; called in a thread.
+            settings: The user's; None for the defaults.
+            problems: What is wrong with the file they come from.
         """
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
-        # In the terminal's own 16 colours nothing can be shaded: the alert strip and the charts' axes would be lost.
-        for theme in ("ansi-dark", "ansi-light"):
+        for theme in UNREADABLE_THEMES:
             self.unregister_theme(theme)
         # Textual takes NO_COLOR for itself; the processes we start must see it too.
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color
-        self._runs_dir = runs_dir
-        self._runs = [run] if run else []
-        self._stopping: set[RunDir] = set()
+        self._preferences = Preferences(self, settings or Settings(unicode="on"), problems)
+        self._ends = EndWatch(self, self._preferences.settings)
+        self._keys = KeyQueue(self, super().on_event)
+        self._first_run, self._ahead, self._replay_speed = run, ahead, replay_speed
         self._configure = ConfigureScreen(
-            runs_dir=runs_dir, preset=preset, config=config, machine=machine, launcher=launcher
+            runs_dir=runs_dir, preset=preset, config=config, machine=machine, launcher=launcher, beneath=bool(run)
         )
+        self._navigation = Navigation(self, runs_dir, self._configure, self._ends.add)
+        self._look_for_strays = partial(offer_to_end_strays, self, runs_dir)
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver for this platform, made patient."""
         found = super().get_driver_class()
         return PatientDriver if issubclass(PatientDriver, found) else found
 
+    async def on_event(self, event: events.Event) -> None:
+        """Keys one after the other; all else as it comes."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._keys.put(event)
+        else:
+            await super().on_event(event)
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a key is being dealt with: all else can wait."""
+        return self._keys.is_answering
+
+    def set_timer(  # noqa: D102
+        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
+    ) -> Timer:
+        return sure(super().set_timer(delay, callback, name=name, pause=pause))
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's colours, all of them readable."""
+        self.theme_variables = readable(super().get_css_variables())
+        return self.theme_variables
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and those that the settings ask for."""
+        return [*super().get_line_filters(), *self._preferences.filters]
+
     def get_default_screen(self) -> Screen[Any]:
         """Configure lies beneath all other screens."""
         return self._configure
 
     def on_mount(self) -> None:
-        """Watch the run that was given, and end in order when told to."""
-        end_on_signals(self)
-        self.call_after_refresh(gc.enable)
-        for run in self._runs:
-            self._watch(run)
+        """Watch the run that was given."""
+        self._preferences.begin()
+        self._ends.begin()
+        self.call_after_refresh(collect_from_now_on)
+        if self._first_run and self._replay_speed:
+            self._navigation.replay(self._first_run, self._replay_speed)
+        elif self._first_run:
+            self._navigation.watch(self._first_run, self._ahead)
+        self.run_worker(self._look_for_strays(), group="strays")
 
     @property
     def farewell(self) -> str:
         """What to print after the program has ended: which runs of this session go on; "" when none does."""
-        return farewell(self._live_runs(), self._stopping)
+        return self._navigation.farewell
 
     def action_watch(self) -> None:
         """Show the newest run that goes on, or else the one of this session that ended last."""
-        if self.screen is not self._configure:
-            return
-        live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
-        chosen = next(iter([*self._live_runs(), *([live] if live else []), *self._runs[::-1]]), None)
-        if chosen is None:
-            self.notify("No run goes on here. Ctrl+R launches one.", markup=False)
-        else:
-            self._watch(chosen)
+        if self.screen is self._configure:
+            self._navigation.watch_newest()
+
+    def action_show_runs(self) -> None:
+        """Show the list of runs."""
+        self._navigation.show_runs()
+
+    def action_devices(self) -> None:
+        """Show what the devices of this machine do, without a run."""
+        self._navigation.show_devices()
 
     @on(ConfigureScreen.RunLaunched)
-    def _watch_launched(self, event: ConfigureScreen.RunLaunched) -> None:
-        self._watch(event.run)
+    @on(OpenRun)
+    def _open(self, event: ConfigureScreen.RunLaunched | OpenRun) -> None:
+        if isinstance(event, OpenRun) and event.replay:
+            self._navigation.replay(event.run)
+        else:
+            self._navigation.watch(event.run)
 
-    def _watch(self, run: RunDir) -> None:
-        # Its charts take a while to import, and nobody sees them before there is a run.
-        from tuiapp.screens.run import RunScreen
+    @on(CompareRuns)
+    def _compare(self, event: CompareRuns) -> None:
+        self._navigation.compare(event.runs)
 
-        self._runs = [*(known for known in self._runs if known != run), run]
-        self.push_screen(RunScreen(run))
-
-    def _live_runs(self) -> list[RunDir]:
-        return [run for run in reversed(self._runs) if run.is_live()]
+    @on(CloneRun)
+    def _clone(self, event: CloneRun) -> None:
+        self._navigation.clone(event.run, event.config)
 
     async def action_quit(self) -> None:
         """What the palette calls leaving."""
@@ -132,23 +191,16 @@ class TuiApp(App[None]):
         if self._configure.launching:
             self.notify("A run is being started; leave when that is done.", severity="warning", markup=False)
             return
-        going_on = [run for run in self._live_runs() if run not in self._stopping]
-        decided = await leave_asking(self, going_on) if going_on else "leave"
-        if decided == "stopping":
-            self._stopping.update(going_on)
-        if decided != "stay":
+        if await self._navigation.may_leave():
             self.exit()
 
     def action_toggle_help(self) -> None:
-        """Show or hide the keys of where one is."""
-        # By name: to import it takes 40 ms of the first paint.
-        shown = bool(self.screen.query("HelpPanel"))
-        (self.action_hide_help_panel if shown else self.action_show_help_panel)()
+        """Show the keys of where one is."""
+        if not isinstance(self.screen, ModalScreen):
+            from tuiapp.screens.keys_help import KeysHelp
+
+            self.push_screen(KeysHelp(self.screen))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Textual's commands, and all that has a key on the screen."""
-        yield from super().get_system_commands(screen)
-        for _, binding, enabled, _ in screen.active_bindings.values():
-            if enabled and binding.description and not binding.system:
-                action = partial(self.run_action, binding.action, screen)
-                yield SystemCommand(binding.description, f"Key: {self.get_key_display(binding)}", action)
+        """Each thing that can be done on the screen, once."""
+        yield from system_commands(self, screen, super().get_system_commands(screen))

@@ -1,20 +1,40 @@
 """The command line: what the verbs and their options are. What they do is in `tuiapp.verbs`.
 
 stdout is data, stderr is narration. Exit codes: 0 completed, 1 run failed, 2 usage or configuration, 3 stopped on
-request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail.
+request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices`: 1 when a driver hangs or crashes.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tuiapp import __version__
+from tuiapp import __version__, arguments
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+SORTS = (
+    "started",
+    "state",
+    "backend",
+    "model",
+    "dataset",
+    "devices",
+    "accuracy",
+    "loss",
+    "speed",
+    "took",
+    "steps",
+    "run",
+)
+"""Columns that the list of runs is sorted by."""
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -29,10 +49,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        # Also while modules are still imported, which takes a second on a busy machine.
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command; what it raises for its user to read goes to stderr."""
     from trainers.contract.options import ConfigError
     from trainers.contract.presets import PresetError
+    from trainers.contract.removal import RemovalError
     from trainers.contract.runs import UnknownRunError
     from trainers.launch import LaunchError
+    from tuiapp.export import ExportError
+    from tuiapp.no_reader import write_no_more
     from tuiapp.state.text import sanitize
     from tuiapp.verbs.facts import UsageError
 
@@ -42,17 +74,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
         sys.stdout.flush()
-    except (ConfigError, PresetError, UnknownRunError, LaunchError, UsageError) as error:
+    except (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError) as error:
         for line in str(error).splitlines():
             print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
         return USAGE_ERROR
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output (`tuiapp runs | head`) has enough. Nothing more may be written at exit.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Whoever read our output (`tuiapp runs | head`) has enough.
+        write_no_more(sys.stdout)
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        write_no_more(sys.stdout)
+        print(f"tuiapp: the output could not be written: {error.strerror}", file=sys.stderr)
+        return 1
     return code
 
 
@@ -65,23 +100,40 @@ def _stand_in_for_closed_streams() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A file's name may be no text, a terminal's encoding may lack our signs: neither is worth a traceback.
+            stream.reconfigure(errors="backslashreplace")
+
+
+class _Parser(argparse.ArgumentParser):
+    """What was typed is quoted in error messages, whatever it was."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        from tuiapp.state.text import sanitize
+
+        super()._print_message("\n".join(map(sanitize, message.split("\n"))), file)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tuiapp",
         description="Configure, launch and watch multi-device training. Without a verb: the dashboard.",
         epilog="RUN is an id, a unique prefix of one, `latest`, or a directory.",
     )
     parser.add_argument("--version", action="version", version=f"tuiapp {__version__}")
     _runs_dir(parser)
-    parser.set_defaults(does="dashboard:open_dashboard", run=None)
+    parser.set_defaults(does="dashboard:open_dashboard", run=None, speed=None)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     _add_run(verbs)
     _add_watching(verbs)
+    _add_records(verbs)
     _add_presets(verbs)
+    _add_settings(verbs)
+    _add_devices(verbs)
     doctor = verbs.add_parser("doctor", help="say what can run here, and what is in the way")
+    doctor.add_argument("--end-strays", action="store_true", help="end processes whose run's supervisor is gone")
     _json(doctor)
     _runs_dir(doctor, again=True)
     doctor.set_defaults(does="doctor:examine")
@@ -91,8 +143,10 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = verbs.add_parser("run", help="launch a run, or resume one, and report on it until it ends")
     run.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where its configuration starts from")
+    run.add_argument("--like", metavar="RUN", help="start a new run from that run's configuration")
     run.add_argument("--resume", metavar="RUN", help="go on with that run from its newest checkpoint that is whole")
     _set(run)
+    run.add_argument("--plain", action="store_true", help="report in lines, on a terminal too")
     run.add_argument("--detach", action="store_true", help="do not wait for the end; print the run's id")
     _json(run)
     _runs_dir(run, again=True)
@@ -104,6 +158,16 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     attach.add_argument("run", nargs="?", default="latest", metavar="RUN", help="by default the latest")
     _runs_dir(attach, again=True)
     attach.set_defaults(does="dashboard:open_dashboard")
+
+    replay = verbs.add_parser(
+        "replay", help="watch a run over again, from its first step, at the pace at which it went"
+    )
+    replay.add_argument("run", nargs="?", default="latest", metavar="RUN", help="by default the latest")
+    replay.add_argument(
+        "--speed", type=arguments.speed, default=1.0, metavar="X", help="so many times as fast: 0.25 to 1024"
+    )
+    _runs_dir(replay, again=True)
+    replay.set_defaults(does="dashboard:open_dashboard")
 
     stop = verbs.add_parser("stop", help="stop a run, all its ranks after the same step, with a checkpoint")
     stop.add_argument("run", metavar="RUN")
@@ -117,6 +181,10 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     checkpoint.set_defaults(does="control:save_checkpoint")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
+    runs.add_argument("words", nargs="*", metavar="WORD", help="only those with all these words: torch-ddp, failed, …")
+    runs.add_argument("--sort", choices=SORTS, default=SORTS[0], metavar="COLUMN", help=", ".join(SORTS))
+    runs.add_argument("--reverse", action="store_true", help="the other way round")
+    runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="only the first N")
     _json(runs)
     _runs_dir(runs, again=True)
     runs.set_defaults(does="runs:list_all")
@@ -126,6 +194,31 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _json(show)
     _runs_dir(show, again=True)
     show.set_defaults(does="runs:show_run")
+
+
+def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What is done with runs that are over, mostly."""
+    compare = verbs.add_parser("compare", help="print in which keys runs differ, and what each came to")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more")
+    _json(compare)
+    _runs_dir(compare, again=True)
+    compare.set_defaults(does="compare:compare_runs")
+
+    export = verbs.add_parser("export", help="write a run's figures as csv or jsonl, by default to stdout")
+    export.add_argument("run", metavar="RUN")
+    export.add_argument("--format", choices=("csv", "jsonl"), help="by default what -o ends in, or else csv")
+    tables = ("steps", "evaluations", "samples")
+    export.add_argument("--what", choices=tables, default="steps", help="of each rank (the default), or of the run")
+    export.add_argument("-o", "--output", metavar="FILE", help="write it there, whole or not at all")
+    export.add_argument("--force", action="store_true", help="overwrite FILE")
+    _runs_dir(export, again=True)
+    export.set_defaults(does="export:export_run")
+
+    rm = verbs.add_parser("rm", help="delete runs that are over, with their checkpoints; asks first")
+    rm.add_argument("runs", nargs="+", metavar="RUN")
+    rm.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    _runs_dir(rm, again=True)
+    rm.set_defaults(does="remove:remove_runs")
 
 
 def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -156,6 +249,36 @@ def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     path.set_defaults(does="presets:path")
 
 
+def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    settings = verbs.add_parser(
+        "settings", help="show your settings, where they lie, and the keys that can be remapped"
+    )
+    settings.set_defaults(does="settings:show", json=False)
+    actions = settings.add_subparsers(title="actions", metavar="ACTION")
+    show = actions.add_parser("show", help="show those in force (the default)")
+    _json(show)
+    show.set_defaults(does="settings:show")
+    path = actions.add_parser("path", help="print the path of the file")
+    path.set_defaults(does="settings:path")
+    keys = actions.add_parser("keys", help="list what keys do, by the names that [keys] takes")
+    _json(keys)
+    keys.set_defaults(does="settings:keys")
+
+
+def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    devices = verbs.add_parser("devices", help="show what the GPUs and the host do, without a run")
+    _json(devices)
+    devices.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    devices.add_argument(
+        "--interval",
+        type=arguments.interval,
+        metavar="S",
+        help="seconds between two samples; 1 unless TUIAPP_TELEMETRY_S says otherwise",
+    )
+    _runs_dir(devices, again=True)
+    devices.set_defaults(does="devices:show_devices")
+
+
 def _json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -170,15 +293,8 @@ def _runs_dir(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
     # Given before the verb or after it; a verb's own default must not undo what stood before.
     parser.add_argument(
         "--runs-dir",
-        type=_directory,
+        type=arguments.directory,
         default=argparse.SUPPRESS if again else None,
         metavar="DIR",
         help="where runs are kept (TUIAPP_RUNS_DIR)",
     )
-
-
-def _directory(text: str) -> Path:
-    if not text:
-        # What `--runs-dir "$UNSET"` gives: it must not mean the directory one stands in.
-        raise argparse.ArgumentTypeError("it is empty; write . for the directory you are in.")
-    return Path(os.path.expanduser(text)).absolute()

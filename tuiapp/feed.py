@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from trainers.contract.events import AnyEvent, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
+from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
 
 POLL_S = 0.08
@@ -31,16 +33,38 @@ class Feed(Protocol):
         """Whether all events have been taken, no supervisor lives, and the run has not said that it ended."""
         ...
 
+    @property
+    def behind(self) -> bool:
+        """Whether more is known to be on its way: it is worth coming back at once."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing new comes although the run goes on, in its supervisor's words; "" while all is well."""
+        ...
+
     def start(self) -> None:
         """Begin to gather events."""
         ...
 
-    def take(self, limit: int) -> list[AnyEvent]:
-        """The next events, in order, at most `limit`; empty when none have arrived."""
+    def take(self, limit: int) -> Sequence[object]:
+        """The next that a run's state takes in, events or digests of them, in order; empty when none have arrived.
+
+        Args:
+            limit: How many at most.
+        """
         ...
 
     def close(self) -> None:
         """Stop gathering; does not wait for it."""
+        ...
+
+
+class EventFeed(Feed, Protocol):
+    """A feed of events one by one, nothing put together."""
+
+    def take(self, limit: int) -> list[AnyEvent]:
+        """The next events, in order, at most `limit`; empty when none have arrived."""
         ...
 
 
@@ -51,18 +75,32 @@ class JournalFeed:
         run: Its directory.
         poll_s: How often to look for more.
         live_check_s: How often to look whether the supervisor lives.
+        offset: Where in the journal to begin; what comes before is known.
+        ended: Whether the run has said before there that it ended.
     """
 
-    def __init__(self, run: RunDir, *, poll_s: float = POLL_S, live_check_s: float = LIVE_CHECK_S) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        *,
+        poll_s: float = POLL_S,
+        live_check_s: float = LIVE_CHECK_S,
+        offset: int = 0,
+        ended: bool = False,
+    ) -> None:
         self._run = run
-        self._reader = JournalReader(run.journal)
+        self._reader = JournalReader(run.journal, offset)
         self._poll_s = poll_s
         self._checks_every = max(1, round(live_check_s / poll_s))
         self._waiting: deque[AnyEvent] = deque()
         self._closed = threading.Event()
         self._dead = False
-        self._ended = False
+        self._ended = ended
         self._polls = 0
+        self.behind = True
+        """Whether the journal has not been read to its end yet."""
+        self.trouble = ""
+        """Why nothing new comes although the run goes on, in its supervisor's words; "" while all is well."""
         # A daemon: it must never keep the program from exiting.
         self._thread = threading.Thread(target=self._tail, name="journal-feed", daemon=True)
 
@@ -92,6 +130,7 @@ class JournalFeed:
             # Liveness is asked before the read: what a supervisor wrote before it let go of the lock is then seen.
             alive = self._run.is_live() if self._polls % self._checks_every == 0 else None
             events = self._reader.read()
+            self.behind = bool(events)
             if events:
                 self._waiting.extend(events)
                 for event in events:
@@ -101,5 +140,6 @@ class JournalFeed:
                 continue
             if alive is not None:
                 self._dead = not alive and not self._ended
+                self.trouble = read_note(self._run).trouble if alive else ""
             self._polls += 1
             self._closed.wait(ENDED_POLL_S if self._ended else self._poll_s)

@@ -9,7 +9,9 @@ import pytest
 
 from tests.cli.terminal import Command, Done, as_process
 from trainers.contract.config import OPTIONS
-from trainers.contract.presets import presets_dir
+from trainers.contract.presets import load_config, presets_dir
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import read_config
 
 MAX_MESSAGE = 2000
 
@@ -46,6 +48,8 @@ SETTINGS = {
     "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': there is no such key."),
     "no-utf8": ("optimizer=\udcff", r"optimizer: '\udcff' is not allowed"),
     "batch": ("global_batch_size=47", "global_batch_size: 47 cannot be split evenly over 2 devices; 46 or 48 can."),
+    "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it goes with sgd."),
+    "nesterov": ("nesterov=true", "nesterov: true would have no effect with optimizer adam: it goes with sgd."),
     "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
     "devices": ("devices=1000", "devices: 1000 is more than this machine has: "),
 }
@@ -92,6 +96,34 @@ def test_a_preset_that_is_broken(tuiapp: Command, runs_dir: Path) -> None:
     path.write_text('epochs = "many"\nseed = -1\n')
     done = tuiapp("run", "mine", "--set", "epochs=3")
     check_refused(done, runs_dir, f"tuiapp: {path}: epochs: 'many' is not allowed", f"{path}: seed: -1 is not allowed")
+
+
+def test_what_has_no_effect_is_refused_where_somebody_asks_for_it(tuiapp: Command, runs_dir: Path) -> None:
+    def refused(*settings: str) -> Done:
+        return tuiapp("run", "quickstart", *(word for text in settings for word in ("--set", text)))
+
+    words = "sync_batch_norm: true would have no effect with model mlp: it goes with net or convnet or resnet18."
+    check_refused(refused("model=mlp", "sync_batch_norm=true"), runs_dir, words)
+    words = "compile: true would have no effect with backend jax-sharding: it goes with torch-ddp or torch-dp."
+    check_refused(refused("backend=jax-sharding", "compile=true"), runs_dir, words)
+
+
+def test_what_a_preset_has_goes_with_its_optimizer(tuiapp: Command, runs_dir: Path) -> None:
+    assert tuiapp("presets", "save", "mine", "--set", "optimizer=sgd", "--set", "momentum=0.5").code == 0
+    assert tuiapp("presets", "save", "other", "mine", "--set", "optimizer=adam").code == 0
+    assert load_config("mine").momentum == 0.5
+    assert (load_config("other").optimizer, load_config("other").momentum) == ("adam", 0.9)
+    path = presets_dir() / "by-hand.toml"
+    path.write_text("nesterov = true\n")
+    for source in ("by-hand", path):
+        words = f"{path}: nesterov: true would have no effect with optimizer adam"
+        check_refused(tuiapp("run", source), runs_dir, words)
+
+
+def test_a_run_that_has_it_can_be_read(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.config.write_text("nesterov = true\nmomentum = 0.5\n")
+    assert read_config(run).nesterov
 
 
 FILES = {
@@ -163,3 +195,12 @@ def test_usage(tuiapp: Command, runs_dir: Path, arguments: list[str]) -> None:
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("usage: tuiapp")
     assert not runs_dir.exists()
+
+
+def test_ctrl_c_before_the_command_has_begun(monkeypatch: pytest.MonkeyPatch, tuiapp: Command) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tuiapp.cli.build_parser", interrupted)
+    done = tuiapp("runs")
+    assert (done.code, done.out, done.err) == (130, "", "")

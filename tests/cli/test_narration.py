@@ -7,14 +7,13 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from rich.progress import Progress
 
 from tests import histories as h
 from trainers.contract.events import AnyEvent, CheckpointRequested
 from trainers.contract.rundir import RunDir
 from tuiapp.state.run_state import RunState
-from tuiapp.verbs.narration import BarNarrator, PlainNarrator
+from tuiapp.verbs.live_view import live_view, progress_words
+from tuiapp.verbs.narration import LiveNarrator, PlainNarrator
 
 RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
 
@@ -22,8 +21,7 @@ RUN = RunDir(Path("/home/ada/runs") / h.RUN_ID)
 def told(events: Sequence[AnyEvent], *, bar: bool = False) -> list[str]:
     """The lines, without the time in front, from the checkpoints on or about a further attempt."""
     stream, state = StringIO(), RunState()
-    progress = Progress(console=Console(file=stream, width=200), disable=True)
-    narrator = BarNarrator(stream, RUN, progress) if bar else PlainNarrator(stream, RUN)
+    narrator = LiveNarrator(stream, RUN) if bar else PlainNarrator(stream, RUN)
     for event in events:
         state.apply(event)
         narrator.event(event, state)
@@ -53,3 +51,25 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
 def test_a_further_attempt(bar: bool) -> None:
     said = f"run {h.RUN_ID}: torch-ddp · net · digits · 2 × cpu · resumed from step 72, attempt 2"
     assert told(h.resumed(), bar=bar) == [said]
+
+
+@pytest.mark.parametrize("bar", [False, True])
+def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -> None:
+    stream, state = StringIO(), RunState()
+    for event in h.running():
+        state.apply(event)
+    narrator = LiveNarrator(stream, RUN) if bar else PlainNarrator(stream, RUN)
+    for seconds in (1, 2):
+        state.note_trouble(f"the journal cannot be written for {seconds} s: No space left on device")
+        narrator.tick(state)
+    lines = [line for line in stream.getvalue().splitlines() if line[2:3] == ":"]
+    assert [line.split("  ", 1)[1] for line in lines] == [
+        "the journal cannot be written for 1 s: No space left on device"
+    ]
+    assert state.trouble in progress_words(state)
+    assert any(state.trouble in line for line in live_view(state, 0.0, 120))
+    state.note_trouble("")
+    narrator.tick(state)
+    state.note_trouble("the journal cannot be written for 1 s: Disk quota exceeded")
+    narrator.tick(state)
+    assert "Disk quota exceeded" in stream.getvalue()

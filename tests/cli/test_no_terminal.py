@@ -37,3 +37,17 @@ def test_streams_that_the_shell_closed(home: Path, command: str, code: int) -> N
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["presets list", "devices"])
+def test_output_onto_a_full_disk(home: Path, command: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tuiapp", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "tuiapp: the output could not be written: No space left on device\n"

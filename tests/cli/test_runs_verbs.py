@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,12 @@ from tests import histories
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.config import to_toml, to_toml_values
-from trainers.contract.events import RankFailed
+from trainers.contract.efficiency import EfficiencyMeter
+from trainers.contract.events import Alert, RankFailed
+from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.rundir import RunDir
+from tuiapp.state.devices.efficiency import efficiency_words
+from tuiapp.state.text import join_words
 
 COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (
     "20261120T101500-torch-ddp-net-3fa1",
@@ -43,13 +48,15 @@ def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("runs")
     assert (done.code, done.err) == (0, "")
     header, *rows = done.out.splitlines()
-    assert header.split() == ["RUN", "STATE", "STEPS", "LOSS", "ACCURACY", "EXAMPLES/S", "TOOK", "STARTED"]
-    assert [row.split()[:3] for row in rows] == [
-        [COMPLETED, "completed", "290"],
-        [FAILED, "failed", "72"],
-        [LOST, "lost", "72"],
-        [DAMAGED, "lost", "0"],
-        [EMPTY, "lost", "0"],
+    assert header.split() == [
+        *("RUN", "STATE", "DATASET", "DEVICES", "STEPS", "LOSS", "BEST", "EXAMPLES/S", "TOOK", "STARTED")
+    ]
+    assert [row.replace("2 CPU", "2").split()[:5] for row in rows] == [
+        [COMPLETED, "completed", "digits", "2", "290"],
+        [FAILED, "failed", "digits", "2", "72"],
+        [LOST, "lost", "digits", "2", "72"],
+        [DAMAGED, "lost", "–", "–", "0"],
+        [EMPTY, "lost", "–", "–", "0"],
     ]
     assert all(row.isprintable() for row in rows)
 
@@ -57,6 +64,8 @@ def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
 def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     facts = json.loads(tuiapp("runs", "--json").out)
     assert [run["run"] for run in facts] == ALL
+    started = facts[0].pop("started")
+    assert started == histories.START
     assert facts[0] == {
         "run": COMPLETED,
         "directory": str(recorded / COMPLETED),
@@ -68,6 +77,14 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "test_loss": 0.131,
         "test_accuracy": 0.9778,
         "seconds": 17.5,
+        "best_accuracy": 0.9778,
+        "backend": "torch-ddp",
+        "model": "net",
+        "dataset": "digits",
+        "platform": "cpu",
+        "devices": 2,
+        "reason": "",
+        "problem": "",
     }
     assert [run["status"] for run in facts] == ["completed", "failed", "lost", "lost", "lost"]
 
@@ -77,6 +94,14 @@ def test_no_runs(tuiapp: Command, runs_dir: Path) -> None:
     done = tuiapp("runs")
     assert (done.code, done.out) == (0, "")
     assert "tuiapp run quickstart" in done.err
+
+
+@pytest.mark.parametrize("option", [(), ("--json",)])
+def test_a_place_that_cannot_be_listed(tuiapp: Command, tmp_path: Path, option: tuple[str, ...]) -> None:
+    (tmp_path / "file").touch()
+    done = tuiapp("runs", "--runs-dir", tmp_path / "file", *option)
+    assert (done.code, done.out) == (2, "")
+    assert "file: Not a directory. Another place: --runs-dir" in done.err
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -101,6 +126,26 @@ def test_show_a_completed_run(tuiapp: Command, recorded: Path) -> None:
     assert facts["traceback"] is None
 
 
+def test_show_what_a_run_made_of_its_devices(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, histories.completed(gpus=True))
+    meter = EfficiencyMeter()
+    for event in histories.completed(gpus=True):
+        meter.add(event)
+    found = meter.efficiency()
+    assert found.gpu_idle_share is not None
+    told = json.loads(tuiapp("show", "latest", "--json").out)["efficiency"]
+    assert told == pytest.approx(asdict(found), nan_ok=False)
+    (line,) = [line for line in tuiapp("show", "latest").out.splitlines() if line.startswith("efficiency")]
+    assert f"GPUs idle {100 * found.gpu_idle_share:.0f} %" in line
+    assert line.split(None, 1)[1] == join_words(efficiency_words(found))
+
+
+def test_show_tells_no_efficiency_that_is_not_known(tuiapp: Command, recorded: Path) -> None:
+    for run_id in (DAMAGED, EMPTY):
+        assert "\nefficiency" not in tuiapp("show", run_id).out
+        assert set(json.loads(tuiapp("show", run_id, "--json").out)["efficiency"].values()) == {None}
+
+
 def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("show", FAILED)
     assert done.code == 0
@@ -119,6 +164,28 @@ def test_show_the_last_lines_of_a_rank_that_was_killed(tuiapp: Command, runs_dir
     assert tuiapp("show", "latest").out.endswith("\n\nFatal Python error: Segmentation fault\nred text\n")
 
 
+def test_show_the_last_alerts_about_what_was_lost(tuiapp: Command, runs_dir: Path) -> None:
+    text = "the checkpoint after step 58 was not saved: Disk quota exceeded"
+    lost = Alert(kind="checkpoint", severity="error", text=text, **histories.at(6))
+    hot = Alert(kind="thermal", text="GPU 0 is hot", **histories.at(6))
+    record(runs_dir, COMPLETED, [*histories.running(), lost, hot])
+    out = tuiapp("show", "latest").out
+    assert text in out.partition("last alerts\n")[2]
+    assert hot.text not in out
+    assert json.loads(tuiapp("show", "latest", "--json").out)["alerts"] == [text]
+
+
+def test_show_what_a_live_run_cannot_write(tuiapp: Command, runs_dir: Path) -> None:
+    run = record(runs_dir, COMPLETED, histories.running())
+    lock = run.take_lock()
+    assert lock is not None
+    write_note(lock, LockNote(trouble="the journal cannot be written for 5 s: No space left on device"))
+    told = "trouble     the journal cannot be written for 5 s: No space left on device"
+    assert told in tuiapp("show", "latest").out.splitlines()
+    os.close(lock)
+    assert told not in tuiapp("show", "latest").out.splitlines()
+
+
 @pytest.mark.parametrize("run_id", [LOST, DAMAGED, EMPTY])
 def test_show_what_is_left_of_others(tuiapp: Command, recorded: Path, run_id: str) -> None:
     done = tuiapp("show", run_id)
@@ -134,7 +201,7 @@ def test_what_a_configuration_says_can_do_nothing_to_a_terminal(tuiapp: Command,
     text = to_toml(CONFIG).replace("device_ids = []", 'device_ids = ["\\u001b]52;c;aGk=\\u0007x", "\\u009b31my"]')
     RunDir(recorded / COMPLETED).config.write_text(text.replace('platform = "cpu"', 'platform = "cuda"'))
     done = tuiapp("show", COMPLETED)
-    assert "device_ids        x,y" in done.out
+    assert "device_ids: ['\\x1b]52;c;aGk=\\x07x', '\\x9b31my'] is not allowed" in done.out
     assert all(line.isprintable() for line in done.out.splitlines())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -21,11 +22,26 @@ KEYS = {
     "left": "\x1b[D",
     "delete": "\x1b[3~",
     "backspace": "\x7f",
+    "home": "\x1b[H",
+    "end": "\x1b[F",
     "f1": "\x1bOP",
+    "f3": "\x1bOR",
 }
 
 _UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][0-9;:]*[A-Za-z]|\x1b\[\?[0-9;]*\$p|\x1b\[[0-9; ]*[qt]|\x1b\[\?[0-9;]*u")
 _UNFINISHED = re.compile(rb"\x1b(\[[0-9;:?<>=$ ]*)?\Z")
+
+GONE_S = 60.0
+"""What a killed process may take on a loaded machine."""
+
+
+def end(process: pexpect.spawn[bytes] | pexpect.spawn[str]) -> None:
+    """Kill a program and wait until it is gone: pexpect's own `close` gives it no more than a tenth of a second."""
+    process.kill(signal.SIGKILL)
+    deadline = time.monotonic() + GONE_S
+    while process.isalive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.close(force=True)
 
 
 class Terminal:
@@ -61,7 +77,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.process.close(force=True)
+        end(self.process)
 
     @property
     def text(self) -> str:
@@ -74,7 +90,7 @@ class Terminal:
         """The line with the cursor, which Textual puts where the focused input is."""
         return self.screen.display[self.screen.cursor.y]
 
-    def wait(self, pattern: str, seconds: float = 30) -> float:
+    def wait(self, pattern: str, seconds: float = 60) -> float:
         """Wait until the screen matches a pattern.
 
         Returns:
@@ -83,6 +99,7 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while not re.search(pattern, "\n".join(self.screen.display)):
             assert time.monotonic() < deadline, f"{pattern!r} did not come in {seconds} s:\n{self.text}"
+            assert self.process.isalive() or self._pump(0), f"it ended before {pattern!r} came:\n{self.text}"
             self._pump(0.05)
         return time.monotonic() - self.began
 
@@ -100,12 +117,21 @@ class Terminal:
             else:
                 self.process.send(KEYS.get(key, key))
 
+    def click(self, pattern: str) -> None:
+        """Click on the first thing on the screen that matches a pattern."""
+        for row, line in enumerate(self.screen.display, start=1):
+            if found := re.search(pattern, line):
+                place = f"0;{found.start() + 1};{row}"
+                self.process.send(f"\x1b[<{place}M\x1b[<{place}m")
+                return
+        raise AssertionError(f"{pattern!r} is not on the screen:\n{self.text}")
+
     def resize(self, columns: int, lines: int) -> None:
         """Change the terminal's size, as a window's user would."""
         self.screen.resize(lines, columns)
         self.process.setwinsize(lines, columns)
 
-    def wait_exit(self, seconds: float = 15) -> int:
+    def wait_exit(self, seconds: float = 60) -> int:
         """Wait for the program's end.
 
         Returns:

@@ -61,7 +61,7 @@ async def type_into(pilot: Pilot[None], key: str, text: str) -> None:
 
 
 async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
-    for _ in range(100):
+    for _ in range(1000):
         if is_so():
             return
         await pilot.pause(0.01)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
-from tests.screens.configure_app import Launches
+from tests.screens.configure_app import Launches, screen, until
 from trainers.contract.machine import Machine
 from trainers.contract.runs import default_runs_dir
 from tuiapp.app import TuiApp
@@ -20,8 +20,12 @@ def launches() -> Launches:
 
 @pytest.fixture
 def start(machine: Machine, launches: Launches) -> Callable[..., AbstractAsyncContextManager[Pilot[None]]]:
-    def start(size: tuple[int, int] = (120, 40), **given: Any) -> AbstractAsyncContextManager[Pilot[None]]:
+    @asynccontextmanager
+    async def start(size: tuple[int, int] = (120, 40), **given: Any) -> AsyncIterator[Pilot[None]]:
         given = {"machine": machine, "launcher": launches, "runs_dir": default_runs_dir(), **given}
-        return TuiApp(**given).run_test(size=size)
+        async with TuiApp(**given).run_test(size=size) as pilot:
+            await until(pilot, lambda: screen(pilot).takes_keys)
+            await pilot.pause()
+            yield pilot
 
     return start

@@ -28,6 +28,8 @@ class ListFeed:
     def __init__(self, events: Sequence[AnyEvent] = ()) -> None:
         self.events = list(events)
         self.lost = False
+        self.trouble = ""
+        self.behind = False
         self.calls: list[str] = []
 
     def start(self) -> None:

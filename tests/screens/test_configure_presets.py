@@ -164,3 +164,32 @@ async def test_bad_preset_is_listed_with_its_error_and_not_loaded(start: Start, 
         await pilot.press("ctrl+l", "enter")
         await pilot.pause()
         assert screen(pilot).command == "tuiapp run"
+
+
+async def test_a_preset_is_renamed_and_described(start: Start) -> None:
+    save_preset("mine", RunConfig(epochs=9), "old words")
+    save_preset("taken", RunConfig())
+    async with start(preset="mine") as pilot:
+        await pilot.press("ctrl+l", "r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press("end", "ctrl+u", *"taken")
+        assert "already" in str(pilot.app.screen.query_one("#verdict", Static).content)
+        await pilot.press("ctrl+u", *"ours", "tab", "end", "ctrl+u", *"new", "enter")
+        await until(pilot, lambda: screen(pilot).command == "tuiapp run ours")
+        assert load_config("ours").epochs == 9
+        assert "new" in str(screen(pilot).query_one(PresetList).get_option("own/ours").prompt)
+        assert not (presets_dir() / "mine.toml").exists()
+
+
+async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        await pilot.press("ctrl+l", "r")
+        await pilot.pause()
+        assert not isinstance(pilot.app.screen, SavePreset)
+        await pilot.press("d")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        await pilot.press("enter")
+        await until(pilot, lambda: (presets_dir() / "quickstart-copy.toml").exists())
+        assert load_config("quickstart-copy") == load_config("quickstart")
+        # The form stays with what it came from.
+        assert screen(pilot).command == "tuiapp run quickstart"

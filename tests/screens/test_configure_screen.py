@@ -11,7 +11,7 @@ from tests.screens.configure_app import Launches, Start, field, screen, type_int
 from trainers.contract.machine import Gpu, Machine
 from trainers.contract.options import ConfigError, Problem
 from trainers.launch import LaunchError
-from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.screens.configure_messages import MachineInspected
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist
@@ -96,7 +96,8 @@ async def test_facts_follow_the_form(start: Start) -> None:
         await type_into(pilot, "devices", "4")
         assert "4 CPU ranks (gloo) · 12 examples" in words(pilot, "#facts")
         assert "29 steps per epoch" in words(pilot, "#facts")
-        assert "225,226 parameters · about" in words(pilot, "#facts")
+        assert "225,226 parameters · 29 steps" in words(pilot, "#facts")
+        assert "per device, " in words(pilot, "#facts")
 
 
 async def test_choice_is_made_with_keys(start: Start) -> None:
@@ -152,7 +153,7 @@ async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> No
 async def test_form_is_usable_before_the_machine_is_known(start: Start, machine: Machine) -> None:
     async with start(machine=None) as pilot:
         await type_into(pilot, "epochs", "5")
-        screen(pilot).post_message(ConfigureScreen.MachineInspected(machine))
+        screen(pilot).post_message(MachineInspected(machine))
         await until(pilot, lambda: "2 CPU ranks" in words(pilot, "#facts"))
         assert screen(pilot).command == "tuiapp run --set epochs=5"
 

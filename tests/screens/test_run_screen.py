@@ -11,11 +11,14 @@ from textual.widgets import Input, Static
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Evaluation
-from tuiapp.screens.run import PANELS, RunScreen
+from tuiapp.screens.run import RunScreen
+from tuiapp.screens.run_keys import PANELS
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.run_header import RunHeader
 
 
@@ -98,6 +101,18 @@ async def test_one_panel_at_a_time_at_80_by_24() -> None:
         await pilot.press("2")
         await pilot.pause()
         assert len(visible(app)) == 5
+
+
+async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=(40, 12)) as pilot:
+        await settled(pilot, app)
+        tabs = app.run_screen.query_one(PanelTabs)
+        assert str(tabs.render()) == " 1 loss   2   3   4   5 "
+        await pilot.press("5")
+        await until(pilot, lambda: str(tabs.render()) == " 1   2   3   4   5 log ")
+        await pilot.click(tabs, offset=(5, 0))
+        await until(pilot, lambda: visible(app) == ["devices"])
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE, (200, 60)])
@@ -184,3 +199,16 @@ async def test_leaving() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is not app.run_screen)
         await until(pilot, lambda: app.feed.calls == ["start", "close"])
+
+
+async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> None:
+    app = RunApp([])
+    async with app.run_test(size=LARGE) as pilot:
+        chart = app.run_screen.query_one(LossChart)
+        state = RunState(h.RUN_ID)
+        chart.show(state)
+        for event in h.running():
+            state.apply(event)
+        # Nothing comes after it: a replay was paused there, or the run hangs.
+        chart.show(state)
+        await until(pilot, lambda: chart.is_current and chart.drawings > 0)

@@ -1,73 +1,216 @@
-"""How Configure looks. After a wanted change: `pytest tests/snapshots --snapshot-update`, and look at the pictures."""
+"""Pictures of Configure: the form in all its states, and what is asked over it.
+
+After a wanted change: `pytest tests/snapshots -m "" --snapshot-update`, then look at the diff and at the pictures
+(`python -m tests.snapshots.view FILE…`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from tests.screens.configure_app import screen, type_into, until
-from tests.screens.test_configure_screen import GPUS
+from tests import histories as h
+from tests.screens.configure_app import screen, type_into
+from tests.snapshots.conftest import Before, ComparePicture
+from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine
+from trainers.contract.machine import Gpu, Machine
 from trainers.contract.presets import presets_dir, save_preset
-from trainers.contract.runs import default_runs_dir
-from tuiapp.app import TuiApp
+from trainers.contract.rundir import RunDir
+from trainers.contract.samples import GpuProcess
+from trainers.contract.strays import _TOKEN_DIGITS, Stray
+from trainers.launch import LaunchError
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
+from tuiapp.screens.strays import _question
+from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.option_field import OptionField
 
-SIZES = [(80, 24), (120, 40)]
 
-Before = Callable[[Pilot[None]], Awaitable[None]]
+def gpu_box(count: int) -> Machine:
+    """A machine with GPUs, of which some are in use."""
+    gpus = tuple(
+        Gpu(
+            index=index,
+            uuid=f"GPU-{index:04}",
+            name="NVIDIA H200",
+            memory_total_bytes=139 << 30,
+            memory_used_bytes=(index % 3) * 40 << 30,
+            utilization_percent=(index % 3) * 45,
+            processes=(GpuProcess(pid=700 + index, user="bob", name="python", memory_bytes=39 << 30),) * (index % 3),
+        )
+        for index in range(count)
+    )
+    return Machine(
+        cpu_cores=64, memory_total_bytes=512 << 30, gpus=gpus, memory_available_bytes=480 << 30, driver="580.12"
+    )
 
 
-async def nothing(pilot: Pilot[None]) -> None:
+def refuse(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+    raise LaunchError("/home/ada/runs: there is no room left on the disk; 12 MiB are free, a run needs 64 MiB.")
+
+
+def dawdle(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+    """A launch that takes as long as the picture does."""
+    released.wait(20)
+    raise LaunchError("")
+
+
+released = threading.Event()
+
+
+async def ready(pilot: Pilot[Any]) -> None:
+    await until(pilot, lambda: screen(pilot).is_mounted and len(screen(pilot).query(OptionField)) > 10)
     await pilot.pause()
 
 
-async def wrong_values(pilot: Pilot[None]) -> None:
-    await type_into(pilot, "learning_rate", "fast")
-    await type_into(pilot, "global_batch_size", "0")
-
-
-async def edited(pilot: Pilot[None]) -> None:
+async def edited(pilot: Pilot[Any]) -> None:
     await type_into(pilot, "epochs", "3")
     await type_into(pilot, "learning_rate", "0.01")
 
 
-async def saving(pilot: Pilot[None]) -> None:
-    await pilot.press("ctrl+s")
-    await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
-    await pilot.press(*"quickstart")
-    await pilot.pause()
+async def wrong_values(pilot: Pilot[Any]) -> None:
+    await type_into(pilot, "learning_rate", "fast")
+    await type_into(pilot, "global_batch_size", "0")
 
 
-async def menu(pilot: Pilot[None]) -> None:
-    await pilot.press("tab", "down", "enter")
+async def menu(pilot: Pilot[Any]) -> None:
+    await press(pilot, ["tab", "down", "enter"])
     await until(pilot, lambda: bool(screen(pilot).query("ChoiceInput OptionList")))
 
 
-@pytest.fixture
-def own_presets() -> None:
-    save_preset("digits-sgd", RunConfig(optimizer="sgd", learning_rate=0.05), "what the paper used")
-    (presets_dir() / "old.toml").write_text("schema = 7\n")
+async def own_data(pilot: Pilot[Any]) -> None:
+    field = next(one for one in screen(pilot).query(OptionField) if one.option.key == "dataset")
+    field.query_one(ChoiceInput).post_message(ChoiceInput.PrefixChosen("npz:"))
+    await pilot.pause()
+    await press(pilot, "/data/faces.npz")
 
 
-@pytest.mark.usefixtures("own_presets")
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("before", [nothing, edited, wrong_values, saving, menu], ids=lambda before: before.__name__)
-def test_configure(snap_compare: Any, machine: Machine, before: Before, size: tuple[int, int]) -> None:
-    app = TuiApp(runs_dir=default_runs_dir(), preset="quickstart", machine=machine)
-    assert snap_compare(app, terminal_size=size, run_before=before)
+async def save_name(pilot: Pilot[Any], name: str) -> None:
+    await edited(pilot)
+    await pilot.press("ctrl+s")
+    await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+    await press(pilot, ["ctrl+u", *name])
 
 
-def test_no_presets_of_ones_own_and_an_unknown_machine(snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.screens.configure.ConfigureScreen._inspect", lambda self: None)
-    assert snap_compare(TuiApp(runs_dir=default_runs_dir()), terminal_size=(120, 40))
+async def save_new(pilot: Pilot[Any]) -> None:
+    await save_name(pilot, "three-epochs")
 
 
-def test_gpus(snap_compare: Any) -> None:
-    machine = Machine(cpu_cores=64, memory_total_bytes=512 << 30, gpus=GPUS, driver="580.12")
-    app = TuiApp(runs_dir=default_runs_dir(), config=RunConfig(device_ids=("1", "3")), machine=machine)
-    assert snap_compare(app, terminal_size=(200, 60))
+async def save_taken(pilot: Pilot[Any]) -> None:
+    await save_name(pilot, "digits-sgd")
+
+
+async def save_wrong(pilot: Pilot[Any]) -> None:
+    await save_name(pilot, "a/b")
+
+
+async def delete_preset(pilot: Pilot[Any]) -> None:
+    await press(pilot, ["end", "up", "delete"])
+
+
+async def rename_preset(pilot: Pilot[Any]) -> None:
+    await press(pilot, ["end", "up", "r"])
+
+
+async def little_memory(pilot: Pilot[Any]) -> None:
+    await type_into(pilot, "model", "resnet18")
+    await type_into(pilot, "global_batch_size", "4096")
+
+
+async def help_panel(pilot: Pilot[Any]) -> None:
+    await pilot.press("f1")
+
+
+async def palette(pilot: Pilot[Any]) -> None:
+    await pilot.press("ctrl+p")
+    await pilot.pause(0.5)
+
+
+async def launch(pilot: Pilot[Any]) -> None:
+    await pilot.press("ctrl+r")
+    await pilot.pause()
+
+
+async def themes(pilot: Pilot[Any]) -> None:
+    pilot.app.search_themes()
+    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    await pilot.pause(0.5)
+
+
+async def strays(pilot: Pilot[Any]) -> None:
+    left = [
+        Stray(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m trainers.runtime.rank")
+        for rank in range(2)
+    ]
+    pilot.app.push_screen(_question(left))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+
+
+class Scene(NamedTuple):
+    """A machine, and what is done with the form."""
+
+    before: Before = ready
+    machine: Machine | None = TWO_CORES
+    given: dict[str, Any] = {}  # noqa: RUF012, never changed
+    no_color: bool = False
+    own_presets: bool = True
+
+
+SCENES: dict[str, Scene] = {
+    "form": Scene(),
+    "edited": Scene(edited),
+    "wrong-values": Scene(wrong_values),
+    "menu": Scene(menu),
+    "own-data": Scene(own_data),
+    "no-presets-of-ones-own": Scene(own_presets=False),
+    "unknown-machine": Scene(machine=None),
+    "gpus-2": Scene(machine=gpu_box(2)),
+    "gpus-8": Scene(machine=gpu_box(8), given={"config": RunConfig(device_ids=("GPU-0001", "GPU-0004"))}),
+    "launching": Scene(launch, given={"launcher": dawdle}),
+    "launch-failed": Scene(launch, given={"launcher": refuse}),
+    "save-new": Scene(save_new),
+    "save-taken": Scene(save_taken),
+    "save-wrong": Scene(save_wrong),
+    "delete-preset": Scene(delete_preset),
+    "rename-preset": Scene(rename_preset),
+    "little-memory": Scene(little_memory),
+    "help": Scene(help_panel),
+    "palette": Scene(palette),
+    "themes": Scene(themes),
+    "strays-question": Scene(strays),
+    "unicode-off": Scene(edited, given={"unicode": "off"}),
+    "no-color": Scene(wrong_values, no_color=True),
+}
+
+LIGHT = ("wrong-values", "gpus-8", "launch-failed", "strays-question")
+"""Where colour says most: in the light theme at each size."""
+
+
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT))
+async def test_configure(
+    name: str, size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = SCENES[name]
+    monkeypatch.setattr("tuiapp.screens.configure.inspect_for", lambda screen: None)
+    if scene.no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    if scene.own_presets:
+        save_preset("digits-sgd", RunConfig(optimizer="sgd", learning_rate=0.05), "what the paper used")
+        (presets_dir() / "old.toml").write_text("schema = 7\n")
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await ready(pilot)
+        await scene.before(pilot)
+
+    released.clear()
+    try:
+        app = Stage(theme=theme, preset="quickstart", **{"machine": scene.machine, **scene.given})
+        await compare_picture(app, size, play)
+    finally:
+        released.set()

@@ -27,7 +27,7 @@ def quick(run: RunDir) -> JournalFeed:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)

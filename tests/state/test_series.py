@@ -1,17 +1,27 @@
 from __future__ import annotations
 
 import math
+import random
 
+import numpy as np
 import pytest
 
-from tuiapp.state.series import Series, smooth
+from tuiapp.state.series import Reduced, Series, smooth
+
+
+def filled(reduced: Reduced) -> list[int]:
+    return [int(column) for column in np.flatnonzero(reduced.count)]
+
+
+def means(reduced: Reduced) -> list[float]:
+    return [float(reduced.mean[column]) for column in filled(reduced)]
 
 
 def test_few_values_are_kept_as_they_are() -> None:
     series = Series()
     series.extend(1, [3.0, 2.0, 1.0])
-    points = series.reduce(3, 1, 3)
-    assert [(p.step, p.mean, p.count) for p in points if p] == [(1, 3.0, 1), (2, 2.0, 1), (3, 1.0, 1)]
+    reduced = series.reduce(3, 1, 3)
+    assert (filled(reduced), means(reduced)) == ([0, 1, 2], [3.0, 2.0, 1.0])
 
 
 def test_memory_is_bounded_and_every_extreme_survives() -> None:
@@ -22,57 +32,111 @@ def test_memory_is_bounded_and_every_extreme_survives() -> None:
             values[7], values[8] = 99.0, -99.0
         series.extend(first, values)
     assert len(series) <= 64
-    points = [p for p in series.reduce(20, 1, 100_000) if p]
-    assert len(points) == 20
-    assert max(p.high for p in points) == 99.0
-    assert min(p.low for p in points) == -99.0
-    assert sum(p.count for p in points) == 100_000
-    assert sum(p.total for p in points) == pytest.approx(99_998)
+    reduced = series.reduce(20, 1, 100_000)
+    assert len(filled(reduced)) == 20
+    assert np.nanmax(reduced.high) == 99.0
+    assert np.nanmin(reduced.low) == -99.0
+    assert reduced.count.sum() == 100_000
+    assert (reduced.mean * reduced.count).sum() == pytest.approx(99_998)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_comes_in_whatever_pieces_is_all_there(seed: int) -> None:
+    """Extremes, sums, ends and gaps of random values, given in random pieces, partly out of order."""
+    chance = random.Random(seed)
+    size = chance.choice([1, 7, 300, 5000])
+    values = [None if chance.random() < 0.05 else chance.uniform(-5, 5) for _ in range(size)]
+    pieces = []
+    start = 0
+    while start < size:
+        stop = min(size, start + chance.randint(1, 200))
+        pieces.append((start, stop))
+        start = stop
+    for place in range(0, len(pieces) - 1, 3):
+        pieces[place], pieces[place + 1] = pieces[place + 1], pieces[place]
+    series = Series(capacity=chance.choice([2, 16, 257, 4096]))
+    for start, stop in pieces:
+        series.extend(start + 1, values[start:stop])
+    finite = [value for value in values if value is not None]
+    reduced = series.reduce(chance.choice([1, 3, 40, 220]), 1, max(2, size))
+    assert reduced.count.sum() == len(finite)
+    assert reduced.gaps.sum() == size - len(finite)
+    if finite:
+        assert np.nanmin(reduced.low) == min(finite)
+        assert np.nanmax(reduced.high) == max(finite)
+        assert np.nansum(reduced.mean * reduced.count) == pytest.approx(sum(finite), abs=1e-6)
+    if finite and series.resolution == 1:
+        # In a wider bucket the order in which values came stands for their order.
+        assert reduced.first[filled(reduced)[0]] == finite[0]
+        assert reduced.last[filled(reduced)[-1]] == finite[-1]
+    assert series.last_step == size
+
+
+def test_drawing_costs_the_same_after_ten_million_steps() -> None:
+    series = Series()
+    values = np.random.default_rng(0).random(1_000_000)
+    for million in range(10):
+        series.add(np.arange(1, 1_000_001) + million * 1_000_000, values)
+    assert len(series) <= 1024
+    assert series.reduce(220, 1, 10_000_000).columns == 220
+    assert series.reduce(220, 1, 10_000_000).count.sum() == 10_000_000
 
 
 def test_first_and_last_are_those_of_the_steps() -> None:
     series = Series(capacity=4)
     series.extend(1, [float(step) for step in range(1, 101)])
-    (point,) = series.reduce(1, 1, 100)
-    assert point is not None
-    assert (point.first, point.last, point.low, point.high) == (1.0, 100.0, 1.0, 100.0)
+    reduced = series.reduce(1, 1, 100)
+    found = [float(each[0]) for each in (reduced.first, reduced.last, reduced.low, reduced.high)]
+    assert found == [1.0, 100.0, 1.0, 100.0]
 
 
 @pytest.mark.parametrize("hole", [None, math.nan, math.inf, -math.inf, 1e31])
 def test_what_is_not_finite_is_a_gap(hole: float | None) -> None:
     series = Series()
     series.extend(1, [1.0, hole, 3.0])
-    points = series.reduce(3, 1, 3)
-    assert [(p.count, p.gaps) for p in points if p] == [(1, 0), (0, 1), (1, 0)]
+    reduced = series.reduce(3, 1, 3)
+    assert reduced.count.tolist() == [1, 0, 1]
+    assert reduced.gaps.tolist() == [0, 1, 0]
+    assert np.isnan(reduced.low[1])
 
 
 def test_gaps_are_bounded_too() -> None:
     series = Series(capacity=16)
     series.extend(1, [None] * 10_000)
     assert len(series) <= 16
-    assert sum(p.gaps for p in series.reduce(8, 1, 10_000) if p) == 10_000
+    assert series.reduce(8, 1, 10_000).gaps.sum() == 10_000
 
 
 def test_windows_stand_at_their_last_step_and_keep_their_extremes() -> None:
     series = Series()
     series.extend(1, [2.0, 4.0], counts=[4, 4], lows=[1.0, None], highs=[3.0, 9.0])
     assert series.last_step == 8
-    points = [p for p in series.reduce(8, 1, 8) if p]
-    assert [(p.step, p.low, p.high, p.mean) for p in points] == [(4, 1.0, 3.0, 2.0), (8, 4.0, 9.0, 4.0)]
+    reduced = series.reduce(8, 1, 8)
+    assert filled(reduced) == [3, 7]
+    assert (reduced.low[[3, 7]].tolist(), reduced.high[[3, 7]].tolist()) == ([1.0, 4.0], [3.0, 9.0])
+    assert means(reduced) == [2.0, 4.0]
 
 
 def test_a_part_of_the_curve() -> None:
     series = Series()
     series.extend(1, [float(step) for step in range(1, 101)])
-    points = series.reduce(5, 41, 60)
-    assert [p.mean for p in points if p] == [42.5, 46.5, 50.5, 54.5, 58.5]
+    assert means(series.reduce(20, 41, 60)) == [float(step) for step in range(41, 61)]
+    # The outer columns' middles are the ends: half of their steps lie beyond.
+    assert series.reduce(5, 41, 60).count[1:-1].tolist() == [5, 4, 5]
+
+
+def test_by_places_of_their_own() -> None:
+    series = Series()
+    series.extend(1, [1.0, 2.0, 3.0])
+    reduced = series.reduce(11, 0.0, 10.0, np.array([0.0, 1.0, 10.0]))
+    assert filled(reduced) == [0, 1, 10]
 
 
 def test_steps_out_of_order_find_their_place() -> None:
     series = Series()
     series.extend(11, [2.0] * 10)
     series.extend(1, [1.0] * 10)
-    assert [p.mean for p in series.reduce(2, 1, 20) if p] == [1.0, 2.0]
+    assert means(series.reduce(20, 1, 20)) == [1.0] * 10 + [2.0] * 10
 
 
 def test_truncation_forgets_later_steps() -> None:
@@ -81,17 +145,19 @@ def test_truncation_forgets_later_steps() -> None:
     series.truncate(11)
     assert series.last_step == 10
     series.extend(11, [5.0] * 3)
-    assert [p.mean for p in series.reduce(13, 1, 13) if p] == [1.0] * 10 + [5.0] * 3
+    assert means(series.reduce(13, 1, 13)) == [1.0] * 10 + [5.0] * 3
     series.truncate(1)
     assert (len(series), series.first_step, series.last_step) == (0, 0, 0)
 
 
 def test_an_empty_series_reduces_to_nothing() -> None:
-    assert Series().reduce(3, 1, 10) == [None, None, None]
+    assert filled(Series().reduce(3, 1, 10)) == []
 
 
 def test_smoothing_starts_unbiased_and_keeps_gaps() -> None:
-    assert smooth([4.0, None, 4.0], 0.9) == [pytest.approx(4.0), None, pytest.approx(4.0)]
-    assert smooth([1.0, 2.0], 0.0) == [1.0, 2.0]
+    first, gap, last = smooth([4.0, None, 4.0], 0.9)
+    assert (first, last) == (pytest.approx(4.0), pytest.approx(4.0))
+    assert np.isnan(gap)
+    assert smooth([1.0, 2.0], 0.0).tolist() == [1.0, 2.0]
     flat = smooth([0.0] * 5 + [1.0] * 50, 0.9)
     assert flat[-1] == pytest.approx(1.0, abs=0.01)

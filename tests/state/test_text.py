@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -111,3 +112,11 @@ def test_bars_have_their_width() -> None:
     assert text.bar(7.0, 3) == "███"
     assert len(text.bar(0.33, 10)) == 10
     assert text.sparkline([0.0, 50.0, None, 100.0], 6, 100.0) == "  ▁▅ █"
+
+
+def test_a_path_in_the_home_directory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert text.format_path(Path("/home/ada/runs/a b")) == "~/runs/a b"
+    assert text.format_path(Path("/home/adam/runs")) == "/home/adam/runs"
+    monkeypatch.setenv("HOME", "/")
+    assert text.format_path(Path("/srv/\x1b[31mruns")) == "/srv/runs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from textual.screen import Screen
@@ -10,31 +11,54 @@ from textual.widget import Widget
 
 from tuiapp.widgets.panel_tabs import PanelTabs
 
+WIDE = 160
+"""From this width on a failure leaves room for the log beside it."""
 
-def arrange(screen: Screen[Any], panels: Sequence[str], *, failed: bool, chosen: str, single: bool) -> None:
+CONTAINERS = "#charts, #left, #right, #upper, #lower"
+"""What the panels stand in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """What decides which panels are on show."""
+
+    failed: bool
+    """Whether there is a failure to show."""
+    chosen: str
+    """The panel that gets all the room; "" for none."""
+    single: bool
+    """There is room for one at a time only."""
+    second: bool
+    """Whether the second chart stands beside the first one."""
+    wide: bool
+    """Whether the screen has at least `WIDE` columns."""
+
+
+def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> None:
     """Show all panels, or one, with the containers around it.
 
     Args:
         screen: Where they are, with tabs for them.
         panels: Their ids; the last one is for a failure.
-        failed: Whether there is a failure to show.
-        chosen: The panel that gets all the room; "" for none.
-        single: There is room for one at a time only.
+        wanted: What decides.
     """
+    failed, single = wanted.failed, wanted.single
     names = panels if failed else panels[:-1]
-    shown = chosen or ((names[-1] if failed else names[0]) if single else "")
+    shown = wanted.chosen or ((names[-1] if failed else names[0]) if single else "")
     tabs = screen.query_one(PanelTabs)
     tabs.names = tuple(f"{number} {name}" for number, name in enumerate(names, start=1))
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
-    screen.set_class(failed, "-failed")
-    screen.set_class(bool(shown), "-one")
-    screen.set_class(single, "-single")
+    for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single)):
+        screen.set_class(is_set, name, update=False)
+    # Only of what depends on those classes: of all that is on the screen it would take three times as long.
+    screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))
     for name in panels:
         panel = screen.query_one(f"#{name}", Widget)
         visible = name in names and (not shown or name == shown)
         # A traceback needs the whole width; the log is a key away.
-        crowded = name == "log" and failed and not shown and screen.size.width < 160
+        crowded = name == "log" and failed and not shown and not wanted.wide
         panel.display = visible and not crowded
-    for container in screen.query("#upper, #left, #right, #lower"):
+    screen.query_one("#second").display = wanted.second and screen.query_one("#loss").display
+    for container in screen.query(CONTAINERS):
         container.display = any(panel.display for panel in container.query(".panel"))

@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, TypeAlias
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.widgets import Footer, Static
+from textual.widgets._footer import FooterKey
 
-from trainers.contract.config import OPTIONS, RunConfig
-from trainers.contract.machine import Machine, inspect_machine
+from trainers.contract.config import RunConfig
+from trainers.contract.machine import Machine
 from trainers.contract.options import ConfigError
 from trainers.contract.presets import Preset, list_presets
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import default_runs_dir
 from trainers.launch import launch
-from tuiapp.screens.keep_preset import delete_asking, save_asking
+from tuiapp.screens.configure_keys import CONFIGURE_KEYS
+from tuiapp.screens.configure_messages import Launcher, LaunchFailed, MachineInspected, inspect_for
+from tuiapp.screens.keep_preset import can_be_loaded, change_asking, save_asking
+from tuiapp.screens.late_screen import LateScreen
 from tuiapp.state.draft import command_line, examine, machine_words, to_texts
-from tuiapp.state.text import plural, sanitize, sanitize_lines
+from tuiapp.state.text import plural, sanitize
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 
-Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]
-"""Starts a run: `trainers.launch.launch`, or a test's stand-in."""
 
-
-class ConfigureScreen(Screen[None]):
+class ConfigureScreen(LateScreen[None]):
     """Where a run is put together and launched."""
 
     CSS_PATH = "configure.tcss"
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r", "launch", "Launch"),
-        Binding("ctrl+s", "save", "Save"),
-        Binding("ctrl+l", "focus_presets", "Presets"),
-        Binding("ctrl+y", "copy_command", "Copy"),
-        Binding("ctrl+o", "app.watch", "Watch run"),
-        Binding("f1,question_mark", "app.toggle_help", "Keys"),
-        Binding("ctrl+q", "app.leave", "Leave", priority=True),
-        Binding("ctrl+z", "undo", "Undo load", show=False),
-        Binding("f5", "restore", "Restore the preset's values", show=False),
-        Binding("q", "app.leave", "Leave", show=False),
-    ]
+    BINDINGS = CONFIGURE_KEYS
 
     launching: reactive[bool] = reactive(False, init=False)
     """Whether a run is being started."""
@@ -67,21 +52,6 @@ class ConfigureScreen(Screen[None]):
             super().__init__()
             self.run = run
 
-    class LaunchFailed(Message):
-        """A run could not be started."""
-
-        def __init__(self, error: Exception) -> None:
-            super().__init__()
-            self.error = error
-
-    class MachineInspected(Message):
-        """It is known what this machine has, or why that cannot be known."""
-
-        def __init__(self, machine: Machine | None, problem: str = "") -> None:
-            super().__init__()
-            self.machine = machine
-            self.problem = problem
-
     def __init__(
         self,
         *,
@@ -90,6 +60,7 @@ class ConfigureScreen(Screen[None]):
         config: RunConfig | None = None,
         machine: Machine | None = None,
         launcher: Launcher = launch,
+        beneath: bool = False,
     ) -> None:
         """Prepare the screen; the presets are read when it is shown.
 
@@ -99,8 +70,9 @@ class ConfigureScreen(Screen[None]):
             config: What the form holds at first; None for the preset's values.
             machine: What this machine has; None to find out.
             launcher: Starts a run; called in a thread.
+            beneath: Another screen comes over it before it is seen: it stays empty until it is.
         """
-        super().__init__()
+        super().__init__(beneath=beneath)
         self._runs_dir = runs_dir
         self._machine = machine
         self._launcher = launcher
@@ -108,26 +80,33 @@ class ConfigureScreen(Screen[None]):
         self._preset = next((one for one in self._presets if one.name == preset and one.config), None)
         self._draft = examine(to_texts(config or self._base), self._base, machine)
         self._failure = ""
+        self._looking = False
+        """The machine is being looked at."""
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose_content(self) -> ComposeResult:  # noqa: D102
         yield Static(id="machine")
         with Horizontal(id="body"):
             presets = PresetList(presets=self._presets, loaded=self._preset.name if self._preset else None)
             presets.border_title = "Presets"
             yield presets
-            yield ConfigForm(texts=to_texts(self._draft.config))
+            yield ConfigForm(texts=to_texts(self._draft.config), draft=self._draft)
         yield LaunchFacts()
         yield Footer(show_command_palette=False)
 
-    async def on_mount(self) -> None:
+    async def begin(self) -> None:
         """Show what is known, and find out what the machine has."""
         self.query_one(PresetList).focus()
         await self._show_machine()
         self._show()
         if self._machine is None:
-            # A daemon thread, because a driver that does not answer must not keep the program from ending.
-            threading.Thread(target=self._inspect, name="inspect-machine", daemon=True).start()
+            self.action_look_again()
+        self.call_after_refresh(self._build_form)
+
+    @property
+    def takes_keys(self) -> bool:
+        """Keys that are typed before the fields are there wait for them."""
+        return any(form.is_built for form in self.query(ConfigForm))
 
     def watch_launching(self, launching: bool) -> None:
         """Let the button say so."""
@@ -137,7 +116,10 @@ class ConfigureScreen(Screen[None]):
     def command(self) -> str | None:
         """The command that does what a launch would do; None while a field cannot be read."""
         elsewhere = None if self._runs_dir == default_runs_dir() else str(self._runs_dir)
-        return command_line(self._draft, self._preset.name if self._preset else None, elsewhere)
+        preset = self._preset
+        return command_line(
+            self._draft, preset.name if preset else None, elsewhere, like=bool(preset and preset.is_run)
+        )
 
     @property
     def _base(self) -> RunConfig:
@@ -168,7 +150,8 @@ class ConfigureScreen(Screen[None]):
     def action_focus_presets(self) -> None:
         """Put the cursor into the list of presets, read anew: their files may have been edited by hand."""
         self._read_presets()
-        self.query_one(PresetList).focus()
+        self.add_class("-choosing")
+        self.call_after_refresh(self.query_one(PresetList).focus)
 
     def action_copy_command(self) -> None:
         """Copy the command to the terminal's clipboard."""
@@ -177,6 +160,10 @@ class ConfigureScreen(Screen[None]):
             return
         self.app.copy_to_clipboard(self.command)
         self.notify(sanitize(self.command), title="Copied", markup=False)
+
+    def load_like(self, run: RunDir, config: RunConfig) -> None:
+        """Fill the form with a run's configuration, to start another one like it."""
+        self._load(Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
 
     def action_undo(self) -> None:
         """Bring back what the form held before the last load."""
@@ -188,24 +175,30 @@ class ConfigureScreen(Screen[None]):
         """Take back all changes to the preset, or to the defaults."""
         self._load(self._preset)
 
+    def action_look_again(self) -> None:
+        """Find out what the machine has, and has free, now; what is known stands until then."""
+        if not self._looking:
+            self._looking = True
+            # A daemon thread, because a driver that does not answer must not keep the program from ending.
+            threading.Thread(target=inspect_for, args=(self,), name="inspect-machine", daemon=True).start()
+
     @on(ConfigForm.ConfigChanged)
     def _examine_changes(self) -> None:
         self._failure = ""
-        self._examine(self.query_one(ConfigForm).texts)
+        self._examine(self._texts)
 
     @on(PresetList.PresetChosen)
     def _load_chosen(self, event: PresetList.PresetChosen) -> None:
-        if event.preset.error is not None:
-            words = "\n".join(sanitize_lines(str(event.preset.error)))
-            self.notify(words, title="This preset cannot be used", severity="error", timeout=15, markup=False)
-            return
-        self._load(event.preset)
+        if can_be_loaded(self.app, event.preset):
+            self._load(event.preset)
 
-    @on(PresetList.DeleteRequested)
+    @on(PresetList.ChangeRequested)
     @work(group="ask")
-    async def _delete(self, event: PresetList.DeleteRequested) -> None:
-        if await delete_asking(self.app, event.preset):
-            self._read_presets()
+    async def _change_preset(self, event: PresetList.ChangeRequested) -> None:
+        name = await change_asking(self.app, event.preset, event.change)
+        if name is not None:
+            renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
+            self._read_presets(loaded=name if renamed else "")
 
     @on(RunLaunched)
     def _launch_ended(self) -> None:
@@ -219,40 +212,51 @@ class ConfigureScreen(Screen[None]):
         else:
             self._failure = str(event.error) or repr(event.error)
         self._show()
-        self._focus_problem()
+        self.query_one(ConfigForm).focus_first(self._draft.problems)
 
     @on(MachineInspected)
     async def _take_machine(self, event: MachineInspected) -> None:
-        self._machine = event.machine
+        self._looking = False
+        self._machine = event.machine or self._machine
         self._failure = event.problem
         await self._show_machine()
-        self._examine(self.query_one(ConfigForm).texts)
+        self._examine(self._texts)
 
     @work(thread=True, group="launch")
     def _launch(self, config: RunConfig) -> None:
         try:
             run = self._launcher(config, self._runs_dir, self._machine)
         except Exception as error:  # Whatever it is: it is shown, and the form with all that was typed stays.
-            self.post_message(self.LaunchFailed(error))
+            self.post_message(LaunchFailed(error))
         else:
             self.post_message(self.RunLaunched(run))
 
-    def _inspect(self) -> None:
-        try:
-            found = self.MachineInspected(inspect_machine())
-        except Exception as error:  # A machine that cannot be looked at is no reason to end; a launch looks again.
-            found = self.MachineInspected(None, f"Cannot look for devices: {error}")
-        # The program may have ended meanwhile, and its event loop with it.
-        with contextlib.suppress(RuntimeError):
-            self.post_message(found)
+    async def _build_form(self, tries: int = 5) -> None:
+        """Make the fields, once their picture stands and the footer too."""
+        if tries and not self.query(FooterKey):
+            self.call_after_refresh(self._build_form, tries - 1)
+            return
+        await self.query_one(ConfigForm).build()
+        if self.focused is None:
+            # There is no room for the presets.
+            self.query_one(ConfigForm).focus_field("backend")
 
     def _load(self, preset: Preset | None) -> None:
         lost = len(self._draft.changed)
-        self._before_load = (self._preset, self.query_one(ConfigForm).texts)
+        self._before_load = (self._preset, self._texts)
         self._preset = preset
+        if not self.is_made:
+            self._draft = examine(to_texts(self._base), self._base, self._machine)
+            return
         self._fill(to_texts(self._base))
+        self.remove_class("-choosing")
         if lost:
             self.notify(f"{plural(lost, 'change')} dropped. Ctrl+Z brings back what was there.", markup=False)
+
+    @property
+    def _texts(self) -> dict[str, str]:
+        """What the form holds, or will hold."""
+        return self.query_one(ConfigForm).texts if self.is_made else to_texts(self._draft.config)
 
     def _fill(self, texts: dict[str, str]) -> None:
         self._failure = ""
@@ -263,13 +267,14 @@ class ConfigureScreen(Screen[None]):
         """List the presets as they are on disk now; the form's is the one named, or else the same as before."""
         self._presets = list_presets()
         name = loaded or (self._preset.name if self._preset else "")
-        self._rebase(next((one for one in self._presets if one.name == name and one.config), None))
+        run = self._preset if self._preset and self._preset.is_run and not loaded else None
+        self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None))
 
     def _rebase(self, preset: Preset | None) -> None:
         """Compare what the form holds with another preset, or with the defaults."""
         self._preset = preset
         self.query_one(PresetList).show(self._presets, preset.name if preset else None)
-        self._examine(self.query_one(ConfigForm).texts)
+        self._examine(self._texts)
 
     def _examine(self, texts: dict[str, str]) -> None:
         self._draft = examine(texts, self._base, self._machine)
@@ -292,8 +297,4 @@ class ConfigureScreen(Screen[None]):
 
     def _refuse(self, why: str) -> None:
         self.notify(why, severity="error", markup=False)
-        self._focus_problem()
-
-    def _focus_problem(self) -> None:
-        if wrong := next((key for key in OPTIONS if key in self._draft.problems), None):
-            self.query_one(ConfigForm).focus_field(wrong)
+        self.query_one(ConfigForm).focus_first(self._draft.problems)

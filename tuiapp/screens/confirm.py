@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from tuiapp.screens.latest_size import LatestSize
 from tuiapp.state.text import sanitize, sanitize_lines
 
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
@@ -24,15 +25,15 @@ BUTTON_FRAME_CELLS = 7
 """What a button takes beyond its label: border, padding and the gap to the next one."""
 
 
-class Choice(ModalScreen[str | None]):
+class Choice(ModalScreen[str | None], LatestSize[str | None]):
     """Asks a question; gives back the id of the answer chosen, or None on escape."""
 
     CSS_PATH = "confirm.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Cancel"),
-        Binding("left,up", "app.focus_previous", "Previous", show=False),
-        Binding("right,down", "app.focus_next", "Next", show=False),
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        Binding("left,up", "app.focus_previous", "Previous", id="dialog.previous", show=False),
+        Binding("right,down", "app.focus_next", "Next", id="dialog.next", show=False),
     ]
 
     def __init__(self, title: str, text: str, choices: Sequence[tuple[str, str, str]]) -> None:

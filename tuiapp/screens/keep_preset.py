@@ -1,4 +1,4 @@
-"""Saving and deleting the user's presets: all that is asked on the way."""
+"""Saving, renaming, duplicating and deleting the user's presets: all that is asked on the way."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from typing import Any
 from textual.app import App
 
 from trainers.contract.config import RunConfig
-from trainers.contract.presets import Preset, PresetError, delete_preset, list_presets, save_preset
+from trainers.contract.presets import (
+    Preset,
+    PresetError,
+    delete_preset,
+    list_presets,
+    rename_preset,
+    save_preset,
+)
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
-from tuiapp.state.text import sanitize
+from tuiapp.state.text import format_path, sanitize, sanitize_lines
+from tuiapp.widgets.preset_list import Change
+
+
+def can_be_loaded(app: App[Any], preset: Preset) -> bool:
+    """Whether a preset can be used; says why when it cannot."""
+    if preset.error is not None:
+        words = "\n".join(sanitize_lines(str(preset.error)))
+        app.notify(words, title="This preset cannot be used", severity="error", timeout=15, markup=False)
+    return preset.error is None
 
 
 async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
@@ -26,10 +42,12 @@ async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -
         The preset's file; None when nothing was written.
     """
     # Those on disk now: some may have come or gone since the screen listed them.
-    existing = {preset.name for preset in list_presets() if not preset.builtin}
+    existing = _names()
     suggested = loaded.name if loaded and loaded.name in existing else ""
     while True:
-        wanted = await app.push_screen_wait(SavePreset(suggested=suggested, existing=existing))
+        described = loaded.description if loaded and suggested == loaded.name else ""
+        question = SavePreset(suggested=suggested, existing=existing, description=described)
+        wanted = await app.push_screen_wait(question)
         if wanted is None:
             return None
         overwrite = wanted.name in existing
@@ -41,11 +59,86 @@ async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -
     except PresetError as error:
         app.notify(sanitize(str(error)), title="Not saved", severity="error", markup=False)
         return None
-    app.notify(sanitize(str(path)), title="Saved", markup=False)
+    app.notify(format_path(path), title="Saved", markup=False)
     return path
 
 
-async def delete_asking(app: App[Any], preset: Preset) -> bool:
+async def change_asking(app: App[Any], preset: Preset, change: Change) -> str | None:
+    """Rename, duplicate or delete a preset, having asked; must run in a worker.
+
+    Returns:
+        The name of what there is now, "" after a deletion; None when nothing was changed.
+    """
+    if change == "rename":
+        return await _rename_asking(app, preset)
+    if change == "duplicate":
+        return await _duplicate_asking(app, preset)
+    return "" if await _delete_asking(app, preset) else None
+
+
+async def _rename_asking(app: App[Any], preset: Preset) -> str | None:
+    """Give a preset of the user's another name or description; must run in a worker.
+
+    Returns:
+        Its name now; None when it is as it was.
+    """
+    if preset.builtin or preset.config is None:
+        why = "is built in and cannot be renamed; duplicate it" if preset.builtin else "cannot be read; mend its file"
+        app.notify(sanitize(f"{preset.name} {why}."), severity="warning", markup=False)
+        return None
+    wanted = await app.push_screen_wait(
+        SavePreset(
+            suggested=preset.name,
+            existing=_names() - {preset.name},
+            title="Rename preset",
+            does="Rename",
+            description=preset.description,
+            overwrites=False,
+        )
+    )
+    if wanted is None:
+        return None
+    try:
+        if wanted.name != preset.name:
+            rename_preset(preset.name, wanted.name)
+        if wanted.description != preset.description:
+            save_preset(wanted.name, preset.config, wanted.description, overwrite=True)
+    except PresetError as error:
+        app.notify(sanitize(str(error)), title="Not renamed", severity="error", markup=False)
+        return None
+    return wanted.name
+
+
+async def _duplicate_asking(app: App[Any], preset: Preset) -> str | None:
+    """Save a preset, a built-in one too, under another name; must run in a worker.
+
+    Returns:
+        The new one's name; None when there is none.
+    """
+    if preset.config is None:
+        app.notify(sanitize(f"{preset.name} cannot be read; mend its file."), severity="warning", markup=False)
+        return None
+    wanted = await app.push_screen_wait(
+        SavePreset(
+            suggested=f"{preset.name[:59]}-copy",
+            existing=_names(),
+            title="Duplicate preset",
+            does="Duplicate",
+            description=preset.description,
+            overwrites=False,
+        )
+    )
+    if wanted is None:
+        return None
+    try:
+        save_preset(wanted.name, preset.config, wanted.description)
+    except PresetError as error:
+        app.notify(sanitize(str(error)), title="Not duplicated", severity="error", markup=False)
+        return None
+    return wanted.name
+
+
+async def _delete_asking(app: App[Any], preset: Preset) -> bool:
     """Delete a preset of the user's; must run in a worker.
 
     Returns:
@@ -56,7 +149,7 @@ async def delete_asking(app: App[Any], preset: Preset) -> bool:
         return False
     question = Choice(
         f"Delete {preset.name}?",
-        f"{preset.path} is removed; runs made with it stay.",
+        f"{format_path(preset.path)} is removed; runs made with it stay.",
         [("keep", "Keep it", "default"), ("delete", "Delete", "error")],
     )
     if await app.push_screen_wait(question) != "delete":
@@ -67,6 +160,11 @@ async def delete_asking(app: App[Any], preset: Preset) -> bool:
         app.notify(sanitize(str(error)), title="Not deleted", severity="error", markup=False)
         return False
     return True
+
+
+def _names() -> set[str]:
+    """The user's presets that are on disk now."""
+    return {preset.name for preset in list_presets() if not preset.builtin}
 
 
 def _overwrite_question(name: str) -> Choice:

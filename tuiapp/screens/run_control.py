@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from textual.screen import Screen
 
 from trainers.contract import mailbox
+from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
 from tuiapp.screens.confirm import Choice
@@ -98,6 +99,9 @@ class RunControl:
         self._screen.notify(words, severity=severity, timeout=NOTICE_S, markup=False)
 
     def _send(self, command: mailbox.Command) -> bool:
+        if reason := why_read_only(self._run):
+            self._tell(f"This run cannot be asked for that: {reason}.", "error")
+            return False
         try:
             mailbox.send(self._run.commands, command)
         except OSError as error:

@@ -15,6 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
 from trainers.contract.presets import NAME_RULE, PresetError, check_name
+from tuiapp.screens.latest_size import LatestSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,38 +27,54 @@ class PresetName:
     """One line; "" keeps that of an existing preset."""
 
 
-class SavePreset(ModalScreen[PresetName | None]):
-    """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself."""
+class SavePreset(ModalScreen[PresetName | None], LatestSize[PresetName | None]):
+    """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself.
+
+    Saves, renames and duplicates: what differs is the words, and whether a name that is taken will do.
+    """
 
     CSS_PATH = "save_preset.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Cancel"),
-        Binding("up", "app.focus_previous", "Previous", show=False),
-        Binding("down", "app.focus_next", "Next", show=False),
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        Binding("up", "app.focus_previous", "Previous", id="dialog.previous", show=False),
+        Binding("down", "app.focus_next", "Next", id="dialog.next", show=False),
     ]
 
-    def __init__(self, *, suggested: str, existing: Collection[str]) -> None:
+    def __init__(
+        self,
+        *,
+        suggested: str,
+        existing: Collection[str],
+        title: str = "Save preset",
+        does: str = "Save",
+        description: str = "",
+        overwrites: bool = True,
+    ) -> None:
         """Prepare the question.
 
         Args:
             suggested: The name to start with; "" for none.
-            existing: Names of the user's presets, which saving would overwrite.
+            existing: Names of the user's other presets.
+            title: What it is about.
+            does: What the button says.
+            description: To start with.
+            overwrites: Whether a name of those that exist may be taken, after a further question.
         """
         super().__init__()
-        self._suggested = suggested
-        self._existing = existing
+        self._suggested, self._existing = suggested, existing
+        self._title, self._does, self._description, self._overwrites = title, does, description, overwrites
 
     def compose(self) -> ComposeResult:  # noqa: D102
         with Vertical(id="dialog") as dialog:
-            dialog.border_title = "Save preset"
+            dialog.border_title = Content(self._title)
             yield Label("Name")
             yield Input(self._suggested, placeholder="my-preset", max_length=64, id="name")
             yield Static(id="verdict")
             yield Label("Description (optional)")
-            yield Input(placeholder="one line: what it is for", max_length=200, id="description")
+            yield Input(self._description, placeholder="one line: what it is for", max_length=200, id="description")
             with Horizontal(id="buttons"):
-                yield Button("Save", variant="primary", id="save")
+                yield Button(self._does, variant="primary", id="save")
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
@@ -100,4 +117,5 @@ class SavePreset(ModalScreen[PresetName | None]):
             check_name(self._wanted)
         except PresetError as error:
             return str(error)
-        return ""
+        taken = self._wanted in self._existing and not self._overwrites
+        return "There is a preset of that name already." if taken else ""

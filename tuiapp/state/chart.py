@@ -1,29 +1,58 @@
-"""The loss chart's geometry: which points to draw, between which limits, with which marks on the axes."""
+"""A chart's geometry: which curves to draw, between which limits, with which marks on the axes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, floor, isfinite, log10
+from math import ceil
 
+import numpy as np
+
+from tuiapp.state.axes import Ticks, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
+from tuiapp.state.metrics import METRICS, MetricName
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.state.series import Point, smooth
+from tuiapp.state.series import LIMIT, Floats, Reduced, Series, smooth
+from tuiapp.state.window import in_sight
 
 MAX_LINES = 4
 """More ranks are drawn as their mean with the band from least to greatest."""
 
-MAX_EVALUATIONS = 200
+MAX_EVALUATIONS = 400
 
-Polyline = list[tuple[float, float]]
+BAND = -1
+"""The colour's place of what is not one rank's."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a chart shows of a run, and how."""
+
+    metric: MetricName = "loss"
+    smoothing: float = 0.0
+    """Weight of the past, from 0 to below 1."""
+    log: bool = False
+    """Whether the axis of values is logarithmic; values of 0 and less are then left out."""
+    rank: int | None = None
+    """The one rank to draw; None for all. Beyond `MAX_LINES` ranks it is drawn over their band."""
+    by_time: bool = False
+    """Whether the lower axis shows seconds of the run; otherwise steps."""
+    span: float | None = None
+    """How much of the lower axis is in sight; None for all."""
+    end: float | None = None
+    """Where what is in sight ends; None at the newest."""
 
 
 @dataclass(slots=True)
 class Curve:
-    """One line of the chart, in pieces: it is broken where values are not finite."""
+    """One line, a value per column; not a number where there is none."""
 
     label: str
     color: int
-    """Its place in the palette; -1 for the band's edges."""
-    pieces: list[Polyline] = field(default_factory=list)
+    """Its place in the palette; `BAND` for the band."""
+    middle: Floats
+    low: Floats
+    high: Floats
+    breaks: Floats
+    """Above 0 where values were not finite: the line is broken there."""
 
 
 @dataclass(slots=True)
@@ -31,160 +60,208 @@ class Chart:
     """All that is drawn. On a logarithmic axis every y is the value's decimal logarithm."""
 
     curves: list[Curve] = field(default_factory=list)
-    evaluations: Polyline = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    """Steps at which a loss was not finite."""
+    band: Curve | None = None
+    ranks: int = 0
+    """How many the band is of."""
+    evaluations: list[tuple[float, float]] = field(default_factory=list)
+    marks: list[tuple[int, float, str, int]] = field(default_factory=list)
+    """Column, y, character and place in the palette of what stands on the curves to tell them apart."""
+    gaps: list[int] = field(default_factory=list)
+    """Columns in which a value was not finite."""
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
-    x_ticks: list[tuple[float, str]] = field(default_factory=list)
-    y_ticks: list[tuple[float, str]] = field(default_factory=list)
+    x_ticks: Ticks = field(default_factory=list)
+    y_ticks: Ticks = field(default_factory=list)
+    extent: tuple[float, float] = (0.0, 1.0)
+    """From the first to the last value that there is, in sight or not."""
+    log: bool = False
+    by_time: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to draw."""
-        return not self.evaluations and not self.gaps and not any(curve.pieces for curve in self.curves)
+        return not self.evaluations and not self.gaps and not self.curves
+
+    @property
+    def columns(self) -> int:
+        """Values per curve."""
+        return len(self.curves[0].middle) if self.curves else 0
+
+    def x_at(self, column: int) -> float:
+        """The place on the lower axis of a column."""
+        left, right = self.x_range
+        return left + (right - left) * column / max(1, self.columns - 1)
+
+    def read(self, column: int) -> list[tuple[str, int, float | None]]:
+        """Label, colour and value of each curve at a column; between two of a curve's values, the earlier one."""
+        values = []
+        for curve in [*self.curves, *([self.band] if self.band else [])]:
+            found = _value_at(curve, column)
+            values.append((curve.label, curve.color, 10**found if found is not None and self.log else found))
+        return values
 
 
-def build_chart(
-    state: RunFacts, *, columns: int, rows: int, smoothing: float = 0.0, log: bool = False, rank: int | None = None
-) -> Chart:
+def _value_at(curve: Curve, column: int) -> float | None:
+    """A curve's value in a column, or in half a cell of it; else the one before, where the line goes on; or None."""
+    known = np.flatnonzero(~np.isnan(curve.middle))
+    # A cell is two columns wide.
+    near = known[np.abs(known - column) <= 1]
+    if len(near):
+        return float(curve.middle[near[np.argmin(np.abs(near - column))]])
+    after = int(np.searchsorted(known, column))
+    if not 0 < after < len(known) or (curve.breaks[known[after - 1] : known[after] + 1] > 0).any():
+        return None
+    return float(curve.middle[known[after - 1]])
+
+
+@dataclass(slots=True)
+class _Source:
+    """A curve of the run before it is reduced."""
+
+    label: str
+    color: int
+    series: Series
+
+
+def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Chart:
     """Reduce a run's curves to what a chart of that size can show.
 
     Args:
         state: The run.
-        columns: Points per curve, about: twice the cells, since a braille cell is two dots wide.
+        view: What of it.
+        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
         rows: Height in cells.
-        smoothing: Weight of the past, from 0 to below 1.
-        log: Whether the loss axis is logarithmic; values of 0 and less are then left out.
-        rank: Draw only that rank; None for all.
     """
-    chart = Chart()
-    shown = [r for r in sorted(state.ranks.values(), key=lambda r: r.rank) if len(r.losses)]
-    if rank is not None:
-        shown = [r for r in shown if r.rank == rank]
-    if shown:
-        start = min(r.losses.first_step for r in shown)
-        stop = max(r.losses.last_step for r in shown)
-        reduced = [r.losses.reduce(columns, start, stop) for r in shown]
-        chart.gaps = sorted({p.step for points in reduced for p in points if p and p.gaps})
-        if len(shown) <= MAX_LINES:
-            chart.curves = [
-                Curve(str(r.rank), r.rank, _pieces(points, smoothing, log, (stop - start + 1) / columns))
-                for r, points in zip(shown, reduced, strict=True)
-            ]
-        else:
-            chart.curves = _band(reduced, smoothing, log)
-        chart.x_range = (start, max(stop, start + 1))
-    stride = ceil(len(state.evaluations) / MAX_EVALUATIONS) or 1
-    for evaluation in state.evaluations[::-1][::stride]:
-        if (y := _scale(evaluation.loss, log)) is not None:
-            chart.evaluations.append((evaluation.step, y))
-    _set_axes(chart, columns, rows, log)
+    chart = Chart(log=view.log, by_time=view.by_time)
+    sources = [source for source in _sources(state, view) if len(source.series)]
+    _set_x_range(chart, sources, state, view)
+    reduced = [_reduce(source.series, chart, state, columns) for source in sources]
+    weight = view.smoothing if view.metric != "accuracy" else 0.0
+    if len(sources) > MAX_LINES:
+        chart.ranks = len(sources)
+        chosen = next((n for n, source in enumerate(sources) if source.label == str(view.rank)), None)
+        chart.band, mean = _band(reduced, weight, view.log)
+        chart.curves = [mean if chosen is None else _line(sources[chosen], reduced[chosen], weight, view.log)]
+    else:
+        chart.curves = [_line(source, each, weight, view.log) for source, each in zip(sources, reduced, strict=True)]
+        if any(source.label == str(view.rank) for source in sources):
+            chart.curves = [curve for curve in chart.curves if curve.label == str(view.rank)]
+    if reduced:
+        chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
+    chart.evaluations = _evaluations(chart, state, view)
+    _set_y_axis(chart, view, rows)
+    ticks = time_ticks if view.by_time else step_ticks
+    chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
     return chart
 
 
-def _scale(value: float | None, log: bool) -> float | None:
-    if value is None or not isfinite(value) or abs(value) > 1e30:
-        return None
+def _sources(state: RunFacts, view: View) -> list[_Source]:
+    metric = METRICS[view.metric]
+    if (name := metric.of_steps) is not None:
+        ranks = sorted(state.ranks.values(), key=lambda rank: rank.rank)
+        return [_Source(str(rank.rank), rank.rank, rank.curves[name]) for rank in ranks]
+    if view.metric == "utilization":
+        gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
+        known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
+        return [
+            _Source(f"GPU {one.index}", place, state.utilization[one.uuid].series) for place, one in enumerate(known)
+        ]
+    series = Series(4096)
+    if state.evaluations:
+        steps = np.array([min(one.step, 2**53) for one in state.evaluations], np.int64)
+        series.add(steps, np.array([one.accuracy for one in state.evaluations]))
+    return [_Source("test", 0, series)]
+
+
+def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: View) -> None:
+    if not sources:
+        return
+    ends = np.array([min(s.series.first_step for s in sources), max(s.series.last_step for s in sources)], float)
+    first, last = (float(x) for x in (state.timeline.seconds(ends) if view.by_time else ends))
+    chart.extent = first, max(last, first + (1e-3 if view.by_time else 1))
+    first, last = chart.extent
+    if view.span is None:
+        # The axis of a run that goes on ends at a round number, so that it does not move with each step.
+        chart.x_range = (first, round_up(last, last - first) if state.is_live else last)
+        return
+    left, right = in_sight((view.span, view.end), chart.extent)
+    if view.end is None and state.is_live:
+        span, right = right - left, round_up(right, right - left)
+        left = right - span
+    chart.x_range = (left, right)
+
+
+def _reduce(series: Series, chart: Chart, state: RunFacts, columns: int) -> Reduced:
+    places = state.timeline.seconds(series.middles()) if chart.by_time else None
+    return series.reduce(columns, *chart.x_range, places)
+
+
+def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
+    middle = _scaled(smooth(reduced.mean, weight), log)
+    # Unsmoothed, every extreme is drawn.
+    low, high = (middle, middle) if weight else (_scaled(reduced.low, log), _scaled(reduced.high, log))
+    return Curve(source.label, source.color, middle, low, high, reduced.gaps)
+
+
+def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
+    """The band from the least to the greatest of the ranks' means, column by column, and their mean."""
+    means = np.stack([each.mean for each in reduced])
+    some = ~np.isnan(means).all(axis=0)
+    bounds = np.full((3, means.shape[1]), np.nan)
+    if some.any():
+        known = means[:, some]
+        bounds[:, some] = np.nanmin(known, axis=0), np.nanmax(known, axis=0), np.nanmean(known, axis=0)
+    low, high, mean = (_scaled(smooth(each, weight), log) for each in bounds)
+    breaks = np.sum([each.gaps for each in reduced], axis=0)
+    return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
+
+
+def _scaled(values: Floats, log: bool) -> Floats:
     if not log:
-        return value
-    return log10(value) if value > 0 else None
+        return values
+    scaled = np.full(len(values), np.nan)
+    np.log10(values, out=scaled, where=values > 0)
+    return scaled
 
 
-def _pieces(points: list[Point | None], smoothing: float, log: bool, column_steps: float) -> list[Polyline]:
-    means = smooth([p.mean if p and p.count else None for p in points], smoothing)
-    pieces: list[Polyline] = [[]]
-    for point, mean in zip(points, means, strict=True):
-        if point is None:
-            continue
-        if point.count:
-            if smoothing or point.count == 1:
-                values = [(point.step, mean)]
-            else:
-                # Every extreme is drawn, in the order that the line most likely took.
-                ends = (point.low, point.high) if point.first <= point.last else (point.high, point.low)
-                values = [(point.step - column_steps / 4, ends[0]), (point.step + column_steps / 4, ends[1])]
-            pieces[-1] += [(x, y) for x, value in values if (y := _scale(value, log)) is not None]
-        if point.gaps and pieces[-1]:
-            pieces.append([])
-    return [piece for piece in pieces if piece]
+def _evaluations(chart: Chart, state: RunFacts, view: View) -> list[tuple[float, float]]:
+    """The points that stand on the curve: the test loss, or the test accuracy."""
+    if view.metric not in ("loss", "accuracy") or not state.evaluations:
+        return []
+    stride = ceil(len(state.evaluations) / MAX_EVALUATIONS)
+    shown = state.evaluations[::-1][::stride]
+    steps = np.array([float(min(one.step, 2**53)) for one in shown])
+    values = np.array([one.loss if view.metric == "loss" else one.accuracy for one in shown], np.float64)
+    with np.errstate(invalid="ignore"):
+        values[~(np.abs(values) <= LIMIT)] = np.nan
+    places = state.timeline.seconds(steps) if view.by_time else steps
+    left, right = chart.x_range if chart.curves else (float(places.min()), float(places.max()))
+    if not chart.curves:
+        chart.x_range = chart.extent = (left, max(right, left + 1))
+    values = _scaled(values, view.log)
+    inside = (places >= left) & (places <= right) & ~np.isnan(values)
+    return list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
 
 
-def _band(reduced: list[list[Point | None]], smoothing: float, log: bool) -> list[Curve]:
-    """Mean, least and greatest over the ranks, column by column."""
-    steps: list[float] = []
-    rows: list[tuple[float | None, float | None, float | None]] = []
-    for column in zip(*reduced, strict=True):
-        means = [point.mean for point in column if point and point.count]
-        step = next((point.step for point in column if point), None)
-        if step is not None:
-            steps.append(step)
-            rows.append((sum(means) / len(means), min(means), max(means)) if means else (None, None, None))
-    curves = []
-    for index, (label, color) in enumerate((("least", -1), ("greatest", -1), ("mean", 0))):
-        values = smooth([row[(1, 2, 0)[index]] for row in rows], smoothing)
-        pieces: list[Polyline] = [[]]
-        for step, value in zip(steps, values, strict=True):
-            if (y := _scale(value, log)) is not None:
-                pieces[-1].append((step, y))
-            elif pieces[-1]:
-                pieces.append([])
-        curves.append(Curve(label, color, [piece for piece in pieces if piece]))
-    return curves
+def _set_y_axis(chart: Chart, view: View, rows: int) -> None:
+    drawn = [*chart.curves, *([chart.band] if chart.band else [])]
+    ends = [np.array([y for _, y in chart.evaluations])]
+    ends += [values for curve in drawn for values in (curve.low, curve.high)]
+    values = np.concatenate(ends)
+    values = values[~np.isnan(values)]
+    if len(values):
+        chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not view.log)
+    if view.metric == "accuracy" and not view.log:
+        chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
+    ticks = log_ticks if view.log else value_ticks
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), lambda value: _label(value, view.metric))
 
 
-def _set_axes(chart: Chart, columns: int, rows: int, log: bool) -> None:
-    points = [point for curve in chart.curves for piece in curve.pieces for point in piece] + chart.evaluations
-    if points:
-        low, high = min(y for _, y in points), max(y for _, y in points)
-        pad = (high - low) * 0.04 or max(abs(high) * 0.1, 0.01)
-        # Losses are above 0: unless the curve is far from it, the axis begins there.
-        from_zero = not log and 0 <= low < high / 2
-        chart.y_range = (0.0 if from_zero else low - pad, high + pad)
-        if chart.evaluations:
-            left, right = chart.x_range
-            chart.x_range = (
-                min(left, *(x for x, _ in chart.evaluations)) if chart.curves else chart.evaluations[-1][0] - 1,
-                max(right, *(x for x, _ in chart.evaluations)),
-            )
-    chart.x_ticks = [(x, f"{x:,.0f}") for x in nice_ticks(*chart.x_range, max(2, columns // 24), least=1.0)]
-    ticks = _log_ticks(*chart.y_range) if log else []
-    if len(ticks) < 2:
-        linear = nice_ticks(*chart.y_range, max(3, rows // 3))
-        ticks = [(y, _label(10**y if log else y)) for y in linear]
-    chart.y_ticks = ticks
-
-
-def _label(value: float) -> str:
-    return f"{value:.4g}".rjust(6)
-
-
-def _log_ticks(low: float, high: float) -> list[tuple[float, str]]:
-    """Decades, with 2 and 5 between them where there are few."""
-    factors = (1,) if high - low > 3 else (1, 2, 5)
-    ticks = []
-    for decade in range(floor(low), ceil(high) + 1):
-        for factor in factors:
-            y = decade + log10(factor)
-            if low <= y <= high:
-                ticks.append((y, _label(factor * 10.0**decade)))
-    return ticks[:: ceil(len(ticks) / 8) or 1]
-
-
-def nice_ticks(low: float, high: float, count: int, least: float = 0.0) -> list[float]:
-    """At most about `count` round numbers from `low` to `high`.
-
-    Args:
-        low: Where the axis begins.
-        high: Where it ends.
-        count: How many there is room for.
-        least: The smallest distance between two.
-    """
-    span = high - low
-    if span <= 0 or not isfinite(span):
-        return [low]
-    raw = max(span / max(1, count), least)
-    power = 10.0 ** floor(log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
-    first = ceil(low / step)
-    return [number * step for number in range(first, floor(high / step + 1e-9) + 1)]
+def _label(value: float, metric: MetricName) -> str:
+    if metric == "accuracy":
+        return f"{100 * value:.4g} %"
+    if metric == "utilization":
+        return f"{value:.4g} %"
+    if metric == "step time":
+        return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
+    return f"{value:,.0f}" if abs(value) >= 1000 and value == round(value) and abs(value) < 1e7 else f"{value:.4g}"

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
 from trainers.contract.events import Checkpoint, RankFailed, StopRequested
-from tuiapp.state.rank_state import SILENT_AFTER_S, RankState
+from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
     format_bytes,
@@ -23,6 +23,9 @@ from tuiapp.state.text import (
 Severity: TypeAlias = Literal["good", "info", "warning", "error"]
 
 SLOW_BEHIND_STEPS = 3
+SLOW_SKEW = 0.25
+"""A rank whose steps take so much longer than the ranks' median is called slow."""
+
 SLOW_BEHIND_S = 1.0
 """A rank that lags by more steps and by more time is called slow; less may come from when ranks report."""
 
@@ -47,7 +50,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
-def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) -> Condition:
+def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
     """How a rank does.
 
     Args:
@@ -55,6 +58,7 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) ->
         rank: Which one.
         behind: Its steps behind the leader.
         now: Seconds since the epoch.
+        skew: Its step time over the ranks' median, less 1; None where that is not known.
     """
     if rank.failure is not None:
         first = " · 1st" if len(state.failures) > 1 and rank.failure is state.first_failure else ""
@@ -64,16 +68,20 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float) ->
     if not rank.last_time:
         return Condition("◌", "starting", "info")
     silent = now - rank.last_time
-    if rank.phase == "training" and silent > SILENT_AFTER_S:
+    if rank.phase == "training" and silent > rank.silent_after_s:
         return Condition("▲", f"silent {format_duration(silent)}", "warning")
     lag_s = behind * (rank.pace.seconds_per_step or 0.0)
     if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
         return Condition("▲", "slow", "warning")
+    if skew is not None and skew > SLOW_SKEW and rank.phase == "training":
+        return Condition("▲", f"slow +{100 * skew:.0f} %", "warning")
     return Condition("●", rank.phase or "preparing", "good" if rank.phase == "training" else "info")
 
 
 def headline(state: RunFacts) -> Condition | None:
     """What a person should know first; None while there is nothing to say."""
+    if state.newer:
+        return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
     if state.status == "failed":
         return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
@@ -83,6 +91,8 @@ def headline(state: RunFacts) -> Condition | None:
         return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)
+    if state.trouble:
+        return Condition("✖", state.trouble, "error")
     if state.failures:
         first = state.first_failure
         return Condition("✖", describe_failure(first), "error") if first else None
@@ -143,6 +153,7 @@ def _latest_alert(state: RunFacts) -> Condition | None:
     ]
     if not ranked:
         return None
-    latest, more = ranked[-1], _troubles(state) - 1
-    text = sanitize(latest.text, 300) + (f" · {more} more in the log" if more else "")
+    latest, more = state.hang or ranked[-1], _troubles(state) - 1
+    where = " · 6: their stacks" if latest.kind == "hang" and state.stacks else ""
+    text = sanitize(latest.text, 300) + where + (f" · {more} more in the log" if more else "")
     return Condition("✖" if latest.severity == "error" else "▲", text, latest.severity)

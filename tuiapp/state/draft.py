@@ -6,16 +6,21 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS, memory_per_device, model_size
+from trainers.contract.catalog import BACKENDS, model_size
 from trainers.contract.config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
+from trainers.contract.idle import idle_keys
 from trainers.contract.machine import Machine
+from trainers.contract.memory import MemoryEstimate, estimate_memory
 from trainers.contract.npz_facts import DatasetError
 from trainers.contract.options import ConfigError, Option, Problem, Value, format_value
 from trainers.contract.placement import check_data, misplaced, place
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
+
+Figure = TypeVar("Figure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +69,12 @@ class Draft:
         return self._unless(keys, lambda: self.config.total_steps)
 
     @property
-    def memory_bytes(self) -> int | None:
+    def memory(self) -> MemoryEstimate | None:
         """A rough estimate of training memory on one device, once the devices are known."""
-        if (batch := self.batch_per_device) is None:
-            return None
-        config = self.config
-        return self._unless(
-            {"dataset", "model"}, lambda: memory_per_device(config.model, config.dataset, config.optimizer, batch)
-        )
+        placed = self.placed
+        return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
 
-    def _unless(self, keys: Set[str], figure: Callable[[], int]) -> int | None:
+    def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:
         """A figure, or None when one of the keys that it follows from is wrong or the data set's file is gone."""
         if self.problems.keys() & keys:
             return None
@@ -103,7 +104,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     values, problems = _read(texts)
     # A key that does not apply must neither stand in the way nor turn up in the command.
     chosen = {**to_mapping(base), **values}
-    idle = {key for key, option in OPTIONS.items() if not option.applies(chosen)}
+    idle = idle_keys(chosen)
     values = {key: value for key, value in values.items() if key not in idle}
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
@@ -139,17 +140,18 @@ def in_words(problems: Iterable[Problem]) -> dict[str, str]:
     return words
 
 
-def command_line(draft: Draft, preset: str | None, runs_dir: str | None) -> str | None:
+def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like: bool = False) -> str | None:
     """The `tuiapp run` command that does the same, quoted for a shell; None while a key cannot be read.
 
     Args:
         draft: What the form holds.
         preset: The name of the preset it is based on; None when it is based on the defaults.
         runs_dir: Where runs are kept, if not where they are kept by default.
+        like: Whether the preset is a run's configuration, and its name the run's.
     """
     if draft.unreadable:
         return None
-    words = ["tuiapp", "run", *([preset] if preset else [])]
+    words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
     for key, value in changed_keys(draft.config, draft.base).items():
         words += ["--set", f"{key}={format_value(value)}"]
     if runs_dir is not None:

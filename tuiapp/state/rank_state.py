@@ -3,56 +3,63 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainers.contract.events import PhaseName, RankFailed, Steps
+from trainers.contract.events import FrameworkMemory, PhaseName, RankFailed, RankSample, Steps
+from tuiapp.state.curves import RankCurves
+from tuiapp.state.devices.gpu import HISTORY
+from tuiapp.state.digest import MAX_BATCHES, MAX_NUMBER, Batch, RankDigest, batch_of
 from tuiapp.state.series import Series
 
 PACE_WINDOW_S = 15.0
 """Training time over which a rank's speed is averaged: long enough to be calm, short enough to follow a change."""
 
-SILENT_AFTER_S = 10.0
-"""A rank in training that reports nothing for so long is called silent."""
+SILENT_AFTER_S = 5.0
+"""A rank in training that reports nothing for so long is called silent, unless its steps take long."""
 
-
-@dataclass(slots=True)
-class _Batch:
-    time: float
-    last_step: int
-    steps: int
-    seconds: float
-    examples: int
+SILENT_STEPS = 4
+"""How many of its steps a rank may be silent for."""
 
 
 class Pace:
-    """How fast a rank has been going lately, and where it was when."""
+    """How fast a rank has been going lately, and where it was when.
+
+    Events are looked at only when somebody asks: of a long journal that is read at once, only the last ones matter.
+    """
 
     def __init__(self) -> None:
-        self._batches: deque[_Batch] = deque(maxlen=256)
+        self._fresh: deque[tuple[Steps, int, int] | Batch] = deque(maxlen=MAX_BATCHES)
+        self._kept: deque[Batch] = deque(maxlen=MAX_BATCHES)
         self._steps = self._examples = 0
         self._seconds = 0.0
 
-    def add(self, time: float, last_step: int, steps: int, seconds: float, examples: int) -> None:
-        """Take in a batch of steps.
+    def add(self, event: Steps, steps: int, last_step: int) -> None:
+        """Take in a batch of so many steps up to the last one."""
+        self._fresh.append((event, steps, last_step))
 
-        Args:
-            time: When it was reported.
-            last_step: The last of its steps.
-            steps: How many they are.
-            seconds: How long all of them took together.
-            examples: How many examples went through the rank.
-        """
-        if len(self._batches) == self._batches.maxlen:
-            self._forget()
-        self._batches.append(_Batch(time, last_step, steps, seconds, examples))
-        self._steps += steps
-        self._seconds += seconds
-        self._examples += examples
-        while len(self._batches) > 2 and self._seconds - self._batches[0].seconds > PACE_WINDOW_S:
-            self._forget()
+    def add_batches(self, batches: Sequence[Batch]) -> None:
+        """Take in the last batches of many."""
+        self._fresh.extend(batches)
+
+    @property
+    def _batches(self) -> deque[Batch]:
+        """Those within the window, looked at."""
+        while self._fresh:
+            fresh = self._fresh.popleft()
+            batch = fresh if isinstance(fresh, Batch) else batch_of(*fresh)
+            if len(self._kept) == self._kept.maxlen:
+                self._forget()
+            self._kept.append(batch)
+            self._steps += batch.steps
+            self._seconds += batch.seconds
+            self._examples += batch.examples
+            while len(self._kept) > 2 and self._seconds - self._kept[0].seconds > PACE_WINDOW_S:
+                self._forget()
+        return self._kept
 
     def _forget(self) -> None:
-        old = self._batches.popleft()
+        old = self._kept.popleft()
         self._steps -= old.steps
         self._seconds -= old.seconds
         self._examples -= old.examples
@@ -60,21 +67,21 @@ class Pace:
     @property
     def has_steps(self) -> bool:
         """Whether any were taken in."""
-        return self._steps > 0
+        return bool(self._batches)
 
     @property
     def seconds_per_step(self) -> float | None:
         """Mean over the window; None before the first step."""
-        return self._seconds / self._steps if self._steps > 0 and self._seconds > 0 else None
+        return self._seconds / self._steps if self._batches and self._steps > 0 and self._seconds > 0 else None
 
     @property
     def examples_per_second(self) -> float | None:
         """Mean over the window; None before the first step."""
-        return self._examples / self._seconds if self._seconds > 0 else None
+        return self._examples / self._seconds if self._batches and self._seconds > 0 else None
 
     def step_at(self, time: float) -> float:
         """The step that the rank had reached at that time, as far as its reports tell."""
-        later: _Batch | None = None
+        later: Batch | None = None
         for batch in reversed(self._batches):
             if batch.time <= time:
                 if later is None or later.time <= batch.time:
@@ -103,39 +110,77 @@ class RankState:
     learning_rate: float | None = None
     last_time: float = 0.0
     """When it was last heard of, in seconds since the epoch; 0 before that."""
-    cpu_percent: float | None = None
-    """100 is one core."""
-    rss_bytes: int | None = None
-    threads: int | None = None
+    process: RankSample | None = None
+    """The latest sample of its process."""
+    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    """What its process took of the CPU; 100 is one core."""
+    framework: FrameworkMemory | None = None
+    """What its framework holds of its device."""
     failure: RankFailed | None = None
-    losses: Series = field(default_factory=Series)
+    curves: RankCurves = field(init=False)
     pace: Pace = field(default_factory=Pace)
+
+    @property
+    def cpu_percent(self) -> float | None:
+        """100 is one core; None where that is not known."""
+        return self.process.cpu_percent if self.process else None
+
+    @property
+    def rss_bytes(self) -> int | None:
+        """Its process's resident memory."""
+        return self.process.rss_bytes if self.process else None
+
+    @property
+    def threads(self) -> int | None:
+        """Of its process."""
+        return self.process.threads if self.process else None
+
+    def __post_init__(self) -> None:
+        """Make room for its curves."""
+        self.curves = RankCurves(self.rank)
+
+    @property
+    def losses(self) -> Series:
+        """The curve of its loss."""
+        return self.curves["loss"]
 
     def add_steps(self, event: Steps) -> None:
         """Take in a batch of the rank's steps."""
         losses, counts = event.losses, event.counts
-        if not losses or (counts is not None and len(counts) != len(losses)):
-            return
-        self.losses.extend(event.first_step, losses, counts, event.losses_min, event.losses_max)
-        if counts is None:
-            steps, seconds = len(losses), sum(event.seconds)
-        else:
-            steps = sum(counts)
-            seconds = sum(each * count for each, count in zip(event.seconds, counts, strict=False))
+        steps = len(losses) if counts is None else sum(counts)
         last_step = event.first_step + steps - 1
-        self.pace.add(event.time, last_step, steps, seconds, sum(event.examples))
+        if not losses or not 0 <= event.first_step <= last_step <= MAX_NUMBER:
+            return
+        if counts is not None and len(counts) != len(losses):
+            return
+        self.curves.add(event)
+        self.pace.add(event, steps, last_step)
         if last_step >= self.step:
             self.step = last_step
             self.loss = losses[-1]
             if event.learning_rates:
                 self.learning_rate = event.learning_rates[-1]
 
+    def add_digest(self, digest: RankDigest) -> None:
+        """Take in many batches of the rank's steps."""
+        self.curves.add_columns(digest.columns)
+        self.pace.add_batches(digest.batches)
+        if digest.last_step >= self.step:
+            self.step, self.loss, self.learning_rate = digest.last_step, digest.loss, digest.learning_rate
+
     def restart(self, step: int) -> None:
         """Begin a new attempt after a step: the curve up to there stays, what comes after it is taken anew."""
         self.pid, self.phase, self.failure = None, None, None
+        self.process = self.framework = None
+        self.cpu.clear()
         self.step, self.loss, self.last_time = step, None, 0.0
-        self.losses.truncate(step + 1)
+        self.curves.truncate(step + 1)
         self.pace = Pace()
+
+    @property
+    def silent_after_s(self) -> float:
+        """From when on its silence means something."""
+        return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or 0.0))
 
     def behind(self, leader: RankState, now: float) -> int:
         """Steps behind the leader.
@@ -145,6 +190,6 @@ class RankState:
         """
         if leader is self or not self.step:
             return max(0, leader.step - self.step)
-        if now - self.last_time > SILENT_AFTER_S:
+        if now - self.last_time > self.silent_after_s:
             return max(0, leader.step - self.step)
         return max(0, int(leader.pace.step_at(self.last_time)) - self.step)

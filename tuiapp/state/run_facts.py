@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import events as ev
 from trainers.contract.catalog import BACKENDS
+from trainers.contract.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.array_state import ArrayState, Device
+from tuiapp.state.curves import SampledCurve, Timeline
+from tuiapp.state.devices.gpu import HISTORY, GpuState
 from tuiapp.state.rank_state import RankState
 
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
-HISTORY = 120
-"""Samples kept per device."""
+
+EFFICIENCY_WINDOW_S = 30.0
+"""Over which the efficiency is averaged."""
 
 
 class LogEntry(NamedTuple):
@@ -28,14 +31,6 @@ class LogEntry(NamedTuple):
     stream: Literal["stdout", "stderr", "run", "event", "problem"]
     """"event" and "problem" are the run's own milestones."""
     text: str
-
-
-@dataclass(slots=True)
-class GpuState:
-    """One GPU: its latest sample, and what its utilization has been."""
-
-    sample: ev.DeviceSample
-    utilization: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
 
 class RunFacts:
@@ -54,6 +49,8 @@ class RunFacts:
         self.lost = False
         self.removed = False
         """It is lost because its directory was removed."""
+        self.replayed = False
+        """One sees the run over again: nothing can be asked of it."""
         self.stop_requested: ev.StopRequested | None = None
         self.checkpoints: deque[ev.Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
         """Those committed, the newest last; of the older ones not all are kept on the disk."""
@@ -65,10 +62,22 @@ class RunFacts:
         self.arrays: dict[str, ArrayState] = {}
         self.gpus: dict[str, GpuState] = {}
         """By UUID."""
+        self.utilization: dict[str, SampledCurve] = {}
+        """Each GPU's, by the step at which it was sampled."""
+        self.timeline = Timeline()
         self.host: ev.HostSample | None = None
         self.host_cpu: deque[float | None] = deque(maxlen=HISTORY)
+        self.telemetry_problems: dict[str, str] = {}
+        """What of the telemetry has failed, and why: "NVML", "sampler"."""
+        self._meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
         self.alerts: deque[ev.Alert] = deque(maxlen=200)
+        self.trouble = ""
+        """Why its journal stands still although the run goes on, in words; "" while all is well."""
+        self.newer = ""
+        """What tells that a later version of tuiapp wrote the run, in words; "" when none did."""
         self.failures: list[ev.RankFailed] = []
+        self.stacks: dict[int, ev.Stacks] = {}
+        """Where the ranks of a run that hangs stand, by rank; empty again once it gets on."""
         self.log: deque[LogEntry] = deque(maxlen=MAX_LOG_LINES)
         self.log_count = 0
         """Lines ever logged; the log holds the last of them."""
@@ -95,7 +104,7 @@ class RunFacts:
     @property
     def can_resume(self) -> bool:
         """Whether the run ended, or was lost, before its last step and has a checkpoint to go on from."""
-        over = self.status in ("failed", "stopped", "lost") and not self.removed
+        over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
         last = self.last_checkpoint
         return over and last is not None and (not self.total_steps or last.step < self.total_steps)
 
@@ -169,6 +178,16 @@ class RunFacts:
         return sum(rates) if rates else None
 
     @property
+    def hang(self) -> ev.Alert | None:
+        """What is told of a hang that is not over."""
+        return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether there is a failure, or a hang, to look into."""
+        return bool(self.failures or self.stacks)
+
+    @property
     def first_failure(self) -> ev.RankFailed | None:
         """The failure that the run names as its cause, or else the earliest one."""
         named = self.ended.failed_rank if self.ended else None
@@ -195,6 +214,10 @@ class RunFacts:
             due = max(0, self.epochs - self.epoch + 1) // every if every else 1
             left += due * sum(evaluation.seconds for evaluation in recent) / len(recent)
         return left
+
+    def efficiency(self) -> Efficiency:
+        """What it makes of its devices, lately."""
+        return self._meter.efficiency()
 
     def devices(self) -> list[Device]:
         """All devices of the run, in the order of their letters."""

@@ -6,19 +6,25 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
+from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure
+from tuiapp.state.curves import SampledCurve
+from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
+from tuiapp.state.digest import MAX_RANKS, Digest
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import GpuState, LogEntry, RunFacts
+from tuiapp.state.run_facts import LogEntry, RunFacts
 from tuiapp.state.text import format_metric, format_percent, join_words, plural, sanitize
 
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
 """A part of the screen that an event may change."""
 
-MAX_RANKS = 4096
 MAX_ARRAYS = 512
+MAX_SOURCES = 16
 MAX_EVALUATIONS = 4096
 """Beyond it every second one is forgotten, but for the first and the last."""
+
+_STEPS_CHANGE: frozenset[Topic] = frozenset({"run", "curves", "ranks"})
 
 
 class RunState(RunFacts):
@@ -36,9 +42,12 @@ class RunState(RunFacts):
             ev.Sharding: self._sharding,
             ev.DeviceSample: self._device_sample,
             ev.RankSample: self._rank_sample,
+            ev.FrameworkMemory: self._framework_memory,
             ev.HostSample: self._host_sample,
+            ev.TelemetrySource: self._telemetry_source,
             ev.LogLine: self._log_line,
             ev.Alert: self._alert,
+            ev.Stacks: self._stacks,
             ev.StopRequested: self._stop_requested,
             ev.CheckpointRequested: self._checkpoint_requested,
             ev.Checkpoint: self._checkpoint,
@@ -47,14 +56,18 @@ class RunState(RunFacts):
         }
 
     def apply(self, event: object) -> None:
-        """Take in one event; what this version does not know changes nothing."""
+        """Take in one event, or a digest of many; what this version does not know changes nothing."""
+        if isinstance(event, Digest):
+            return self._digest(event)
         handler = self._handlers.get(type(event))
         if handler is None or not isinstance(event, ev.Event):
             return
         if self.first_time is None:
             self.first_time = event.time
-        self.last_time = max(self.last_time, event.time)
+        if event.time > self.last_time:
+            self.last_time = event.time
         self.lost = False
+        self._meter.add(event)
         handler(event)
         self.revision += 1
 
@@ -68,6 +81,17 @@ class RunState(RunFacts):
             self.lost, self.removed = True, removed
             self.revision += 1
             self._changed |= {"run", "ranks", "alerts", "devices"}
+
+    def note_trouble(self, trouble: str) -> None:
+        """The journal stands still although the run goes on, or no longer does.
+
+        Args:
+            trouble: Why, in words; "" when all is well.
+        """
+        if (text := sanitize(trouble, 300)) != self.trouble:
+            self.trouble = text
+            self.revision += 1
+            self._changed |= {"alerts", "run"}
 
     def take_changes(self) -> frozenset[Topic]:
         """The parts that changed since the last call."""
@@ -95,6 +119,8 @@ class RunState(RunFacts):
         if self.started is not None and event.attempt > self.started.attempt:
             self._go_back(event.resumed_from)
             self.first_time = event.time
+        if self.started is None or event.attempt > self.started.attempt:
+            self.timeline.begin(event.time, event.resumed_from)
         self.started = event
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
@@ -102,7 +128,7 @@ class RunState(RunFacts):
                 rank.step = max(rank.step, event.resumed_from)
         for number in [number for number in self.ranks if number >= event.world_size]:
             del self.ranks[number]
-        ranks = f"{event.world_size} rank processes"
+        ranks = "1 rank process" if event.world_size == 1 else f"{event.world_size:,} rank processes"
         if not self.process_per_device:
             ranks = f"{plural(event.world_size, 'device')} in one process"
         how = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}," if event.attempt > 1 else "started"
@@ -113,6 +139,8 @@ class RunState(RunFacts):
         """A new attempt goes on from a step: what the one before did after it is taken anew, what ailed it is past."""
         for rank in self.ranks.values():
             rank.restart(step)
+        for curve in self.utilization.values():
+            curve.truncate(step + 1)
         self.ended = self.stop_requested = None
         self.evaluations = [one for one in self.evaluations if one.step <= step]
         for checkpoint in [one for one in self.checkpoints if one.step > step]:
@@ -120,9 +148,11 @@ class RunState(RunFacts):
         # The log has them.
         self.failures.clear()
         self.alerts.clear()
+        self.stacks.clear()
         # It may have other devices; its ranks report anew how the arrays lie on them.
         self.arrays.clear()
         self.gpus.clear()
+        self.telemetry_problems.clear()
 
     def _phase(self, event: ev.Phase) -> None:
         if rank := self._rank(event.rank):
@@ -141,8 +171,26 @@ class RunState(RunFacts):
     def _steps(self, event: ev.Steps) -> None:
         if rank := self._rank(event.rank):
             rank.add_steps(event)
+            self.timeline.add(event.time, rank.step)
             rank.last_time = event.time
-            self._changed |= {"run", "curves", "ranks"}
+            self._changed |= _STEPS_CHANGE
+
+    def _digest(self, digest: Digest) -> None:
+        """Take in many batches of steps as if they came one after the other."""
+        if self.first_time is None:
+            self.first_time = digest.first_time
+        self.last_time = max(self.last_time, digest.last_time)
+        self.lost = False
+        for training in digest.training:
+            self._meter.add_training(training)
+        for each in digest.ranks:
+            if rank := self._rank(each.rank):
+                rank.add_digest(each)
+                rank.last_time = each.time
+        for time, step in digest.marks:
+            self.timeline.add(time, step)
+        self._changed |= _STEPS_CHANGE
+        self.revision += 1
 
     def _evaluation(self, event: ev.Evaluation) -> None:
         while self.evaluations and self.evaluations[-1].step >= event.step:
@@ -163,31 +211,63 @@ class RunState(RunFacts):
 
     def _device_sample(self, event: ev.DeviceSample) -> None:
         if event.uuid in self.gpus:
-            self.gpus[event.uuid].sample = event
-        elif len(self.gpus) < MAX_RANKS:
-            self.gpus[event.uuid] = GpuState(event)
-        else:
-            return
-        self.gpus[event.uuid].utilization.append(event.utilization_percent)
+            self.gpus[event.uuid].add(event)
+        elif len(self.gpus) < MOST_GPUS:
+            # It may have been shown by its place alone.
+            self.gpus.pop(f"{PLACE}{event.index}", None)
+            self.gpus[event.uuid] = new_gpu(event)
+        if event.uuid in self.gpus and event.utilization_percent is not None:
+            self.utilization.setdefault(event.uuid, SampledCurve()).append(self.step, event.utilization_percent)
         self._changed.add("devices")
 
     def _rank_sample(self, event: ev.RankSample) -> None:
-        if rank := self._rank(event.rank):
-            rank.cpu_percent, rank.rss_bytes, rank.threads = event.cpu_percent, event.rss_bytes, event.threads
+        # A process that is ending holds no memory any more: that is no figure of its work.
+        if event.rss_bytes and (rank := self._rank(event.rank)):
+            rank.process = event
+            rank.cpu.append(event.cpu_percent)
             self._changed |= {"ranks", "devices"}
+
+    def _framework_memory(self, event: ev.FrameworkMemory) -> None:
+        if rank := self._rank(event.rank):
+            rank.framework = event
+            self._changed.add("devices")
 
     def _host_sample(self, event: ev.HostSample) -> None:
         self.host = event
         self.host_cpu.append(event.cpu_percent)
         self._changed.add("devices")
 
+    def _telemetry_source(self, event: ev.TelemetrySource) -> None:
+        source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
+        if problem and len(self.telemetry_problems) < MAX_SOURCES:
+            self.telemetry_problems[source] = problem
+        elif self.telemetry_problems.pop(source, "") and not problem:
+            problem = "works again"
+        if problem:
+            self._note(event, f"{source}: {problem}")
+        self._changed.add("devices")
+
     def _log_line(self, event: ev.LogLine) -> None:
         self._write(LogEntry(event.time, event.rank, event.stream, sanitize(event.text)))
 
     def _alert(self, event: ev.Alert) -> None:
-        self.alerts.append(event)
-        self._note(event, event.text, rank=event.rank, problem=event.severity != "info")
+        if event.ended:
+            about = (event.kind, event.rank, event.device)
+            over = [alert for alert in self.alerts if (alert.kind, alert.rank, alert.device) == about]
+            for alert in over:
+                self.alerts.remove(alert)
+            if event.kind == "hang":
+                self.stacks.clear()
+        else:
+            self.alerts.append(event)
+        self._note(event, event.text, rank=event.rank, problem=event.severity != "info" and not event.ended)
         self._changed.add("alerts")
+
+    def _stacks(self, event: ev.Stacks) -> None:
+        if 0 <= event.rank < MAX_RANKS:
+            self.stacks[event.rank] = event
+            self._note(event, "its Python stacks were taken down", rank=event.rank)
+            self._changed.add("alerts")
 
     def _stop_requested(self, event: ev.StopRequested) -> None:
         self.stop_requested = event

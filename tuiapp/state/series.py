@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from math import isfinite
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
 
 LIMIT = 1e30
 """Values beyond it count as not finite: no axis can show them beside others."""
 
+FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)
+"""The rows of a table of buckets."""
+
 
 @dataclass(slots=True)
-class Point:
-    """What a curve does over one or more neighbouring steps."""
+class Reduced:
+    """A curve in a number of columns of equal width; not a number where nothing falls into a column."""
 
-    step: float
-    """Their middle."""
-    first: float = 0.0
-    last: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    total: float = 0.0
-    """Sum of the finite values."""
-    count: int = 0
-    """How many finite values there are; with none, the five fields above mean nothing."""
-    gaps: int = 0
+    first: Floats
+    last: Floats
+    low: Floats
+    high: Floats
+    mean: Floats
+    count: Floats
+    """How many finite values there are."""
+    gaps: Floats
     """How many values were not finite."""
 
     @property
-    def mean(self) -> float:
-        """Mean of the finite values."""
-        return self.total / self.count
-
-    def absorb(self, later: Point) -> None:
-        """Join a point of later steps to this one."""
-        self.gaps += later.gaps
-        if not later.count:
-            return
-        if self.count:
-            # Comparisons, not min and max: this is the innermost step of every drawing.
-            if later.low < self.low:
-                self.low = later.low
-            if later.high > self.high:
-                self.high = later.high
-        else:
-            self.first, self.low, self.high = later.first, later.low, later.high
-        self.last = later.last
-        self.total += later.total
-        self.count += later.count
+    def columns(self) -> int:
+        """How many there are."""
+        return len(self.mean)
 
 
 class Series:
     """Values by step, kept as buckets of neighbouring steps.
 
-    A bucket keeps the first, last, least and greatest value and the mean, and how many values were not finite. When
-    all buckets are in use, neighbours are joined, so that each stands for twice as many steps: memory is bounded
-    and every extreme survives.
+    A bucket keeps the first, last, least and greatest value and the sum, and how many values were not finite. When all
+    buckets are in use, neighbours are joined, so that each stands for twice as many steps: memory is bounded, every
+    extreme survives, and what is drawn costs the same after a hundred steps and after ten million.
 
     Args:
         capacity: Most buckets.
@@ -66,15 +53,15 @@ class Series:
     def __init__(self, capacity: int = 1024) -> None:
         self._capacity = max(2, capacity)
         self._width = 1
-        self._keys: list[int] = []
-        self._points: list[Point] = []
+        self._keys: Integers = np.empty(0, np.int64)
+        self._table: Floats = np.empty((7, 0))
         self.first_step = 0
         """0 while the series is empty."""
         self.last_step = 0
 
     def __len__(self) -> int:
         """How many buckets are in use."""
-        return len(self._points)
+        return len(self._keys)
 
     @property
     def resolution(self) -> int:
@@ -83,7 +70,7 @@ class Series:
 
     def append(self, step: int, value: float | None) -> None:
         """Add one value; None or a value that is not finite leaves a gap."""
-        self.extend(step, [value])
+        self.add(np.array([step], np.int64), np.array([value], np.float64))
 
     def extend(
         self,
@@ -103,132 +90,169 @@ class Series:
             highs: The windows' greatest values.
         """
         size = len(values) if counts is None else min(len(values), len(counts))
-        if not size:
+        bounds = [_floats(each[:size]) if each and len(each) >= size else None for each in (lows, highs)]
+        self.add(steps_of(first_step, size, counts), _floats(values[:size]), *bounds)
+
+    def add(self, steps: Integers, values: Floats, lows: Floats | None = None, highs: Floats | None = None) -> None:
+        """Add values.
+
+        Args:
+            steps: Where they stand, in ascending order.
+            values: As many; what is not finite leaves a gap.
+            lows: The least values of the windows of steps that the values stand for.
+            highs: Their greatest values.
+        """
+        if not len(steps):
             return
-        # A window stands at its last step.
-        steps: Sequence[int] = (
-            range(first_step, first_step + size)
-            if counts is None
-            else [first_step + done - 1 for done in accumulate(counts[:size])]
-        )
-        self.first_step = min(self.first_step, first_step) if self._points else first_step
-        self.last_step = max(self.last_step, steps[-1])
-        start = 0
-        while start < size:
-            key = steps[start] // self._width
-            stop = bisect_left(steps, (key + 1) * self._width, start + 1)
-            point = _point(values[start:stop], lows and lows[start:stop], highs and highs[start:stop])
-            self._put(key, point)
-            start = stop
+        first, last = int(steps[0]), int(steps[-1])
+        self.first_step = min(self.first_step, first) if len(self) else first
+        self.last_step = max(self.last_step, last) if len(self) else last
+        keys, table = _join(steps // self._width, _as_buckets(values, lows, highs))
+        if not len(self):
+            self._keys, self._table = keys, table
+        elif keys[0] >= self._keys[-1]:
+            # What is joined is only where the old and the new touch: they are few.
+            join = int(keys[0] == self._keys[-1])
+            if join:
+                _, both = _join(keys[[0, 0]], np.stack([self._table[:, -1], table[:, 0]], axis=1))
+                table = np.concatenate([both, table[:, 1:]], axis=1)
+            kept = len(self) - join
+            self._keys = np.concatenate([self._keys[:kept], keys])
+            self._table = np.concatenate([self._table[:, :kept], table], axis=1)
+        else:
+            keys = np.concatenate([self._keys, keys])
+            order = np.argsort(keys, kind="stable")
+            self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
+        while len(self) > self._capacity:
+            self._width *= 2
+            self._keys, self._table = _join(self._keys >> 1, self._table)
 
     def truncate(self, step: int) -> None:
         """Forget that step and all later ones: a resumed run takes them anew. Exact to the resolution."""
-        keep = bisect_left(self._keys, -(-step // self._width))
-        del self._keys[keep:], self._points[keep:]
-        self.last_step = min(self.last_step, step - 1) if self._points else 0
-        if not self._points:
+        keep = int(np.searchsorted(self._keys, -(-step // self._width)))
+        self._keys, self._table = self._keys[:keep], self._table[:, :keep]
+        self.last_step = min(self.last_step, step - 1) if keep else 0
+        if not keep:
             self.first_step, self._width = 0, 1
 
-    def reduce(self, columns: int, start: int, stop: int) -> list[Point | None]:
-        """The curve from step `start` to step `stop`, in that many columns of equal width.
+    def middles(self) -> Floats:
+        """The middle step of each bucket."""
+        middles = self._keys * self._width + (self._width - 1) / 2
+        return np.clip(middles, self.first_step, self.last_step)
 
-        Returns:
-            A point per column, None where no step falls into it.
+    def means(self) -> Floats:
+        """The mean of each bucket's finite values."""
+        return _divide(self._table[TOTAL], self._table[COUNT])
+
+    def reduce(self, columns: int, start: float, stop: float, places: Floats | None = None) -> Reduced:
+        """The part of the curve from `start` to `stop`, in so many columns.
+
+        The first column's middle is at `start`, the last one's at `stop`.
+
+        Args:
+            columns: How many.
+            start: The step, or the place, of the first.
+            stop: That of the last.
+            places: Where each bucket lies, ascending; their middle steps by default.
         """
         columns = max(1, columns)
-        scale = columns / max(1, stop - start + 1)
-        reduced: list[Point | None] = [None] * columns
-        width, keys = self._width, self._keys
-        low = bisect_left(keys, start // width)
-        high = bisect_left(keys, stop // width + 1)
-        first_step, last_step, half = self.first_step, self.last_step, (width - 1) / 2
-        for key, point in zip(keys[low:high], self._points[low:high], strict=True):
-            middle = key * width + half
-            if not first_step <= middle <= last_step:
-                middle = min(last_step, max(first_step, middle))
-            column = int((middle - start + 0.5) * scale)
-            if not 0 <= column < columns:
-                column = min(columns - 1, max(0, column))
-            found = reduced[column]
-            if found is None:
-                reduced[column] = Point(
-                    middle, point.first, point.last, point.low, point.high, point.total, point.count, point.gaps
-                )
-            else:
-                found.absorb(point)
-        return reduced
-
-    def _put(self, key: int, point: Point) -> None:
-        keys = self._keys
-        if not keys or key > keys[-1]:
-            keys.append(key)
-            self._points.append(point)
-            if len(keys) > self._capacity:
-                self._halve()
-            return
-        place = bisect_left(keys, key)
-        if keys[place] == key:
-            self._points[place].absorb(point)
-        else:
-            keys.insert(place, key)
-            self._points.insert(place, point)
-            if len(keys) > self._capacity:
-                self._halve()
-
-    def _halve(self) -> None:
-        while len(self._keys) > self._capacity:
-            self._width *= 2
-            keys: list[int] = []
-            points: list[Point] = []
-            for key, point in zip(self._keys, self._points, strict=True):
-                if keys and keys[-1] == key >> 1:
-                    points[-1].absorb(point)
-                else:
-                    keys.append(key >> 1)
-                    points.append(point)
-            self._keys, self._points = keys, points
+        reduced = np.full((7, columns), np.nan)
+        reduced[COUNT:] = 0
+        where = self.middles() if places is None else places
+        scale = (columns - 1) / max(stop - start, 1e-12)
+        inside = slice(*np.searchsorted(where, [start - 0.5 / scale if scale else start, np.inf]))
+        column = np.rint((where[inside] - start) * scale).astype(np.int64)
+        fits = column < columns
+        if fits.any():
+            keys, table = _join(np.maximum(column[fits], 0), self._table[:, inside][:, fits])
+            reduced[:, keys] = table
+        low, high, count = reduced[LOW], reduced[HIGH], reduced[COUNT]
+        low[count == 0] = high[count == 0] = np.nan
+        means = _divide(reduced[TOTAL], count)
+        return Reduced(reduced[FIRST], reduced[LAST], low, high, means, count, reduced[GAPS])
 
 
-def smooth(values: Sequence[float | None], weight: float) -> list[float | None]:
+def steps_of(first_step: int, size: int, counts: Sequence[int] | None) -> Integers:
+    """The steps at which the values of an event stand: a window of steps at its last one."""
+    if counts is None:
+        return np.arange(first_step, first_step + size, dtype=np.int64)
+    return first_step - 1 + np.cumsum(np.array(counts[:size], np.int64), dtype=np.int64)
+
+
+def smooth(values: Sequence[float | None] | Floats, weight: float) -> Floats:
     """Exponential moving average over the points of a reduced curve.
 
     The weights of the first points are corrected for the missing past, as in Adam (Kingma & Ba 2015, section 3).
 
     Args:
-        values: None where there is no value; it stays None.
+        values: Not a number where there is no value; it stays so.
         weight: Of the past, from 0 (no smoothing) to below 1.
     """
-    smoothed: list[float | None] = []
-    average = correction = 0.0
-    for value in values:
-        if value is None:
-            smoothed.append(None)
-            continue
+    given = np.array(values, np.float64)
+    if not weight:
+        return given
+    known = np.flatnonzero(~np.isnan(given))
+    smoothed, average, correction = [], 0.0, 0.0
+    for value in given[known].tolist():
         average = weight * average + (1 - weight) * value
         correction = weight * correction + (1 - weight)
         smoothed.append(average / correction)
-    return smoothed
+    given[known] = smoothed
+    return given
 
 
-def _point(
-    values: Sequence[float | None], lows: Sequence[float | None] | None, highs: Sequence[float | None] | None
-) -> Point:
-    finite = _finite(values)
-    point = Point(0.0, gaps=len(values) - len(finite))
-    if finite:
-        point.first, point.last = finite[0], finite[-1]
-        point.low, point.high = min(finite), max(finite)
-        point.total, point.count = sum(finite), len(finite)
-        if lows and (least := _finite(lows)):
-            point.low = min(point.low, *least)
-        if highs and (greatest := _finite(highs)):
-            point.high = max(point.high, *greatest)
-    return point
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.array(values, np.float64)
 
 
-def _finite(values: Sequence[float | None]) -> list[float]:
-    finite = [value for value in values if value is not None]
-    # One test for all of them: the sum of finite numbers within the limit is within a multiple of it.
-    if not finite or (isfinite(sum(finite)) and min(finite) >= -LIMIT and max(finite) <= LIMIT):
-        return finite
-    return [value for value in finite if -LIMIT <= value <= LIMIT]
+def _divide(total: Floats, count: Floats) -> Floats:
+    means = np.full(len(total), np.nan)
+    np.divide(total, count, out=means, where=count > 0)
+    return means
+
+
+def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
+    """A bucket for each value."""
+    with np.errstate(invalid="ignore"):
+        good = np.abs(values) <= LIMIT
+    table = np.empty((7, len(values)))
+    table[FIRST : TOTAL + 1] = values
+    if not good.all():
+        for row, empty in ((FIRST, np.nan), (LAST, np.nan), (LOW, np.inf), (HIGH, -np.inf), (TOTAL, 0.0)):
+            table[row, ~good] = empty
+    for row, bound, nearer in ((LOW, lows, np.fmin), (HIGH, highs, np.fmax)):
+        if bound is not None:
+            with np.errstate(invalid="ignore"):
+                usable = good & (np.abs(bound) <= LIMIT)
+            table[row, usable] = nearer(table[row, usable], bound[usable])
+    table[COUNT], table[GAPS] = good, ~good
+    return table
+
+
+def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
+    """Join neighbouring buckets of the same key into one."""
+    starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    if len(starts) == len(keys):
+        return keys, table
+    joined: Floats = np.empty((7, len(starts)))
+    rows: tuple[tuple[int, Any], ...] = (
+        (LOW, np.minimum),
+        (HIGH, np.maximum),
+        (TOTAL, np.add),
+        (COUNT, np.add),
+        (GAPS, np.add),
+    )
+    for row, combine in rows:
+        joined[row] = combine.reduceat(table[row], starts)
+    stops = np.append(starts[1:], len(keys))
+    if table[COUNT].all():
+        joined[FIRST], joined[LAST] = table[FIRST, starts], table[LAST, stops - 1]
+        return keys[starts], joined
+    # The first and the last of those that have a finite value.
+    filled = np.flatnonzero(table[COUNT])
+    joined[FIRST:LOW] = np.nan
+    some = joined[COUNT] > 0
+    if some.any():
+        joined[FIRST, some] = table[FIRST, filled[np.searchsorted(filled, starts[some])]]
+        joined[LAST, some] = table[LAST, filled[np.searchsorted(filled, stops[some]) - 1]]
+    return keys[starts], joined

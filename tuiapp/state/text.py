@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 MISSING = "–"
 """Stands where there is no value; never a 0 that nobody measured."""
@@ -174,6 +176,13 @@ def fit(text: str, width: int) -> str:
     if len(text) > width:
         return text[: width - 1] + "…" if width > 0 else ""
     return text.ljust(width)
+
+
+def format_path(path: PurePath) -> str:
+    """A path as a shell takes it, with ~ for the user's home."""
+    home = os.path.expanduser("~")
+    text = str(path)
+    return sanitize(f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text)
 
 
 def plural(count: int, noun: str) -> str:

@@ -9,6 +9,8 @@ from argparse import Namespace
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
+from trainers.contract.lock_note import read_note
+from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import find_run, summarise
 from trainers.launch import LaunchError
@@ -21,16 +23,19 @@ POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
 """Above what a run takes at most before it ends its ranks by force: an evaluation, then a checkpoint on a slow disk."""
 SAVE_TIMEOUT_S = 180.0
+TROUBLE_EVERY_S = 0.5
 
 
 def stop_run(options: Namespace) -> int:
     """Ask a run to stop, and wait until it has."""
     run, reader = _ask(options, "stop-now" if options.now else "stop")
-    print(f"stopping {run.run_id} …", file=sys.stderr)
+    print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
     deadline = time.monotonic() + STOP_TIMEOUT_S
+    trouble = _Trouble(run)
     while run.is_live():
+        trouble.tell()
         if time.monotonic() > deadline:
-            print(f"tuiapp: it has not stopped yet. At once: tuiapp stop --now {run.run_id}", file=sys.stderr)
+            print(f"tuiapp: it has not stopped yet. At once: tuiapp stop --now {sanitize(run.run_id)}", file=sys.stderr)
             return 1
         time.sleep(POLL_S)
     events = _read_all(reader)
@@ -47,11 +52,11 @@ def stop_run(options: Namespace) -> int:
 def save_checkpoint(options: Namespace) -> int:
     """Ask a run for a checkpoint, wait until it is on the disk, print its directory."""
     run, reader = _ask(options, "checkpoint")
-    print(f"asked {run.run_id} for a checkpoint …", file=sys.stderr)
+    print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
     deadline = time.monotonic() + SAVE_TIMEOUT_S
     asked_at: float | None = None
     saved: Checkpoint | None = None
-    live = True
+    live, trouble = True, _Trouble(run)
     while live and time.monotonic() < deadline:
         # Asked before the read, so that what is written in between is still seen.
         live = run.is_live()
@@ -65,6 +70,7 @@ def save_checkpoint(options: Namespace) -> int:
                 saved = event
         if _tell_troubles(events):
             return 1
+        trouble.tell()
         time.sleep(POLL_S)
     if live:
         print(
@@ -74,8 +80,23 @@ def save_checkpoint(options: Namespace) -> int:
         return 1
     if saved is not None:
         return _print_saved(run, saved)
-    print(f"tuiapp: {run.run_id} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
+    print(f"tuiapp: {sanitize(run.run_id)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
     return 1
+
+
+class _Trouble:
+    """Tells, once, why a run that is waited for cannot answer."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run, self._told, self._look_at = run, False, 0.0
+
+    def tell(self) -> None:
+        if self._told or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + TROUBLE_EVERY_S
+        if trouble := read_note(self._run).trouble:
+            print(f"tuiapp: {sanitize(trouble)}", file=sys.stderr)
+            self._told = True
 
 
 def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
@@ -85,6 +106,8 @@ def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalR
         The run, and a reader of what it writes from now on.
     """
     run = find_run(options.run, runs_dir(options))
+    if reason := why_read_only(run):
+        raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
     if not run.is_live():
         raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")
     reader = JournalReader(run.journal, journal_end(run.journal))

@@ -1,14 +1,23 @@
-"""`tuiapp` and `tuiapp attach`: the dashboard."""
+"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 from trainers.contract.presets import QUICKSTART
+from trainers.contract.rundir import RunDir
 from trainers.contract.runs import find_run
+from trainers.contract.settings import read_settings
+from tuiapp.ahead import ReadAhead, read_ahead
+from tuiapp.state.text import sanitize
 from tuiapp.verbs.sources import runs_dir
+
+TURN_S = 0.001
+"""How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers
+keys: what a key sets off hands it over some ten times, and waits for it as often."""
 
 
 def open_dashboard(options: Namespace) -> int:
@@ -17,15 +26,35 @@ def open_dashboard(options: Namespace) -> int:
     run = find_run(options.run, directory) if options.run else None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
-        print(f"tuiapp: the dashboard needs a terminal. Without one: {instead}", file=sys.stderr)
+        print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
         return 2
+    ahead = read_ahead(run.journal) if run and not options.speed else None
+    try:
+        return _show(options, directory, run, ahead)
+    finally:
+        if ahead:
+            ahead.close()
+
+
+def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAhead | None) -> int:
+    """Let the app have the terminal until it is left."""
     # Collecting while modules are imported and widgets made, none of it garbage, costs 40 ms of the 400 until the first
     # picture. The app begins to collect once that stands.
     gc.disable()
+    sys.setswitchinterval(TURN_S)
     from tuiapp.app import TuiApp
 
-    app = TuiApp(runs_dir=directory, run=run, preset=QUICKSTART)
+    settings, problems = read_settings()
+    app = TuiApp(
+        runs_dir=directory,
+        run=run,
+        ahead=ahead,
+        replay_speed=options.speed,
+        preset=QUICKSTART,
+        settings=settings,
+        problems=problems,
+    )
     app.run()
     if app.farewell:
-        print(app.farewell)
+        print("\n".join(map(sanitize, app.farewell.split("\n"))))
     return app.return_code or 0

@@ -17,8 +17,11 @@ from trainers.contract.catalog import BACKENDS, installed_version
 from trainers.contract.data_files import DATA_DIR, FILES, data_dir, where
 from trainers.contract.machine import Machine, inspect_machine
 from trainers.contract.presets import list_presets, presets_dir
+from trainers.contract.settings import is_open_to_others, settings_path
+from trainers.contract.strays import describe_strays, end_strays, find_strays
 from tuiapp import __version__
 from tuiapp.state.text import format_bytes, sanitize
+from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir
 
 LOW_DISK_BYTES = 2 << 30
@@ -38,7 +41,15 @@ class Finding:
 
 def examine(options: Namespace) -> int:
     """Print the findings; 0 when all is well, 1 with warnings, 2 when nothing can run or be kept."""
-    findings = [*_programs(), *_backends(), *_devices(inspect_machine()), *_data(), *_places(runs_dir(options))]
+    findings = [
+        *_programs(),
+        *_backends(),
+        *_devices(inspect_machine()),
+        *_data(),
+        *_places(runs_dir(options)),
+        *_settings(),
+        *_strays(end=options.end_strays),
+    ]
     statuses = {finding.status for finding in findings}
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -108,6 +119,30 @@ def _places(runs: Path) -> Iterator[Finding]:
     for preset in list_presets():
         if preset.error is not None:
             yield Finding("preset", "warn", str(preset.error).splitlines()[0])
+
+
+def _settings() -> Iterator[Finding]:
+    path = settings_path()
+    settings, problems = read_all()
+    yield from (Finding("settings", "warn", f"{path}: {problem}") for problem in problems)
+    if settings.webhook and is_open_to_others(path):
+        yield Finding("settings", "warn", f"{path} has a webhook and can be read by others: chmod 600 {path}")
+    if settings.command and shutil.which(settings.command[0]) is None:
+        yield Finding("settings", "warn", f"the command {settings.command[0]!r} is not found or cannot be run")
+    if not problems:
+        yield Finding("settings", "pass", f"{path}{'' if path.exists() else ' (none: the defaults)'}")
+
+
+def _strays(*, end: bool) -> Iterator[Finding]:
+    if not (strays := find_strays()):
+        return
+    left = "; ".join(describe_strays(strays).splitlines())
+    if not end:
+        yield Finding("strays", "warn", f"left behind by {left}. To end them: tuiapp doctor --end-strays")
+    elif still := end_strays(strays):
+        yield Finding("strays", "warn", f"still there: pid {', '.join(str(stray.pid) for stray in still)}")
+    else:
+        yield Finding("strays", "pass", f"ended what was left behind by {left}")
 
 
 def _writable(name: str, directory: Path) -> Finding:

@@ -5,31 +5,43 @@ from __future__ import annotations
 import shlex
 
 from trainers.contract.config import RunConfig
-from trainers.contract.events import Summary
+from trainers.contract.efficiency import Efficiency, EfficiencyMeter
+from trainers.contract.facts import config_facts, run_facts
+from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.options import ConfigError
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import default_runs_dir, read_config
+from trainers.contract.runs import RunInfo, default_runs_dir, read_config, summarise
+from tuiapp.state.text import sanitize
 
 
 class UsageError(Exception):
     """Arguments that do not go together; the message says which."""
 
 
-def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
-    """A run and what it came to, as JSON holds it."""
+def list_facts(info: RunInfo) -> dict[str, object]:
+    """A run as a list of runs tells of it, as JSON holds it."""
+    config = info.config
     return {
-        "run": run.run_id,
-        "directory": str(run.path),
-        "status": status,
-        "steps": summary.steps,
-        "epochs": summary.epochs,
-        "examples_per_second": summary.examples_per_second,
-        "loss": summary.loss,
-        "test_loss": summary.test_loss,
-        "test_accuracy": summary.test_accuracy,
-        "seconds": summary.seconds,
+        **run_facts(info.directory, info.status, info.summary),
+        "best_accuracy": info.best_accuracy,
+        **config_facts(config),
+        "platform": config.platform if config else None,
+        "started": info.started,
+        "reason": info.reason,
+        "problem": info.problem,
     }
+
+
+def run_efficiency(info: RunInfo) -> Efficiency:
+    """What a run has made of its devices, over all of its journal."""
+    meter = EfficiencyMeter()
+    if info.status not in ("newer", "unreadable"):
+        reader = JournalReader(info.directory.journal)
+        while events := reader.read():
+            for event in events:
+                meter.add(event)
+    return meter.efficiency()
 
 
 def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]]:
@@ -56,7 +68,7 @@ def resume_command(run: RunDir) -> str:
         config = read_config(run)
     except (ConfigError, OSError):
         return ""
-    if run.is_live() or not _has_more(run, config):
+    if run.is_live() or summarise(run).status == "completed" or not _has_more(run, config):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"
@@ -65,7 +77,7 @@ def resume_command(run: RunDir) -> str:
 def resume_hint(run: RunDir) -> str:
     """The same as a line that says what it is for; "" for none."""
     command = resume_command(run)
-    return f"to go on: {command}" if command else ""
+    return sanitize(f"to go on: {command}") if command else ""
 
 
 def _has_more(run: RunDir, config: RunConfig) -> bool:

@@ -1,11 +1,12 @@
-"""What a headless run says on stderr: a bar that moves on a terminal, plain lines elsewhere."""
+"""What a headless run says on stderr: on a terminal a view that moves, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import math
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol, TextIO
+from contextlib import suppress
+from typing import Protocol, TextIO
 
 from trainers.contract.events import (
     Alert,
@@ -21,6 +22,7 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.rundir import RunDir
+from tuiapp.no_reader import write_no_more
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -33,9 +35,11 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
+from tuiapp.verbs.live_lines import LiveLines
+from tuiapp.verbs.live_view import live_view, progress_words
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+FRAME_S = 0.2
+"""Between two drawings of the view."""
 
 LINE_EVERY_S = 10.0
 """Without a terminal: how long there may be silence."""
@@ -54,20 +58,18 @@ class Narrator(Protocol):
         """The run is over."""
 
 
-@contextmanager
-def narrator(stream: TextIO, run: RunDir) -> Iterator[Narrator]:
-    """The narrator that suits a stream."""
-    if not stream.isatty():
-        yield PlainNarrator(stream, run)
-        return
-    # Rich costs 60 ms: only where there is a terminal.
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> Narrator:
+    """The narrator that suits a stream.
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[facts]}", markup=False))
-    console = Console(file=stream, highlight=False, markup=False)
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield BarNarrator(stream, run, progress)
+    Args:
+        stream: Where to.
+        run: Which run it is about.
+        plain: Lines, on a terminal too.
+        ascii_only: Draw with ASCII alone.
+    """
+    if plain or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainNarrator(stream, run)
+    return LiveNarrator(stream, run, ascii_only=ascii_only)
 
 
 class PlainNarrator:
@@ -81,6 +83,7 @@ class PlainNarrator:
     def __init__(self, stream: TextIO, run: RunDir) -> None:
         self._stream, self._run = stream, run
         self._said_at = time.monotonic()
+        self._in_trouble = False
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Say what is worth a line of its own."""
@@ -88,9 +91,10 @@ class PlainNarrator:
             self._say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        """Say where the run is when nothing was said for long."""
+        """Say that the journal stands still, and where the run is when nothing was said for long."""
+        self._tell_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
-            self._say(f"{format_clock(time.time())}  {_progress(state)}")
+            self._say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
         """Say what came of the run, with the traceback of its first failure."""
@@ -104,77 +108,78 @@ class PlainNarrator:
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         return _in_words(event, state)
 
+    def _tell_trouble(self, state: RunState) -> None:
+        # Its text counts the seconds; that it is over an alert tells.
+        if state.trouble and not self._in_trouble:
+            self._say(f"{format_clock(time.time())}  {state.trouble}")
+        self._in_trouble = bool(state.trouble)
+
     def _say(self, text: str) -> None:
         self._said_at = time.monotonic()
         # Nobody listens (`2>&1 | head`), or the disk is full: the run is followed all the same, to tell its end by
         # the exit code and on stdout.
-        with suppress(OSError):
+        try:
             self._print(text)
+        except BrokenPipeError:
+            write_no_more(self._stream)
+        except OSError:
+            pass
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
-class BarNarrator(PlainNarrator):
-    """The same lines, above a bar that shows where the run is."""
+class LiveNarrator(PlainNarrator):
+    """The same lines, above a view of where the run is that is drawn anew in place; its last state stays."""
 
-    def __init__(self, stream: TextIO, run: RunDir, progress: Progress) -> None:
+    def __init__(self, stream: TextIO, run: RunDir, *, ascii_only: bool = False) -> None:
         super().__init__(stream, run)
-        self._progress = progress
+        self._live = LiveLines(stream)
+        self._ascii = ascii_only
         self._asked = False
-        self._task = progress.add_task("starting", total=None, facts="")
+        self._drawn_at = -math.inf
 
     def tick(self, state: RunState) -> None:
-        """Move the bar."""
-        total = state.total_steps or None
-        description = sanitize(state.phase or state.status)
-        self._progress.update(
-            self._task, completed=state.step, total=total, description=f"{description:>10}", facts=_progress(state)
-        )
+        """Draw the view."""
+        self._tell_trouble(state)
+        if time.monotonic() - self._drawn_at >= FRAME_S:
+            self._draw(state)
 
     def end(self, state: RunState) -> None:
-        """Take the bar away and say what came of the run."""
-        self._progress.stop()
+        """Leave the view as it was last and say what came of the run."""
+        self._draw(state)
+        self._live.close()
         super().end(state)
 
+    def _draw(self, state: RunState) -> None:
+        self._drawn_at = time.monotonic()
+        with suppress(OSError):
+            self._live.draw(live_view(state, time.time(), self._live.cells, ascii_only=self._ascii))
+
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
-        # Above a bar the checkpoints that a run saves by itself are not worth a line.
+        # Above the view the checkpoints that a run saves by itself are not worth a line.
         unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
         if isinstance(event, Checkpoint | CheckpointRequested):
             self._asked = isinstance(event, CheckpointRequested)
         return "" if unasked else super()._in_words(event, state)
 
     def _print(self, text: str) -> None:
-        self._progress.console.print(text, soft_wrap=True)
+        self._live.print_above(text)
 
 
 def describe_end(state: RunState, run: RunDir) -> str:
     """One line about how a run ended."""
     if state.ended is None and not run.path.exists():
-        return f"LOST: the run's directory was removed: {run.path}"
+        return sanitize(f"LOST: the run's directory was removed: {run.path}")
     if state.ended is None:
-        return f"LOST: the run's supervisor died; see {run.supervisor_log}"
+        return sanitize(f"LOST: the run's supervisor died; see {run.supervisor_log}")
     summary = state.ended.summary
     parts = [f"{state.status.upper()}: {sanitize(state.ended.reason)}"]
     if summary.test_accuracy is not None:
         parts.append(f"test accuracy {format_percent(summary.test_accuracy, 1)}")
     if summary.examples_per_second is not None:
         parts.append(f"{format_rate(summary.examples_per_second)} examples/s")
-    return " · ".join([*parts, format_duration(summary.seconds), str(run.path)])
-
-
-def _progress(state: RunState) -> str:
-    losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
-    parts = [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
-    if losses:
-        parts.append(f"loss {format_metric(sum(losses) / len(losses))}")
-    if state.evaluations:
-        parts.append(f"accuracy {format_percent(state.evaluations[-1].accuracy, 1)}")
-    if state.examples_per_second is not None:
-        parts.append(f"{format_rate(state.examples_per_second)} examples/s")
-    if (left := state.remaining()) is not None:
-        parts.append(f"left {format_duration(left)}")
-    return " · ".join(parts)
+    return " · ".join([*parts, format_duration(summary.seconds), sanitize(str(run.path))])
 
 
 def _in_words(event: AnyEvent, state: RunState) -> str:

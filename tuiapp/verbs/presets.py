@@ -53,25 +53,25 @@ def save(options: Namespace) -> int:
     """Save a preset."""
     config = read_source(options.source, options.settings)
     path = save_preset(options.name, config, options.description, overwrite=options.force)
-    print(f"saved {path}", file=sys.stderr)
+    print(f"saved {sanitize(str(path))}", file=sys.stderr)
     return 0
 
 
 def rename(options: Namespace) -> int:
     """Rename a preset."""
     path = rename_preset(options.name, options.new_name)
-    print(f"it is {path} now", file=sys.stderr)
+    print(f"it is {sanitize(str(path))} now", file=sys.stderr)
     return 0
 
 
 def delete(options: Namespace) -> int:
     """Delete a preset."""
     delete_preset(options.name)
-    print(f"deleted {options.name}", file=sys.stderr)
+    print(f"deleted {sanitize(options.name)}", file=sys.stderr)
     return 0
 
 
 def path(_: Namespace) -> int:
     """Where the user's presets lie."""
-    print(presets_dir())
+    print(sanitize(str(presets_dir())))
     return 0

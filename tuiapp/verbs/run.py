@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from types import FrameType
 
 from trainers.contract import mailbox
+from trainers.contract.config import Check, RunConfig
+from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
+from trainers.contract.lock_note import read_note
 from trainers.contract.machine import inspect_machine
 from trainers.contract.placement import misplaced
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import find_run, summarise
+from trainers.contract.settings import Settings, read_settings, settings_path
+from trainers.contract.strays import describe_strays, find_strays
 from trainers.launch import launch, resume
+from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
+from tuiapp.state.terminal_facts import wants_ascii
 from tuiapp.state.text import sanitize
-from tuiapp.verbs.facts import UsageError, resume_hint, run_facts
+from tuiapp.verbs.facts import UsageError, resume_hint
 from tuiapp.verbs.narration import Narrator, narrator
-from tuiapp.verbs.sources import read_resumed, read_source, runs_dir
+from tuiapp.verbs.sources import read_like, read_source, runs_dir
 
 POLL_S = 0.05
 LIVE_CHECK_S = 1.0
@@ -29,14 +39,21 @@ EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
 def launch_run(options: Namespace) -> int:
     """Launch a run, or resume one; unless detached, report on it on stderr until it ends."""
+    for line in describe_strays(find_strays(runs_dir(options))).splitlines():
+        print(f"tuiapp: left behind by {sanitize(line)}; to end it: tuiapp doctor --end-strays", file=sys.stderr)
     run, offset = _begin(options)
     if options.detach:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print(json.dumps(facts) if options.json else run.run_id)
         return 0
     interrupts = _Interrupts(run)
-    with interrupts, narrator(sys.stderr, run) as narrate:
-        state = _follow(run, narrate, offset)
+    settings, problems = read_settings()
+    for problem in problems:
+        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
+    ascii_only = wants_ascii(settings.unicode, os.environ)
+    with interrupts:
+        state = _follow(run, narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only), offset)
+    _ring(settings, run)
     if state.status != "completed" and (hint := resume_hint(run)):
         print(hint, file=sys.stderr)
     status = "failed" if state.status == "lost" else state.status
@@ -45,6 +62,15 @@ def launch_run(options: Namespace) -> int:
         summary = state.ended.summary if state.ended else summarise(run).summary
         print(json.dumps(run_facts(run, status, summary)))
     return 130 if interrupts.by_key else EXIT_CODES[status]
+
+
+def _ring(settings: Settings, run: RunDir) -> None:
+    """Call whoever has the terminal: a long run was perhaps left alone."""
+    if not sys.stderr.isatty():
+        return
+    words = notification(settings.notification, "tuiapp", ending(summarise(run)), os.environ)
+    with contextlib.suppress(OSError):
+        print(("\a" if settings.bell else "") + words, end="", file=sys.stderr, flush=True)
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
@@ -56,18 +82,28 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
     if options.resume is None:
-        config = read_source(options.source, options.settings, checks)
+        config = _read_new(options, checks)
         return launch(config, runs_dir(options), machine), 0
+    if options.like is not None:
+        raise UsageError("--resume goes on with a run, --like starts a new one: leave out one of them.")
     if options.source is not None:
         raise UsageError(
             f"--resume goes on with a run's own configuration: leave out {options.source!r}, or --resume. "
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
-    resumed = resume(run, read_resumed(run, options.settings, checks), machine)
+    resumed = resume(run, read_like(run, options.settings, checks), machine)
     for note in resumed.notes:
         print(f"tuiapp: {sanitize(note)}", file=sys.stderr)
     return run, resumed.offset
+
+
+def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
+    if options.like is None:
+        return read_source(options.source, options.settings, checks)
+    if options.source is not None:
+        raise UsageError(f"--like starts from a run's configuration: leave out {options.source!r}, or --like.")
+    return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
 
 
 def _follow(run: RunDir, narrate: Narrator, offset: int) -> RunState:
@@ -78,6 +114,7 @@ def _follow(run: RunDir, narrate: Narrator, offset: int) -> RunState:
         alive = True
         if time.monotonic() - checked > LIVE_CHECK_S:
             alive, checked = run.is_live(), time.monotonic()
+            state.note_trouble(read_note(run).trouble if alive else "")
         events = reader.read()
         for event in events:
             state.apply(event)
@@ -123,4 +160,5 @@ class _Interrupts:
         try:
             mailbox.send(self._run.commands, command)
         except OSError as error:
-            print(f"tuiapp: cannot tell the run {command}: {error.strerror} ({self._run.commands})", file=sys.stderr)
+            where = sanitize(str(self._run.commands))
+            print(f"tuiapp: cannot tell the run {command}: {error.strerror} ({where})", file=sys.stderr)

@@ -5,43 +5,64 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from dataclasses import asdict
 from datetime import datetime
 
 from trainers.contract.config import to_mapping, to_toml_values
-from trainers.contract.events import RankFailed
+from trainers.contract.events import Alert, AnyEvent, RankFailed
 from trainers.contract.journal import read_tail
+from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.options import format_value
-from trainers.contract.runs import RunInfo, find_run, list_runs, summarise
+from trainers.contract.runs import RunInfo, UnknownRunError, find_run, list_runs, summarise, unreadable
+from tuiapp.state.devices.efficiency import efficiency_words
+from tuiapp.state.run_list import choose, dataset, devices, order
 from tuiapp.state.text import (
+    MISSING,
     format_bytes,
+    format_clock,
     format_count,
     format_duration,
     format_metric,
     format_percent,
     format_rate,
+    join_words,
+    plural,
     sanitize,
     sanitize_lines,
 )
-from tuiapp.verbs.facts import checkpoint_facts, resume_command, resume_hint, run_facts
+from tuiapp.verbs.facts import checkpoint_facts, list_facts, resume_command, resume_hint, run_efficiency
 from tuiapp.verbs.sources import runs_dir
+
+TAIL_BYTES = 1 << 20
+"""Of the journal: where failures and alerts are looked for."""
+MAX_ALERTS = 5
 
 
 def list_all(options: Namespace) -> int:
     """One line per run, or one JSON array."""
     directory = runs_dir(options)
-    infos = [summarise(run) for run in list_runs(directory)]
+    everything = [summarise(run) for run in list_runs(directory)]
+    infos = order(choose(everything, " ".join(options.words)), options.sort, reverse=options.reverse)[: options.limit]
+    if not everything and (reason := unreadable(directory)):
+        raise UnknownRunError(reason)
     if options.json:
-        print(json.dumps([_facts(info) for info in infos], indent=2))
+        print(json.dumps([list_facts(info) for info in infos], indent=2))
+        return 0
+    if not everything:
+        print(f"There is no run in {sanitize(str(directory))} yet. To make one: tuiapp run quickstart", file=sys.stderr)
         return 0
     if not infos:
-        print(f"There is no run in {directory} yet. To make one: tuiapp run quickstart", file=sys.stderr)
+        print(f"None of {plural(len(everything), 'run')} has all these words. All: tuiapp runs", file=sys.stderr)
         return 0
-    header = ("RUN", "STATE", "STEPS", "LOSS", "ACCURACY", "EXAMPLES/S", "TOOK", "STARTED")
+    header = ("RUN", "STATE", "DATASET", "DEVICES", "STEPS", "LOSS", "BEST", "EXAMPLES/S", "TOOK", "STARTED")
     rows = [header, *(_row(info) for info in infos)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for info in infos:
+        if info.status in ("newer", "unreadable"):
+            print(f"tuiapp: {info.directory.run_id}: {sanitize(info.problem)}", file=sys.stderr)
     return 0
 
 
@@ -49,22 +70,30 @@ def show_run(options: Namespace) -> int:
     """All about one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
-    failure = _first_failure(info)
+    tail = read_tail(run.journal, TAIL_BYTES)
+    failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
+    efficiency = run_efficiency(info)
     if options.json:
         more = {
-            "reason": info.reason,
             "config": to_toml_values(info.config) if info.config else None,
             "traceback": failure.traceback if failure else None,
+            "alerts": [alert.text for alert in alerts],
+            "efficiency": asdict(efficiency),
             "checkpoints": checkpoint_facts(checkpoints),
             "resume": resume_command(run) or None,
         }
-        print(json.dumps({**_facts(info), **more}, indent=2))
+        print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
-    facts = dict(
-        zip(("state", "steps", "loss", "accuracy", "examples/s", "took", "started"), _row(info)[1:], strict=True)
-    )
-    for name, text in {"run": run.run_id, "directory": str(run.path), **facts, "reason": info.reason}.items():
+    facts = {"run": run.run_id, "directory": str(run.path), **_told(info)}
+    if words := efficiency_words(efficiency):
+        facts["efficiency"] = join_words(words)
+    facts["reason"] = info.reason
+    if info.config is not None and info.problem:
+        facts["problem"] = info.problem
+    if run.is_live() and (trouble := read_note(run).trouble):
+        facts["trouble"] = trouble
+    for name, text in facts.items():
         print(f"{name:12}{sanitize(text)}")
     print()
     if info.config is None:
@@ -73,6 +102,10 @@ def show_run(options: Namespace) -> int:
         for key, value in to_mapping(info.config).items():
             print(f"{key:18}{sanitize(format_value(value))}")
     _print_checkpoints(checkpoints, damaged)
+    if alerts:
+        print("\nlast alerts")
+    for alert in alerts:
+        print(f"  {format_clock(alert.time)}  {sanitize(alert.text)}")
     if hint := resume_hint(run):
         print(f"\n{sanitize(hint)}")
     if failure is not None:
@@ -102,27 +135,40 @@ def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str]) -> 
         print(f"  {sanitize(problem)}")
 
 
-def _first_failure(info: RunInfo) -> RankFailed | None:
-    failures = [event for event in read_tail(info.directory.journal, 1 << 20) if isinstance(event, RankFailed)]
+def _last_alerts(events: list[AnyEvent]) -> list[Alert]:
+    """Those that tell of something lost, the newest last."""
+    return [event for event in events if isinstance(event, Alert) and event.severity == "error"][-MAX_ALERTS:]
+
+
+def _first_failure(info: RunInfo, events: list[AnyEvent]) -> RankFailed | None:
+    failures = [event for event in events if isinstance(event, RankFailed)]
     # The reason names the rank that failed first.
     named = [failure for failure in failures if info.reason.startswith(f"rank {failure.rank} ")]
     return next(iter(named or failures), None)
 
 
-def _facts(info: RunInfo) -> dict[str, object]:
-    return run_facts(info.directory, info.status, info.summary)
-
-
 def _row(info: RunInfo) -> tuple[str, ...]:
+    """A line of the list: what `_told` says, with what the configuration says instead of the last accuracy."""
+    state, steps, loss, _, rate, took, when = _told(info).values()
+    best = format_percent(info.best_accuracy, 1)
+    return (info.directory.run_id, state, dataset(info), devices(info), steps, loss, best, rate, took, when)
+
+
+def _told(info: RunInfo) -> dict[str, str]:
     summary = info.summary
-    started = datetime.fromtimestamp(info.started).strftime("%Y-%m-%d %H:%M:%S") if info.started else "–"
-    return (
-        info.directory.run_id,
-        info.status,
-        f"{summary.steps:,}",
-        format_metric(summary.loss),
-        format_percent(summary.test_accuracy, 1),
-        format_rate(summary.examples_per_second),
-        format_duration(summary.seconds),
-        started,
-    )
+    return {
+        "state": info.status,
+        "steps": f"{summary.steps:,}",
+        "loss": format_metric(summary.loss),
+        "accuracy": format_percent(summary.test_accuracy, 1),
+        "examples/s": format_rate(summary.examples_per_second),
+        "took": format_duration(summary.seconds),
+        "started": _moment(info.started),
+    }
+
+
+def _moment(seconds: float | None) -> str:
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S") if seconds else MISSING
+    except (OverflowError, ValueError, OSError):
+        return MISSING

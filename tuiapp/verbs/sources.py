@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainers.contract.config import (
     MAX_FILE_BYTES,
+    OPTIONS,
     Check,
     RunConfig,
     build_config,
@@ -17,6 +18,7 @@ from trainers.contract.config import (
     to_toml_values,
 )
 from trainers.contract.files import read_limited
+from trainers.contract.idle import check_file, check_idle, idle_keys
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.presets import load_config
 from trainers.contract.rundir import RunDir
@@ -42,16 +44,19 @@ def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Ch
         PresetError: there is no such preset.
     """
     base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
-    return build_config({**to_toml_values(base), **_changes(settings)}, checks=checks)
+    return _with_changes(to_toml_values(base), _changes(settings), checks)
 
 
-def read_resumed(run: RunDir, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
-    """The configuration that a run goes on with: its own, with keys changed by `--set`.
+def read_like(
+    run: RunDir, settings: Sequence[str], checks: Sequence[Check] = (), purpose: str = "resumed"
+) -> RunConfig:
+    """A run's configuration, to go on with or to start another from, with keys changed by `--set`.
 
     Args:
         run: The run.
         settings: As of `read_source`.
         checks: As of `build_config`.
+        purpose: What it is for, in a message.
 
     Raises:
         ConfigError: something in it is not right.
@@ -60,12 +65,20 @@ def read_resumed(run: RunDir, settings: Sequence[str], checks: Sequence[Check] =
     try:
         values = to_toml_values(read_config(run))
     except OSError as error:
-        raise LaunchError(f"{run.run_id} cannot be resumed: cannot read {run.config}: {error.strerror}.") from error
+        raise LaunchError(f"{run.run_id} cannot be {purpose}: cannot read {run.config}: {error.strerror}.") from error
     changes = _changes(settings)
     if changes.keys() & {"platform", "devices"}:
         # Its run.toml names the GPUs that it had: others are wanted.
         values["device_ids"] = []
-    return build_config({**values, **changes}, checks=checks)
+    return _with_changes(values, changes, checks)
+
+
+def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
+    """A configuration with keys changed; what had an effect only with what is no longer there goes with that."""
+    values = {**base, **changes}
+    for key in idle_keys(values) - idle_keys(base) - changes.keys():
+        values[key] = OPTIONS[key].default
+    return build_config(values, checks=[*checks, lambda config: check_idle(config, changes)])
 
 
 def _changes(settings: Sequence[str]) -> dict[str, object]:
@@ -98,7 +111,10 @@ def _read_file(source: str) -> RunConfig:
     # A path that was typed may be a link; what lies in the presets' directory may not.
     path = Path(os.path.realpath(os.path.expanduser(source)))
     try:
-        return parse_toml(read_limited(path, MAX_FILE_BYTES), source, also=frozenset({"description"}))[0]
+        config, _ = parse_toml(read_limited(path, MAX_FILE_BYTES), source, also=frozenset({"description"}))
+        if problems := check_file(config):
+            raise ConfigError(problems, source)
+        return config
     except ConfigError:
         raise
     except OSError as error:

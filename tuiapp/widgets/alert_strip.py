@@ -1,4 +1,4 @@
-"""One line in plain words: what a person should know first."""
+"""One line in plain words: what a person should know first; a key or a click takes it away until there is more."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class AlertStrip(Static):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes, markup=False)
         self._text = ""
+        self._dismissed = ""
+        """The text that was taken away."""
+
+    def dismiss(self) -> None:
+        """Take away what is shown; what differs from it comes up again."""
+        self._dismissed = self._text
+        self.display = False
+
+    def on_click(self) -> None:
+        """The same by mouse."""
+        self.dismiss()
 
     def show(self, state: RunFacts) -> None:
         """Show what matters most now."""
@@ -39,7 +50,7 @@ class AlertStrip(Static):
         if text == self._text:
             return
         self._text = text
-        self.display = bool(text)
+        self.display = bool(text) and text != self._dismissed
         for severity in ("good", "info", "warning", "error"):
             self.set_class(found is not None and found.severity == severity, f"-{severity}")
         self.update(Content(text))

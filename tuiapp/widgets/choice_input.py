@@ -27,10 +27,10 @@ class ChoiceInput(Widget, can_focus=True):
     BINDING_GROUP_TITLE = "Choice"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "open", "Open the menu", show=False),
-        Binding("left", "step(-1)", "Previous value", show=False),
-        Binding("right", "step(1)", "Next value", show=False),
-        Binding("escape", "close", "Close the menu", show=False),
+        Binding("enter,space", "open", "Open the menu", id="choice.open-the-menu", show=False),
+        Binding("left", "step(-1)", "Previous value", id="choice.previous-value", show=False),
+        Binding("right", "step(1)", "Next value", id="choice.next-value", show=False),
+        Binding("escape", "close", "Close the menu", id="choice.close-the-menu", show=False),
     ]
 
     DEFAULT_CSS = """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import RenderResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
@@ -19,8 +19,12 @@ from trainers.contract.machine import Machine
 from trainers.contract.options import GROUPS
 from tuiapp.state.draft import Draft
 from tuiapp.state.text import sanitize
+from tuiapp.widgets.field_words import FieldWords
+from tuiapp.widgets.form_picture import form_picture
 from tuiapp.widgets.gpu_checklist import GpuChecklist
-from tuiapp.widgets.option_field import OptionField
+
+if TYPE_CHECKING:
+    from tuiapp.widgets.option_field import OptionField
 
 NOTES: dict[str, dict[str, str]] = {
     "backend": {backend.name: backend.summary for backend in BACKENDS.values()},
@@ -33,14 +37,21 @@ NOTES: dict[str, dict[str, str]] = {
 """Configuration key → value → one line of what it is."""
 
 
+ROOMY_LINES = 40
+"""From that height of the screen on, an empty line follows each group."""
+
+
 class ConfigForm(VerticalScroll, can_focus=False):
-    """Shows a draft's keys in groups, hides what does not apply, and tells what the user changes."""
+    """Shows a draft's keys in groups, hides what does not apply, and tells what the user changes.
+
+    At first it draws a picture of its fields; `build` puts the fields themselves in its place.
+    """
 
     BINDING_GROUP_TITLE = "Form"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Previous field", show=False),
-        Binding("down", "app.focus_next", "Next field", show=False),
+        Binding("up", "app.focus_previous", "Previous field", id="form.previous-field", show=False),
+        Binding("down", "app.focus_next", "Next field", id="form.next-field", show=False),
     ]
 
     DEFAULT_CSS = """
@@ -62,43 +73,92 @@ class ConfigForm(VerticalScroll, can_focus=False):
     class ConfigChanged(Message):
         """The user changed a field; `ConfigForm.texts` has what all of them show now."""
 
-    def __init__(self, *, texts: Mapping[str, str]) -> None:
+    class Built(Message):
+        """The fields are there."""
+
+    def __init__(self, *, texts: Mapping[str, str], draft: Draft) -> None:
         """Make the form.
 
         Args:
             texts: Configuration key → what its field shows at first.
+            draft: The same, examined.
         """
         super().__init__()
-        self._first_texts = texts
+        self._texts = dict(texts)
+        self._draft = draft
         self._machine: Machine | None = None
+        self._unavailable = {name: reason for name, backend in BACKENDS.items() if (reason := backend.unavailable())}
+        self._building = False
+        self._fields: list[OptionField] = []
+        """Empty until the form is built."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
-        unavailable = {name: reason for name, backend in BACKENDS.items() if (reason := backend.unavailable())}
-        for group in GROUPS:
-            with Vertical(classes="group") as box:
-                box.border_title = group
-                for key, option in OPTIONS.items():
-                    if option.group == group:
-                        yield OptionField(
-                            option=option,
-                            text=self._first_texts[key],
-                            notes=NOTES.get(key),
-                            unavailable=unavailable if key == "backend" else None,
-                        )
+    @property
+    def is_built(self) -> bool:
+        """Whether its fields are there."""
+        return bool(self._fields)
+
+    async def build(self) -> None:
+        """Put the fields in the place of their picture."""
+        if self._building:
+            return
+        self._building = True
+        # Their imports too are nothing that the first picture should wait for.
+        from tuiapp.widgets.option_field import OptionField
+
+        fields = [OptionField(words) for words in self._words()]
+        groups = []
+        for name in GROUPS:
+            group = Vertical(
+                *(field for field in fields if field.option.group == name), id=f"group-{name.lower()}", classes="group"
+            )
+            group.border_title = Content(f" {name} ")
+            groups.append(group)
+        with self.app.batch_update():
+            await self.mount_all(groups)
+            self._fields = fields
+            await self._list_gpus()
+            self.show(self._draft)
+        self.refresh()
+        self.post_message(self.Built())
+
+    def render(self) -> RenderResult:
+        """The picture, until there is more."""
+        if self.is_built:
+            return super().render()
+        size = self.content_size
+        columns = 2 if self.styles.grid_size_columns == 2 else 1
+        roomy = self.screen.size.height >= ROOMY_LINES
+
+        def picture(width: int) -> list[Content]:
+            return form_picture(self._words(), self._draft, width=width, columns=columns, roomy=roomy)
+
+        lines = picture(size.width)
+        # What does not fit is scrolled, by a bar that takes a column.
+        return Content("\n").join(lines if len(lines) <= size.height else picture(size.width - 1)[: size.height])
+
+    def _words(self) -> list[FieldWords]:
+        return [
+            FieldWords(option, self._texts[key], NOTES.get(key, {}), self._unavailable if key == "backend" else {})
+            for key, option in OPTIONS.items()
+        ]
 
     @property
     def texts(self) -> dict[str, str]:
         """Configuration key → what its field shows."""
-        return {field.option.key: field.text for field in self._fields()}
+        return {field.option.key: field.text for field in self._fields} or dict(self._texts)
 
     def load(self, texts: Mapping[str, str]) -> None:
         """Fill all fields; says nothing to those who wait for the user's changes."""
-        for field in self._fields():
+        self._texts = dict(texts)
+        for field in self._fields:
             field.show_text(texts[field.option.key])
 
     def show(self, draft: Draft) -> None:
         """Mark what differs from the preset and what is wrong, and hide what does not apply."""
-        for field in self._fields():
+        self._draft = draft
+        if not self.is_built:
+            self.refresh()
+        for field in self._fields:
             key = field.option.key
             field.changed = key in draft.changed
             field.problem = draft.problems.get(key, "")
@@ -108,25 +168,38 @@ class ConfigForm(VerticalScroll, can_focus=False):
             checklist.show(draft.config.device_ids)
 
     async def show_machine(self, machine: Machine) -> None:
-        """List the machine's GPUs, where there are any, for choosing among them."""
+        """List the machine's GPUs, where there are any, for choosing among them; or what they tell now."""
+        self._machine = machine
+        if self.is_built and not any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
+            await self._list_gpus()
+
+    async def _list_gpus(self) -> None:
         await self.query(GpuChecklist).remove()
-        if machine.gpus:
+        if self._machine is not None and self._machine.gpus:
             field = self._field("device_ids")
             assert isinstance(field.parent, Vertical)
-            await field.parent.mount(GpuChecklist(gpus=machine.gpus), after=field)
+            await field.parent.mount(GpuChecklist(gpus=self._machine.gpus), after=field)
 
     def focus_field(self, key: str) -> None:
         """Put the cursor into a key's field."""
         self._field(key).focus_control()
 
+    def focus_first(self, keys: Container[str]) -> None:
+        """Put the cursor into the first field of those named."""
+        if key := next((key for key in OPTIONS if key in keys), None):
+            self.focus_field(key)
+
+    @on(GpuChecklist.OptionHighlighted)
     @on(events.DescendantFocus)
     @on(events.DescendantBlur)
     def _show_help_of_focus(self) -> None:
-        focused = next((field for field in self._fields() if field.has_focus_within), None)
-        self.border_subtitle = Content(sanitize(focused.help)) if focused else ""
+        focused = next((field for field in self._fields if field.has_focus_within), None)
+        listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
+        words = focused.help if focused else listed.details if listed else ""
+        self.border_subtitle = Content(sanitize(words))
 
-    @on(OptionField.Changed)
-    def _tell_of_change(self, event: OptionField.Changed) -> None:
+    def on_option_field_changed(self, event: OptionField.Changed) -> None:
+        """Pass on that something was changed."""
         event.stop()
         self._show_help_of_focus()
         self.post_message(self.ConfigChanged())
@@ -137,8 +210,5 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._field("device_ids").show_text(",".join(event.device_ids))
         self.post_message(self.ConfigChanged())
 
-    def _fields(self) -> Iterator[OptionField]:
-        yield from self.query(OptionField)
-
     def _field(self, key: str) -> OptionField:
-        return next(field for field in self._fields() if field.option.key == key)
+        return next(field for field in self._fields if field.option.key == key)

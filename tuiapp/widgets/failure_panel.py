@@ -1,4 +1,4 @@
-"""Why a run failed: its first cause on top, with the traceback."""
+"""Why a run failed, its first cause on top with the traceback; or where its ranks stand while it hangs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MAX_OTHERS = 32
 
 
 class FailurePanel(VerticalScroll):
-    """The first failure's traceback, then the others in a line each."""
+    """The first failure's traceback, then the others in a line each; of a hang the stacks, those named first."""
 
     DEFAULT_CSS = """
     FailurePanel {
         padding: 0 1;
-        background: $surface;
+        background: $background;
 
         Static { width: 1fr; height: auto; }
     }
@@ -38,22 +38,23 @@ class FailurePanel(VerticalScroll):
         """
         super().__init__(id=id, classes=classes)
         self._directory = sanitize(directory)
-        self._shown: tuple[int, RankFailed | None] = (0, None)
+        self._shown: object = None
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield Static("no rank has failed", markup=False)
 
     def show(self, state: RunFacts) -> None:
-        """Show the failures, first cause on top."""
-        first = state.first_failure
-        key = (len(state.failures), first)
-        if first is None or key == self._shown:
+        """Show the failures, first cause on top; the stacks of a hang beneath, or alone."""
+        first, hang = state.first_failure, state.hang
+        key = len(state.failures), first, hang, [*state.stacks.values()]
+        if (first is None and not state.stacks) or key == self._shown:
             return
         self._shown = key
-        self.query_one(Static).update(self._build(first, state.failures))
+        lines = self._build(first, state.failures) if first else []
+        self.query_one(Static).update(Content("\n").join([*lines, *_describe_hang(state)]))
         self.scroll_home(animate=False)
 
-    def _build(self, first: RankFailed, failures: list[RankFailed]) -> Content:
+    def _build(self, first: RankFailed, failures: list[RankFailed]) -> list[Content]:
         lines = [
             Content.styled(f"✖ first cause: {describe_failure(first)}", "bold $text-error"),
             Content.styled(f"whole log: {self._directory}/ranks/{first.rank}/stderr.log", MUTED),
@@ -70,4 +71,27 @@ class FailurePanel(VerticalScroll):
         if others:
             lines += [Content(""), Content.styled("after it:", MUTED)]
             lines += [Content(f"  {describe_failure(failure)}") for failure in others]
-        return Content("\n").join(lines)
+        return lines
+
+
+def _describe_hang(state: RunFacts) -> list[Content]:
+    """The stacks of all ranks, a rank that the alert names first."""
+    if not state.stacks:
+        return []
+    hang = state.hang
+    lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
+    lines.append(Content.styled("where the Python threads of each rank stand, the innermost call first:", MUTED))
+    named = hang.rank if hang else None
+    for rank, stacks in sorted(state.stacks.items(), key=lambda item: (item[0] != named, item[0])):
+        lines += [Content(""), Content.styled(f"rank {rank}, pid {stacks.pid}", "bold")]
+        lines += [Content(line) for line in _main_thread_first(sanitize_lines(stacks.text))]
+    return lines
+
+
+def _main_thread_first(lines: list[str]) -> list[str]:
+    """Threads as faulthandler lists them, but the last, the main thread's, in front."""
+    starts = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    if len(starts) < 2:
+        return lines
+    main = starts[-1]
+    return ["main thread:", *lines[main + 1 :], "", *lines[:main]]

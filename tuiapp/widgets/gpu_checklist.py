@@ -11,11 +11,14 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from trainers.contract.machine import Gpu
-from tuiapp.state.text import format_bytes, sanitize
+from tuiapp.state.text import format_bytes, join_words, sanitize
+
+NAME_CELLS = 24
+"""What is shown of a GPU's name at most."""
 
 
 class GpuChecklist(OptionList):
-    """One line per GPU: index, name, free memory, utilization. None checked means the first ones.
+    """One line per GPU: index, name, memory, utilization, who uses it. None checked means the first ones.
 
     Textual's `SelectionList` tells checked from unchecked by colour alone.
     """
@@ -26,10 +29,12 @@ class GpuChecklist(OptionList):
     GpuChecklist {
         height: auto;
         max-height: 10;
-        margin-left: 17;
+        margin-left: 2;
         padding: 0;
         border: none !important;
         background: transparent;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
         & > .option-list--option { padding: 0 1; }
     }
     """
@@ -48,30 +53,80 @@ class GpuChecklist(OptionList):
         Args:
             gpus: What it lists.
         """
-        super().__init__(*(Option(describe_gpu(gpu, False)) for gpu in gpus))
+        super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))
         self._gpus = gpus
-        self._chosen: set[int] = set()
+        self._chosen: frozenset[str] = frozenset()
+        """UUIDs: a GPU that falls off the bus shifts the indices of those after it."""
 
     def show(self, device_ids: Sequence[str]) -> None:
         """Check the GPUs that a configuration names, by index or by UUID."""
         named = set(device_ids)
-        self._chosen = {number for number, gpu in enumerate(self._gpus) if {str(gpu.index), gpu.uuid} & named}
-        for number, gpu in enumerate(self._gpus):
-            self.replace_option_prompt_at_index(number, describe_gpu(gpu, number in self._chosen))
+        self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {str(gpu.index), gpu.uuid} & named)
+        for number, line in enumerate(describe_gpus(self._gpus, self._chosen)):
+            self.replace_option_prompt_at_index(number, line)
+
+    def look_again(self, gpus: Sequence[Gpu]) -> bool:
+        """Show what the same GPUs tell now, the cursor where it is; False when they are others."""
+        if [gpu.uuid for gpu in gpus] != [gpu.uuid for gpu in self._gpus]:
+            return False
+        self._gpus = gpus
+        self.show([*self._chosen])
+        return True
+
+    @property
+    def details(self) -> str:
+        """More of the GPU that the cursor is on."""
+        return details(self._gpus[self.highlighted]) if self.highlighted is not None else ""
 
     @on(OptionList.OptionSelected)
     def _toggle(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self._chosen ^= {event.option_index}
-        self.post_message(self.GpusChosen(tuple(str(self._gpus[number].index) for number in sorted(self._chosen))))
+        self._chosen ^= {self._gpus[event.option_index].uuid}
+        chosen = tuple(str(gpu.index) for gpu in self._gpus if gpu.uuid in self._chosen)
+        self.post_message(self.GpusChosen(chosen))
 
 
-def describe_gpu(gpu: Gpu, chosen: bool) -> Content:
-    """A GPU's line in the list; what NVML does not tell is left out."""
-    parts = ["[x]" if chosen else "[ ]", f"{gpu.index}", sanitize(gpu.name)]
+def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str]) -> list[Content]:
+    """The lines of the list, in columns; what NVML does not tell is left out.
+
+    Args:
+        gpus: All of them.
+        chosen: UUIDs of those that are checked.
+    """
+    width = min(NAME_CELLS, max((len(gpu.name) for gpu in gpus), default=0))
+    return [_line(gpu, gpu.uuid in chosen, width) for gpu in gpus]
+
+
+def _line(gpu: Gpu, chosen: bool, name_cells: int) -> Content:
+    parts = ["[x]" if chosen else "[ ]", f"{gpu.index:>2}", sanitize(gpu.name, name_cells).ljust(name_cells)]
     if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
-        free = format_bytes(gpu.memory_total_bytes - gpu.memory_used_bytes)
-        parts.append(f"{free:>8} of {format_bytes(gpu.memory_total_bytes)} free")
+        # In the unit of the whole, so that the lines can be compared.
+        total, unit = format_bytes(gpu.memory_total_bytes).split()
+        free = (gpu.memory_total_bytes - gpu.memory_used_bytes) / gpu.memory_total_bytes * float(total)
+        parts.append(f"{free:>4.{0 if free >= 99.5 else 1}f}/{total} {unit} free")
     if gpu.utilization_percent is not None:
         parts.append(f"{gpu.utilization_percent:3d} % busy")
-    return Content("  ".join(parts))
+    if gpu.processes is not None:
+        parts.append(", ".join(_users(gpu)) or "unused")
+    return Content(" ".join(parts))
+
+
+def details(gpu: Gpu) -> str:
+    """What a GPU's line may have no room for: what its users hold, and its UUID."""
+    held = [f"{user} {words}" for user, words in _users(gpu).items()]
+    busy = "" if gpu.utilization_percent is None else f"{gpu.utilization_percent} % busy"
+    return join_words([busy, ", ".join(held), sanitize(gpu.uuid)])
+
+
+def _users(gpu: Gpu) -> dict[str, str]:
+    """Who holds memory of a GPU → with how many processes, and how much."""
+    users: dict[str, list[int | None]] = {}
+    for process in gpu.processes or ():
+        # Without a name it is somebody outside of this container, or somebody whose processes are hidden.
+        users.setdefault(sanitize(process.user) or "others", []).append(process.memory_bytes)
+    words = {}
+    for user, held in users.items():
+        count = "1 process" if len(held) == 1 else f"{len(held)} processes"
+        known = [memory for memory in held if memory is not None]
+        words[user] = f"{count} {format_bytes(sum(known))}" if known else count
+    return words

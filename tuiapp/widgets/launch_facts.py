@@ -12,12 +12,13 @@ from textual.widgets import Button, Static
 
 from trainers.contract.config import OPTIONS
 from trainers.contract.machine import Machine
+from trainers.contract.memory import free_memory, on_host, shortages
 from tuiapp.state.draft import Draft, device_words
 from tuiapp.state.text import MISSING, format_bytes, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
 
-FAINT = "$foreground 60%"
+FAINT = "$text-muted"
 """The style of what is read second."""
 
 
@@ -29,8 +30,15 @@ class LaunchFacts(Vertical):
         height: auto;
 
         #facts-row { height: auto; }
-        #facts { width: 1fr; height: auto; }
-        #launch { width: auto; min-width: 15; }
+        /* What stands at a line's end is what can be missed. */
+        #facts { width: 1fr; height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
+        #launch { width: auto; min-width: 15; margin-left: 1; }
+        #launch.-blocked {
+            color: $text-muted;
+            background: $surface;
+            border-top: tall $surface-lighten-1;
+            border-bottom: tall $surface-darken-1;
+        }
         #failure-scroll { height: auto; max-height: 6; display: none; }
         #failure { height: auto; color: $text-error; }
         #command-scroll { height: auto; max-height: 4; }
@@ -66,6 +74,8 @@ class LaunchFacts(Vertical):
         general = "\n".join(filter(None, (failure, draft.problems.get("", ""))))
         self.query_one("#failure-scroll").display = bool(general)
         self.query_one("#failure", Static).update(Content("✗ " + "\n".join(sanitize_lines(general))))
+        # Grey, but not disabled: pressed, it says why it does not launch.
+        self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
         self.query_one("#facts", Static).update(self._facts(draft, machine))
         self.query_one("#command", Static).update(self._command(draft, command))
 
@@ -86,7 +96,7 @@ class LaunchFacts(Vertical):
         devices = _devices(draft, machine)
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
-        rows = (("Devices", devices), ("Training", _training(draft)), ("Model", _model(draft, machine)))
+        rows = (("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine)))
         return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), FAINT), words) for name, words in rows)
 
     @staticmethod
@@ -110,23 +120,35 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
 
 
 def _training(draft: Draft) -> Content:
+    parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    return Content(f"{per_epoch} steps per epoch · {total} steps in all")
+    return Content(f"{parameters} parameters · {per_epoch} steps per epoch · {total} steps in all")
 
 
-def _model(draft: Draft, machine: Machine | None) -> Content:
-    if draft.parameters is None:
+def _memory(draft: Draft, machine: Machine | None) -> Content:
+    """The estimate, what is free, a warning where that is less, and what the estimate is made of."""
+    estimate, placed = draft.memory, draft.placed
+    if estimate is None or placed is None or machine is None:
         return Content(MISSING)
-    words = f"{draft.parameters:,} parameters"
-    if draft.memory_bytes is None or draft.placed is None:
-        return Content(words)
-    words += f" · about {format_bytes(draft.memory_bytes)} per device"
-    free = [
-        gpu.memory_total_bytes - gpu.memory_used_bytes
-        for gpu in (machine.gpus if machine else ())
-        if gpu.uuid in draft.placed.device_ids
-        and gpu.memory_total_bytes is not None
-        and gpu.memory_used_bytes is not None
-    ]
-    return Content(f"{words}, {format_bytes(min(free))} free" if free else words)
+    each = f"about {format_bytes(estimate.total)} per device"
+    if short := shortages(placed, machine, estimate):
+        least = min(short, key=lambda one: one.free_bytes)
+        wanted = each if placed.platform == "cuda" else f"about {format_bytes(least.wanted_bytes)} for all ranks"
+        words = f"! {wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit"
+        return Content.styled(words, "bold $text-warning")
+    free = free_memory(placed, machine)
+    words = each
+    if placed.platform != "cuda" and placed.devices > 1:
+        words += f", {format_bytes(on_host(placed, estimate))} in all"
+    if free:
+        words += f" · {format_bytes(min(held for _, held in free))} free"
+    parts = {
+        "parameters": estimate.parameters,
+        "gradients": estimate.gradients,
+        "optimizer": estimate.optimizer,
+        "activations": estimate.activations,
+        "data": estimate.data,
+    }
+    made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in parts.items())
+    return Content.assemble(words, (f"   {made_of}", FAINT))

@@ -1,56 +1,60 @@
-"""Does it learn: the loss of each rank by step, with the evaluations on it."""
+"""Does it learn: the loss, or another quantity, by step or by time, with the evaluations on it."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from tuiapp.state.chart import Chart, build_chart
+from tuiapp.state.chart import View, build_chart
+from tuiapp.state.metrics import MetricName, available
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.widgets.palette import MUTED, series_color, to_rgb
-
-if TYPE_CHECKING:
-    from textual_plotext import PlotextPlot
+from tuiapp.sure_timer import sure
+from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
+from tuiapp.widgets.plot import Plot
+from tuiapp.widgets.zoomable import Zoomable
 
 REDRAW_S = 0.2
-"""Between two drawings: a drawing costs some 20 ms, in which no key is served."""
+"""Between two drawings of what has come."""
 
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
-GAP_COLOR = "#D55E00"
-"""Okabe & Ito's vermillion: reads on dark and on light."""
+LEAST_SPAN = {False: 4.0, True: 0.5}
+"""Steps, or seconds, that are in sight at least."""
 
-AXIS_CELLS = 8
-"""What the labels of the loss axis take."""
+NEVER = (0.0, -1, 0)
 
 
-class LossChart(Vertical):
+class LossChart(Zoomable):
     """The curves; redrawn at most five times a second, and only when they changed."""
 
     DEFAULT_CSS = """
     LossChart {
-        background: $surface;
+        background: $background;
         padding: 0 1;
 
         #legend { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
         #waiting { height: 1fr; content-align: center middle; color: $text-muted; }
-        #plot { display: none; }
-        &.-drawn #plot { display: block; }
+        Plot { display: none; }
+        &.-drawn Plot { display: block; }
         &.-drawn #waiting { display: none; }
     }
     """
+
+    metric: reactive[MetricName] = reactive("loss")
+    """What is drawn."""
 
     smoothing: reactive[float] = reactive(0.6)
     """Weight of the past in the moving average, from 0 to below 1."""
 
     log_scale: reactive[bool] = reactive(False)
-    """Whether the loss axis is logarithmic."""
+    """Whether the axis of values is logarithmic."""
+
+    by_time: reactive[bool] = reactive(False)
+    """Whether the lower axis shows the time of the run; otherwise steps."""
 
     rank: reactive[int | None] = reactive(None)
     """The one rank to draw; None for all."""
@@ -58,116 +62,150 @@ class LossChart(Vertical):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._state = RunFacts()
-        self._chart = Chart()
         self._due = False
-        self._drawn: tuple[float, float, int, int] = (0.0, 0.0, 0, 0)
-        """When the curves were last drawn, up to which step, with how many evaluations and alerts."""
+        self._timer_runs = False
+        self._drawn: tuple[float, float, int] = NEVER
+        """When the curves were last drawn, up to which step, with how many evaluations."""
         self._finished = False
         self._subtitle = ""
         self.drawings = 0
         """How often the curves were drawn."""
 
     def compose(self) -> ComposeResult:  # noqa: D102
-        # plotext takes a fifth of a second to import: not before there is a chart.
-        from textual_plotext import PlotextPlot
-
         yield Static(id="legend", markup=False)
-        yield Static("waiting for the first step…", id="waiting", markup=False)
-        yield PlotextPlot(id="plot")
+        yield Static(why_empty("loss", live=True), id="waiting", markup=False)
+        yield Plot(id="plot")
 
     def on_mount(self) -> None:
-        """Begin to draw; follow the theme."""
-        self.set_interval(REDRAW_S, self.draw_if_due)
-        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._make_due())
+        """Follow the theme."""
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._answer_key())
+        for name in ("smoothing", "log_scale", "rank", "window"):
+            self.watch(self, name, self._answer_key, init=False)
 
     def on_resize(self) -> None:
         """Fit the curves anew."""
+        self.cursor = None
         self._make_due()
         self.draw_if_due()
 
     def show(self, state: RunFacts) -> None:
         """Show the curves of a run, within a fifth of a second, or a second where that shows nothing new."""
         if state is not self._state:
-            self._state = state
-            self._drawn = (0.0, 0.0, 0, 0)
+            self._state, self._drawn = state, NEVER
         self._due = True
         last = state.last_checkpoint
         subtitle = f"checkpoint: step {last.step:,}{' · best' if last.best else ''}" if last else ""
         if subtitle != self._subtitle:
             self._subtitle = subtitle
             self.border_subtitle = Content(subtitle)
-        if not state.is_live and not self._finished:
+        if not state.is_live and not self._finished and self.cursor is None:
             # The last drawing must not stand short of the end.
-            self._drawn = (0.0, 0.0, 0, 0)
+            self._drawn = NEVER
         self._finished = not state.is_live
         if not self.drawings:
             self.draw_if_due()
+        self._draw_soon()
+
+    @property
+    def least_span(self) -> float:  # noqa: D102
+        return LEAST_SPAN[self.by_time]
+
+    @property
+    def state(self) -> RunFacts:
+        """The run whose curves are shown."""
+        return self._state
+
+    def _draw_soon(self) -> None:
+        """Draw when the last drawing is long enough ago."""
+        if self._due and not self._timer_runs and self.is_mounted:
+            self._timer_runs = True
+            ago = time.monotonic() - self._drawn[0]
+            sure(self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends))
+
+    def _timer_ends(self) -> None:
+        self._timer_runs = False
+        self.draw_if_due()
+        if self._due and self.cursor is None and self.is_on_screen:
+            self._draw_soon()
 
     def change_smoothing(self, by: int) -> None:
         """Take the next stronger or weaker smoothing."""
         place = SMOOTHINGS.index(self.smoothing) + by
         self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
 
-    def watch_smoothing(self) -> None:
+    def next_metric(self, but: MetricName | None = None) -> None:
+        """Draw the next quantity that the run has told of.
+
+        Args:
+            but: One that is drawn elsewhere.
+        """
+        names = [name for name in available(self._state) if name != but] or ["loss"]
+        place = names.index(self.metric) + 1 if self.metric in names else 0
+        self.metric = names[place % len(names)]
+
+    def watch_metric(self) -> None:
         """A key was pressed."""
+        self.cursor = None
         self._answer_key()
 
-    def watch_log_scale(self) -> None:
-        """A key was pressed."""
+    def watch_by_time(self) -> None:
+        """A key was pressed: what was in sight is meant in the other unit."""
+        self.window = self.cursor = None
         self._answer_key()
 
-    def watch_rank(self) -> None:
-        """A key was pressed."""
-        self._answer_key()
+    def watch_cursor(self, old: int | None, new: int | None) -> None:
+        """Show the line and the values; without one, catch up."""
+        if not self.is_mounted:
+            return
+        if new is None:
+            self._answer_key()
+        elif not self._chart.is_empty:
+            self._show_legend()
+            self.query_one(Plot).show(self._chart, new)
 
     def _answer_key(self) -> None:
-        """Say at once what is shown; draw when that is on the screen."""
+        """Draw at once what was asked for."""
         if self.is_mounted:
-            self._show_legend(self._chart)
             self._make_due()
-            self.call_after_refresh(self.draw_if_due)
+            self.draw_if_due()
 
     def _make_due(self) -> None:
         """Draw next time, whether the run went on or not."""
         self._due = True
-        self._drawn = (0.0, 0.0, 0, 0)
+        self._drawn = NEVER
 
-    def _would_show(self, columns: int) -> bool:
+    def _would_show(self) -> bool:
         """Whether a drawing would show something new: curves longer by a point, or a second's worth."""
-        moment, step, evaluations, failures = self._drawn
-        grown = self._state.step - step
-        return (
-            grown * columns >= self._state.step
-            or evaluations != len(self._state.evaluations)
-            or failures != len(self._state.alerts)
-            or time.monotonic() - moment >= 1.0
-        )
+        moment, step, evaluations = self._drawn
+        ago = time.monotonic() - moment
+        grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
+        return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluations != len(self._state.evaluations)))
 
     def draw_if_due(self) -> None:
         """Draw, if there is something to draw that is not drawn yet."""
-        columns = 2 * max(10, self.content_size.width - AXIS_CELLS)
-        if not self._due or not self.is_on_screen or not self._would_show(columns):
+        asked = self._drawn == NEVER
+        if not self._due or not self.is_on_screen or (self.cursor is not None and not asked) or not self._would_show():
             return
-        state = self._state
+        state, plot = self._state, self.query_one(Plot)
         self._due = False
-        self._drawn = (time.monotonic(), state.step, len(state.evaluations), len(state.alerts))
-        self._chart = chart = build_chart(
-            state,
-            columns=columns,
-            rows=max(4, self.content_size.height - 2),
-            smoothing=self.smoothing,
-            log=self.log_scale,
-            rank=self.rank,
-        )
-        self._show_legend(chart)
-        self.set_class(not chart.is_empty, "-drawn")
-        if not chart.is_empty:
-            from textual_plotext import PlotextPlot
-
-            self._draw(self.query_one(PlotextPlot), chart)
+        self._drawn = (time.monotonic(), state.step, len(state.evaluations))
+        # Before it is on show a plot has no size: it will have the panel's, without the legend.
+        columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
+        rows = plot.rows if plot.display else max(2, self.content_size.height - 3)
+        span, end = self.window or (None, None)
+        view = View(self.metric, self.smoothing, self.log_scale, self.rank, self.by_time, span, end)
+        self._chart = build_chart(state, view, columns=2 * columns, rows=rows)
+        self._show_legend()
+        if self._chart.is_empty:
+            self.set_class(False, "-drawn")
+            self.query_one("#waiting", Static).update(self._why_empty())
+        elif not plot.display:
+            self.set_class(True, "-drawn")
+            self._make_due()
+            self.call_after_refresh(self.draw_if_due)
+        else:
+            plot.show(self._chart, self.cursor)
             self.drawings += 1
-        elif not state.is_live:
-            self.query_one("#waiting", Static).update("no step was taken")
 
     @property
     def is_current(self) -> bool:
@@ -179,51 +217,23 @@ class LossChart(Vertical):
         """Whether it can be seen at all: another panel may have the room."""
         return self.is_mounted and self.display and self.region.area > 0
 
-    def _color(self, index: int) -> str:
-        dark = self.app.current_theme.dark
-        if index < 0:
-            return "#777777" if dark else "#AAAAAA"
-        return series_color(index, dark=dark)
+    def _why_empty(self) -> str:
+        if self.window is not None:
+            return "nothing was told in this part of the run: 0 shows all of it"
+        return why_empty(self.metric, live=self._state.is_live)
 
-    def _draw(self, plot: PlotextPlot, chart: Chart) -> None:
-        plt = plot.plt
-        plt.clear_figure()
-        plt.xaxes(True, False)
-        plt.yaxes(True, False)
-        low, high = chart.y_range
-        plt.xlim(*chart.x_range)
-        plt.ylim(low, high)
-        plt.xticks([x for x, _ in chart.x_ticks], [label for _, label in chart.x_ticks])
-        plt.yticks([y for y, _ in chart.y_ticks], [label for _, label in chart.y_ticks])
-        for curve in chart.curves:
-            color = to_rgb(self._color(curve.color))
-            for piece in curve.pieces:
-                draw = plt.plot if len(piece) > 1 else plt.scatter
-                draw([x for x, _ in piece], [y for _, y in piece], marker="braille", color=color)
-        if chart.evaluations:
-            color = to_rgb("#FFFFFF" if self.app.current_theme.dark else "#000000")
-            plt.scatter([x for x, _ in chart.evaluations], [y for _, y in chart.evaluations], marker="◆", color=color)
-        if chart.gaps:
-            plt.scatter(chart.gaps, [high] * len(chart.gaps), marker="✕", color=to_rgb(GAP_COLOR))
-        plot.refresh()
+    def _show_legend(self) -> None:
+        look = Look(dark=self.app.current_theme.dark, metric=self.metric)
+        if self.cursor is not None:
+            left, settings = reading(self._chart, self.cursor, look), ["stands still", "v: go on"]
+        else:
+            left, settings = names(self._chart, look), self._settings()
+        self.query_one("#legend", Static).update(line_of(left, settings, self.content_size.width), layout=False)
 
-    def _show_legend(self, chart: Chart) -> None:
-        parts: list[Content] = []
-        if len(chart.curves) > 1 and chart.curves[0].color < 0:
-            mean = Content.assemble("mean of ", str(len(self._state.ranks)), " ranks ", ("━", self._color(0)))
-            parts += [mean, Content.assemble("least–greatest ", ("━", self._color(-1)))]
-        elif chart.curves:
-            parts.append(Content("rank"))
-            parts += [Content.assemble(f"{c.label} ", ("━", self._color(c.color))) for c in chart.curves]
-        if chart.evaluations:
-            parts.append(Content("test ◆"))
-        if chart.gaps:
-            parts.append(Content.styled("not finite ✕", "bold $text-warning"))
-        smoothing = f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed"
-        scale = "logarithmic" if self.log_scale else "linear"
-        legend = Content("  ").join(parts)
-        settings = Content.styled(f"{smoothing} · {scale} · by step", MUTED)
-        gap = self.content_size.width - legend.cell_length - settings.cell_length
-        if gap > 1:
-            legend = Content.assemble(legend, " " * gap, settings)
-        self.query_one("#legend", Static).update(legend, layout=False)
+    def _settings(self) -> list[str]:
+        settings = [
+            "logarithmic" if self.log_scale else "linear",
+            "by time" if self.by_time else "by step",
+            f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
+        ]
+        return [f"{100 * self.share_in_sight:.3g} % in sight", *settings] if self.window else settings

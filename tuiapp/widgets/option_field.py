@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import on
@@ -14,22 +13,10 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from trainers.contract.options import Option
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.field_words import CONTROL_CELLS, FieldWords
 from tuiapp.widgets.path_suggester import PathSuggester
-
-LABEL_CELLS = 17
-"""The label's column, the mark of a change included."""
-
-CONTROL_CELLS = 20
-"""The control's column."""
-
-USEFUL_CELLS = 16
-"""Less room than this is not used for help."""
-
-FAINT = "$foreground 60%"
-"""The style of what is read second."""
 
 
 class OptionField(Widget):
@@ -38,7 +25,9 @@ class OptionField(Widget):
     Where a value may be chosen or begin with a prefix, the menu's last entry puts an input in the menu's place.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "choose", "Choose from the menu again", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "choose", "Choose from the menu again", id="field.choose-from-the-menu-again", show=False)
+    ]
 
     DEFAULT_CSS = """
     OptionField {
@@ -70,27 +59,17 @@ class OptionField(Widget):
             super().__init__()
             self.field = field
 
-    def __init__(
-        self,
-        *,
-        option: Option,
-        text: str,
-        notes: Mapping[str, str] | None = None,
-        unavailable: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, words: FieldWords) -> None:
         """Make the field.
 
         Args:
-            option: The key it stands for.
-            text: What it shows at first.
-            notes: For a choice: value → one line of what it is.
-            unavailable: For a choice: value → why it cannot be taken here.
+            words: The key it stands for, and what it shows at first.
         """
-        super().__init__(id=f"field-{option.key.replace('_', '-')}")
-        self.option = option
-        self._text = text
-        self._notes = notes or {}
-        self._unavailable = unavailable or {}
+        super().__init__(id=f"field-{words.option.key.replace('_', '-')}")
+        self.option = words.option
+        self._text = words.text
+        self._notes = words.notes
+        self._unavailable = words.unavailable
 
     def compose(self) -> ComposeResult:  # noqa: D102
         if self.option.menu:
@@ -114,23 +93,20 @@ class OptionField(Widget):
 
     def render(self) -> Content:
         """The label and the help; the control lies between them."""
-        label = f"{'•' if self.changed else ' '} {self.option.label}".ljust(LABEL_CELLS)
+        words = self._words_now
         if self._is_typed_path:
-            return Content.assemble((label, "bold $text-warning" if self.changed else ""))
-        room = self.size.width - LABEL_CELLS - CONTROL_CELLS - 2
-        # A few letters of it are worse than none: the form shows it in full for the field in focus.
-        helping = Content(self.help).truncate(room, ellipsis=True) if room >= USEFUL_CELLS else Content("")
-        return Content.assemble(
-            (label, "bold $text-warning" if self.changed else ""),
-            " " * (CONTROL_CELLS + 2),
-            helping.stylize(FAINT),
-        )
+            return words.label(self.changed)
+        between = " " * (CONTROL_CELLS + 2)
+        return Content.assemble(words.label(self.changed), between, words.help_within(self.size.width))
 
     @property
     def help(self) -> str:
         """What the key, or the value chosen, means."""
-        note = self._notes.get(self.option.prefix_of(self.text) or self.text, "")
-        return self._unavailable.get(self.text) or note or self.option.help
+        return self._words_now.help
+
+    @property
+    def _words_now(self) -> FieldWords:
+        return FieldWords(self.option, self._text, self._notes, self._unavailable)
 
     @property
     def text(self) -> str:
@@ -152,7 +128,9 @@ class OptionField(Widget):
 
     def focus_control(self) -> None:
         """Put the cursor into the control."""
-        next(control for control in self.query("Input, ChoiceInput") if control.display).focus()
+        # There is none while the program ends.
+        if control := next((one for one in self.query("Input, ChoiceInput") if one.display), None):
+            control.focus()
 
     def action_choose(self) -> None:
         """Put the menu back in the input's place, with the value chosen before."""

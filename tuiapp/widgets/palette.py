@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from tuiapp.state.condition import Severity
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # It brings numpy with it, which not every screen needs.
+    from tuiapp.state.condition import Severity
 
 # Okabe & Ito, "Color Universal Design" (2008); in the order that keeps neighbours apart on each background.
 _ON_DARK = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
-_ON_LIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#B8A900", "#666666")
+_ON_LIGHT = ("#005F99", "#B34700", "#00735A", "#9E4A7D", "#1F87BF", "#946300", "#6E6600", "#555555")
+"""The same hues, as much darker as a light ground asks for: 3 to 1 at least."""
 
-MUTED = "$foreground 60%"
-"""For what matters less; `$text-muted` works in stylesheets only."""
+MUTED = "$text-muted"
+"""For what matters less."""
 
 SEVERITY_STYLES: dict[Severity, str] = {
     "good": "$text-success",

@@ -40,17 +40,27 @@ class PanelTabs(Widget):
 
     def render(self) -> Content:  # noqa: D102
         parts = []
-        for index, name in enumerate(self.names):
+        for index, label in enumerate(self._labels):
             style = "bold reverse" if index == self.active else MUTED
-            parts.append(Content.styled(f" {name} ", style))
+            parts.append(Content.styled(label, style))
         return Content(" ").join(parts)
 
     def on_click(self, event: events.Click) -> None:
         """Find the tab under the pointer."""
         left = 0
-        for index, name in enumerate(self.names):
-            right = left + len(name) + 2
+        for index, label in enumerate(self._labels):
+            right = left + len(label)
             if left <= event.x < right:
                 self.post_message(self.Chosen(index))
                 return
             left = right + 1
+
+    @property
+    def _labels(self) -> list[str]:
+        """What stands in each tab: of those that are not open only the key, where there is no room for all names."""
+        labels = [f" {name} " for name in self.names]
+        if sum(map(len, labels)) + len(labels) - 1 <= self.size.width:
+            return labels
+        return [
+            label if index == self.active else f" {label.split(maxsplit=1)[0]} " for index, label in enumerate(labels)
+        ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -15,8 +15,7 @@ from textual.widgets.option_list import Option
 from trainers.contract.presets import Preset
 from tuiapp.state.text import sanitize
 
-FAINT = "dim"
-"""The style of what is read second; follows the colour of the line that the cursor is on."""
+Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
 class PresetList(OptionList):
@@ -25,7 +24,9 @@ class PresetList(OptionList):
     BINDING_GROUP_TITLE = "Presets"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("delete,backspace", "delete", "Delete preset", show=False),
+        Binding("r", "ask('rename')", "Rename preset", id="presets.rename", show=False),
+        Binding("d", "ask('duplicate')", "Duplicate preset", id="presets.duplicate", show=False),
+        Binding("delete,backspace", "ask('delete')", "Delete preset", id="presets.delete", show=False),
     ]
 
     class PresetChosen(Message):
@@ -35,12 +36,13 @@ class PresetList(OptionList):
             super().__init__()
             self.preset = preset
 
-    class DeleteRequested(Message):
-        """The user wants a preset gone; it may be a built-in one."""
+    class ChangeRequested(Message):
+        """The user wants a preset renamed, duplicated or gone; it may be a built-in one."""
 
-        def __init__(self, preset: Preset) -> None:
+        def __init__(self, preset: Preset, change: Change) -> None:
             super().__init__()
             self.preset = preset
+            self.change = change
 
     def __init__(self, *, presets: Iterable[Preset] = (), loaded: str | None = None) -> None:
         """Make the list.
@@ -62,7 +64,7 @@ class PresetList(OptionList):
         self.clear_options()
         self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
         if not own:
-            self.add_option(Option(Content.styled("None yet: Ctrl+S saves what the form holds.", FAINT), disabled=True))
+            self.add_option(Option(Content("None yet: Ctrl+S saves what the form holds."), disabled=True))
         keys = [key for key, preset in self._presets.items() if preset.name == before] or list(self._presets)
         self.highlighted = self.get_option_index(keys[0]) if keys else None
 
@@ -72,10 +74,18 @@ class PresetList(OptionList):
         option = self.highlighted_option
         return self._presets.get(option.id or "") if option else None
 
-    def action_delete(self) -> None:
-        """Ask for the highlighted preset to be deleted."""
+    def action_ask(self, change: Change) -> None:
+        """Ask for the highlighted preset to be changed."""
         if self.cursor is not None:
-            self.post_message(self.DeleteRequested(self.cursor))
+            self.post_message(self.ChangeRequested(self.cursor, change))
+
+    def on_focus(self) -> None:
+        """Say what can be done here."""
+        self.border_subtitle = "r name · d copy · del" if self.size.width > 28 else "r name · d copy"
+
+    def on_blur(self) -> None:
+        """Say no more."""
+        self.border_subtitle = ""
 
     def _option(self, key: str, loaded: str | None) -> Option:
         preset = self._presets[key]
@@ -92,7 +102,8 @@ def _entry(preset: Preset, loaded: bool) -> Content:
     name, summary = sanitize(preset.name), sanitize(preset.summary)
     if preset.error is not None:
         return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used: {summary}")
-    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", (summary, FAINT))
+    # Not fainter than the name: on the cursor's ground, in some themes, that cannot be read.
+    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", summary)
 
 
 def _heading(words: str) -> Option:

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import Static
 
 from tuiapp.state.array_state import letter
-from tuiapp.state.condition import Condition, rank_condition
-from tuiapp.state.rank_state import RankState
+from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
     MISSING,
     fit,
     format_bytes,
+    format_duration,
     format_metric,
     format_rate,
     format_seconds,
 )
 from tuiapp.widgets.palette import SEVERITY_STYLES
+
+WAITING = "no rank has started yet"
+
+MOST_DRAWN = 64
+"""Rows; of more ranks those in sight are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +43,19 @@ class _Column:
 
 _COLUMNS = (
     _Column("rank", 4, 0),
-    _Column("device", 8, 3, left=True),
-    _Column("pid", 7, 7),
+    _Column("device", 8, 4, left=True),
+    _Column("pid", 7, 8),
     _Column("step", 7, 1),
     _Column("loss", 7, 2),
-    _Column("ex/s", 7, 4),
+    _Column("ex/s", 7, 6),
     _Column("step time", 9, 6),
-    _Column("behind", 6, 5),
+    _Column("skew", 6, 5),
+    _Column("behind", 6, 3),
+    _Column("heard", 6, 7),
     _Column("state", 15, 0, left=True),
-    _Column("CPU", 6, 8),
-    _Column("memory", 8, 9),
-    _Column("threads", 7, 10),
+    _Column("CPU", 6, 9),
+    _Column("memory", 8, 10),
+    _Column("threads", 7, 11),
 )
 
 
@@ -54,54 +64,111 @@ class RankTable(Vertical):
 
     DEFAULT_CSS = """
     RankTable {
-        background: $surface;
+        background: $background;
         padding: 0 1;
 
         #heading { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
-        VerticalScroll { height: auto; max-height: 1fr; }
+        VerticalScroll { height: auto; max-height: 1fr; scrollbar-size-vertical: 1; }
         #rows { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
+
+    sort: reactive[SortKey] = reactive("rank")
+    """What the ranks are sorted by."""
+
+    chosen: reactive[int | None] = reactive(None)
+    """The rank that charts and log show; None for all."""
+
+    @dataclass
+    class Chosen(Message):
+        """A rank was clicked."""
+
+        rank: int
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._state = RunFacts()
         self._now = 0.0
-        self._height = 0
-        """Lines on show: only when they change is a layout due."""
+        self._order: list[int] = []
+        """The ranks from the first row to the last."""
+        self._shown: Content | None = None
 
     def compose(self) -> ComposeResult:  # noqa: D102
-        yield Static("no rank has started yet", id="heading", markup=False)
+        yield Static(WAITING, id="heading", markup=False)
         with VerticalScroll():
             yield Static(id="rows", markup=False)
+
+    def on_mount(self) -> None:
+        """Draw the rows that come into sight."""
+        self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
 
     def show(self, state: RunFacts, now: float) -> None:
         """Show the ranks as they stand at that time."""
         self._state, self._now = state, now
-        if state.ranks:
-            self._draw()
+        self._draw()
+
+    def sort_by_next(self) -> None:
+        """Sort by what comes next, the worst on top; after the last one by rank again."""
+        self.sort = SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)]
+
+    def watch_sort(self) -> None:
+        """A key was pressed."""
+        self._draw()
+
+    def watch_chosen(self) -> None:
+        """Mark the row."""
+        self._draw()
 
     def on_resize(self) -> None:
         """Choose the columns anew."""
-        if self._state.ranks:
+        self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the rank under the pointer."""
+        rows = self.query_one("#rows", Static)
+        place = event.screen_y - rows.region.y
+        if event.widget is rows and 0 <= place < len(self._order):
+            self.post_message(self.Chosen(self._order[place]))
+
+    def _scrolled(self) -> None:
+        if len(self._order) > MOST_DRAWN:
             self._draw()
 
     def _draw(self) -> None:
+        if not self.is_mounted or not (self._state.ranks or self._order):
+            return
         state = self._state
-        columns = _fitting(self.content_size.width - 2)
-        titles = [fit(c.title, c.width) if c.left else c.title.rjust(c.width) for c in columns]
-        self.query_one("#heading", Static).update(Content("  ".join(titles)), layout=False)
+        rows = rank_rows(state, self._now, self.sort)
+        columns = _fitting(self.content_size.width - 3)
+        heading = _heading(columns, self.sort) if rows else Content(WAITING)
+        self.query_one("#heading", Static).update(heading, layout=False)
         letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
-        leader = state.leader
-        assert leader is not None
-        lines = []
-        for number in sorted(state.ranks):
-            rank = state.ranks[number]
-            behind = rank.behind(leader, self._now)
-            condition = rank_condition(state, rank, behind, self._now)
-            lines.append(_row(rank, behind, condition, letters.get(number, " "), columns))
-        self.query_one("#rows", Static).update(Content("\n").join(lines), layout=len(lines) != self._height)
-        self._height = len(lines)
+        first, last = self._in_sight(len(rows))
+        lines = [
+            _row(row, letters.get(row.rank.rank, " "), columns, chosen=row.rank.rank == self.chosen)
+            if first <= place <= last
+            else Content("")
+            for place, row in enumerate(rows)
+        ]
+        content = Content("\n").join(lines)
+        if self._shown is None or not content.is_same(self._shown):
+            self._shown = content
+            self.query_one("#rows", Static).update(content, layout=len(rows) != len(self._order))
+        self._order = [row.rank.rank for row in rows]
+
+    def _in_sight(self, count: int) -> tuple[int, int]:
+        """The first and the last row that are worth drawing: of very many ranks those in sight."""
+        if count <= MOST_DRAWN:
+            return 0, count
+        top = self.query_one(VerticalScroll).scroll_offset.y
+        return top - MOST_DRAWN // 2, top + MOST_DRAWN
+
+
+def _heading(columns: list[_Column], sort: SortKey) -> Content:
+    """The titles; a mark behind the one that the ranks are sorted by."""
+    titles = [fit(c.title, c.width) if c.left else c.title.rjust(c.width) for c in columns]
+    marks = ["▾ " if c.title == sort and sort != "rank" else "  " for c in columns]
+    return Content(" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True)))
 
 
 def _fitting(width: int) -> list[_Column]:
@@ -114,7 +181,8 @@ def _fitting(width: int) -> list[_Column]:
     return [column for column in _COLUMNS if column in kept]
 
 
-def _row(rank: RankState, behind: int, condition: Condition, name: str, columns: list[_Column]) -> Content:
+def _row(row: RankRow, name: str, columns: list[_Column], *, chosen: bool) -> Content:
+    rank, condition = row.rank, row.condition
     cells = {
         "rank": str(rank.rank),
         "device": f"{name} {rank.device or MISSING}",
@@ -123,7 +191,9 @@ def _row(rank: RankState, behind: int, condition: Condition, name: str, columns:
         "loss": format_metric(rank.loss) if rank.loss is not None or not rank.pace.has_steps else "not fin",
         "ex/s": format_rate(rank.pace.examples_per_second),
         "step time": format_seconds(rank.pace.seconds_per_step),
-        "behind": f"{behind:,}" if rank.step else MISSING,
+        "skew": f"{round(100 * row.skew):+d} %" if row.skew is not None else MISSING,
+        "behind": f"{row.behind:,}" if rank.step else MISSING,
+        "heard": format_duration(row.silent_s),
         "state": f"{condition.symbol} {condition.text}",
         "CPU": f"{rank.cpu_percent:.0f} %" if rank.cpu_percent is not None else MISSING,
         "memory": format_bytes(rank.rss_bytes),
@@ -136,4 +206,5 @@ def _row(rank: RankState, behind: int, condition: Condition, name: str, columns:
         text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
         stands_out = column.title == "state" or condition.severity in ("warning", "error")
         parts.append(Content.styled(text, style if stands_out else ""))
-    return Content("  ").join(parts)
+    line = Content("  ").join(parts)
+    return Content.assemble(("▸", "bold"), line.stylize("bold")) if chosen else Content.assemble(" ", line)

@@ -37,7 +37,7 @@ class RunHeader(Widget):
     RunHeader {
         height: 3;
         padding: 0 1;
-        background: $surface;
+        background: $background;
     }
     """
 

@@ -22,7 +22,12 @@ class ShardingMap(TextPanel):
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
         """A picture of each array, with its description above it."""
-        picture = _Picture(state.devices(), min(width, MAX_PICTURE_CELLS), dark=self.app.current_theme.dark)
+        return self.picture_lines(state, width, dark=self.app.current_theme.dark)
+
+    @staticmethod
+    def picture_lines(state: RunFacts, width: int, *, dark: bool) -> list[Content]:
+        """The lines for a theme that is dark, or light."""
+        picture = _Picture(state.devices(), min(width, MAX_PICTURE_CELLS), dark=dark)
         # What is split comes first: it tells the parallelism apart; replicated arrays look all alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
@@ -36,7 +41,7 @@ class ShardingMap(TextPanel):
 def _describe(array: ArrayState, width: int) -> list[Content]:
     shape = ",".join(str(size) for size in array.shape)
     title = Content.assemble((array.name, "bold"), f"  {_short(array.dtype)}[{shape}]")
-    size = f"{format_bytes(array.bytes_per_device)} each"
+    size = _size(array)
     gap = width - title.cell_length - len(size)
     first = Content.assemble(title, " " * gap, size) if gap > 0 else title.truncate(width, ellipsis=True)
     mesh = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
@@ -44,13 +49,27 @@ def _describe(array: ArrayState, width: int) -> list[Content]:
     how = {
         "single": "on one device",
         "replicated": f"replicated ×{len(array.devices)}",
-        "split": "split",
-        "split and replicated": "split, each part on several devices",
+        "split": f"split in {len(array.blocks())}",
+        "split and replicated": f"split in {len(array.blocks())}, each part on {_copies(array)} devices",
     }[array.layout]
     second = join_words(
         [how, "" if gap > 0 else size, f"spec ({spec})" if spec else "", f"mesh {mesh}" if mesh else ""]
     )
     return [first, Content.styled(second, MUTED).truncate(width, ellipsis=True)]
+
+
+def _size(array: ArrayState) -> str:
+    """What a device holds of it."""
+    sizes = sorted({sum(shard.bytes for shard in shards) for shards in array.shards.values()})
+    if len(sizes) > 1:
+        return f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
+    return f"{format_bytes(array.bytes_per_device)} each"
+
+
+def _copies(array: ArrayState) -> str:
+    """How many devices hold the same part: "2", or "1 to 3"."""
+    counts = sorted({len(devices) for devices in array.blocks().values()})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _short(dtype: str) -> str:
@@ -60,6 +79,12 @@ def _short(dtype: str) -> str:
         if name.startswith(long):
             return short + name.removeprefix(long)
     return name
+
+
+def _span(pair: tuple[int, int]) -> str:
+    """Which entries: "0–5", or "3" where there is one."""
+    start, stop = pair
+    return f"{start}–{stop - 1}" if stop - start > 1 else str(start)
 
 
 class _Picture:
@@ -72,42 +97,77 @@ class _Picture:
 
     def draw(self, array: ArrayState) -> list[Content]:
         """The picture's lines."""
-        blocks = array.blocks()
-        if array.layout == "replicated":
+        every = array.blocks()
+        blocks = {block: devices for block, devices in every.items() if all(stop > start for start, stop in block)}
+        # An array smaller than the mesh leaves devices without a part.
+        idle = [device for block, devices in every.items() if block not in blocks for device in devices]
+        return [*self._parts(array, blocks), *([self._without(idle)] if idle else [])]
+
+    def _parts(self, array: ArrayState, blocks: dict[Block, list[Device]]) -> list[Content]:
+        if array.layout == "replicated" and blocks:
             return [self._replicated(next(iter(blocks.values())))]
-        split = array.split_dimensions()
+        split = [d for d in array.split_dimensions() if len({block[d] for block in blocks}) > 1]
         if not split:
-            return [self._row(list(blocks.items()), None)]
+            return self._rows(list(blocks.items()), None)
         if len(split) > 2:
             return self._listed(blocks)
         if len(split) == 1:
-            return [self._row(list(blocks.items()), split[0])]
+            return self._rows(list(blocks.items()), split[0])
         rows: dict[tuple[int, int], list[tuple[Block, list[Device]]]] = {}
         for block, devices in blocks.items():
             rows.setdefault(block[split[0]], []).append((block, devices))
+        if any(self._cell_width(len(row)) < 1 for row in rows.values()):
+            return self._listed(blocks)
         lines = [self._row(row, split[1]) for row in list(rows.values())[:MAX_PICTURE_LINES]]
         if len(rows) > MAX_PICTURE_LINES:
             lines.append(Content(f"… {plural(len(rows) - MAX_PICTURE_LINES, 'more row')}"))
         return lines
 
-    def _row(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> Content:
-        """Parts side by side, each on its device's colour: what is split."""
-        count = len(cells)
-        width = (self._width - count - 1) // count
-        if width < 1:
-            return Content(f"{count} parts on {len(self._letters)} devices: too many to draw")
-        names = [" ".join(self._letters[device] for device in devices) for _, devices in cells]
+    def _cell_width(self, count: int) -> int:
+        return (self._width - count - 1) // max(1, count)
+
+    def _rows(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
+        """Parts along one dimension: side by side, on several lines where they are too many for one."""
+        widest = max((len(self._names(devices)) for _, devices in cells), default=1)
+        if self._cell_width(len(cells)) >= min(widest, 3):
+            return [self._row(cells, dimension)]
+        per_line = max(1, (self._width - 1) // (max(widest, 3) + 1))
+        lines = [cells[start : start + per_line] for start in range(0, len(cells), per_line)]
+        shown = [self._row(line, dimension, of=per_line) for line in lines[:MAX_PICTURE_LINES]]
+        if len(lines) > MAX_PICTURE_LINES:
+            shown.append(Content(f"… {plural(len(cells) - MAX_PICTURE_LINES * per_line, 'more part')}"))
+        return shown
+
+    def _names(self, devices: list[Device]) -> str:
+        return " ".join(self._letters.get(device, "?") for device in devices)
+
+    def _row(self, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0) -> Content:
+        """Parts side by side, each on its device's colour; hatched where several devices hold the same one.
+
+        Args:
+            cells: The parts.
+            dimension: The one along which they differ.
+            of: For how many there is to be room, if for more than there are.
+        """
+        width = max(1, self._cell_width(max(of, len(cells))))
+        names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
-            longer = [
-                f"{name}  {block[dimension][0]}–{block[dimension][1] - 1}"
-                for name, (block, _) in zip(names, cells, strict=True)
-            ]
+            longer = [f"{name}  {_span(block[dimension])}" for name, (block, _) in zip(names, cells, strict=True)]
             names = longer if max(map(len, longer)) <= width else names
         parts: list[Content] = [Content("│")]
         for name, (_, devices) in zip(names, cells, strict=True):
-            color = self._colors[devices[0]]
-            parts += [Content.styled(name[:width].center(width), f"bold {text_on(color)} on {color}"), Content("│")]
+            color = self._colors.get(devices[0], "#999999")
+            if len(devices) > 1:
+                text = f" {name} " if len(name) + 2 <= width else name[:width]
+                parts += [Content.styled(text.center(width, "░"), f"bold {color}"), Content("│")]
+            else:
+                parts += [Content.styled(name[:width].center(width), f"bold {text_on(color)} on {color}"), Content("│")]
         return Content.assemble(*parts)
+
+    def _without(self, devices: list[Device]) -> Content:
+        """Those that hold nothing of an array."""
+        verb = "holds" if len(devices) == 1 else "hold"
+        return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
 
     def _replicated(self, devices: list[Device]) -> Content:
         """All letters in one hatched cell: the same on every device."""

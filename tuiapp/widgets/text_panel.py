@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.state.run_facts import RunFacts
+from tuiapp.widgets.palette import MUTED
 
 
 class TextPanel(VerticalScroll):
@@ -17,7 +18,7 @@ class TextPanel(VerticalScroll):
 
     DEFAULT_CSS = """
     TextPanel {
-        background: $surface;
+        background: $background;
         padding: 0 0 0 1;
 
         Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
@@ -54,6 +55,10 @@ class TextPanel(VerticalScroll):
 
     def _draw(self) -> None:
         width = max(self.LEAST_WIDTH, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
-        if lines := self.lines(self._state, width):
+        lines = self.lines(self._state, width)
+        if not lines and self._height:
+            # A replay begins again.
+            lines = [Content.styled(self.WAITING, MUTED)]
+        if lines:
             self.query_one(Static).update(Content("\n").join(lines), layout=len(lines) != self._height)
             self._height = len(lines)

@@ -1,0 +1,115 @@
+"""The view of a headless run: its lines, and how they are drawn anew in place while the terminal changes its size."""
+
+from __future__ import annotations
+
+import re
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pyte
+import pytest
+
+from tests import histories as h
+from tests.pty.terminal import Terminal
+from trainers.contract.events import AnyEvent
+from tuiapp.state.run_state import RunState
+from tuiapp.verbs import live_lines
+from tuiapp.verbs.live_lines import LiveLines, cell_count, cut
+from tuiapp.verbs.live_view import live_view, progress_bar
+
+
+class Screen:
+    """A terminal that can be resized, behind a stream."""
+
+    def __init__(self, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.screen = pyte.Screen(columns, 10)
+        self.stream = StringIO()
+        self._feed = pyte.Stream(self.screen)
+        self.live = LiveLines(self.stream)
+        monkeypatch.setattr(live_lines.LiveLines, "cells", property(lambda _: self.screen.columns))
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on it."""
+        self._feed.feed(self.stream.getvalue().replace("\n", "\r\n"))
+        self.stream.seek(0)
+        self.stream.truncate()
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+
+def state_of(events: list[AnyEvent]) -> RunState:
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def test_lines_are_drawn_anew_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Screen(40, monkeypatch)
+    terminal.live.draw(["one", "two"])
+    terminal.live.draw(["three"])
+    assert terminal.lines == ["three"]
+    terminal.live.print_above("said")
+    assert terminal.lines == ["said", "three"]
+    terminal.live.draw(["界" * 30, "b" * 80])
+    shown = terminal.lines
+    assert [line[-1] for line in shown] == ["d", "…", "…"]
+    terminal.live.clear()
+    assert terminal.lines == ["said"]
+
+
+def test_what_is_the_same_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Screen(40, monkeypatch)
+    terminal.live.draw(["one"])
+    assert terminal.lines
+    terminal.live.draw(["one"])
+    assert terminal.stream.getvalue() == ""
+
+
+def test_a_narrower_terminal_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that breaks lines that no longer fit, as most do: pyte cuts them, so the rows are written as such."""
+    terminal = Screen(60, monkeypatch)
+    terminal.live.draw(["a" * 50, "b"])
+    assert terminal.lines
+    terminal.screen.resize(10, 20)
+    terminal.screen.reset()
+    terminal._feed.feed("a" * 20 + "\r\n" + "a" * 20 + "\r\n" + "a" * 10 + "\r\nb\r\n")
+    terminal.live.draw(["c"])
+    assert terminal.lines == ["c"]
+
+
+@pytest.mark.parametrize("cells", [40, 80, 120, 200])
+def test_the_lines_fit_and_tell_the_facts(cells: int) -> None:
+    state = state_of(list(h.running()))
+    lines = [cut(line, cells - 1) for line in live_view(state, h.START + 60, cells)]
+    assert all(cell_count(line) < cells for line in lines)
+    text = "\n".join(lines)
+    assert re.search(r"\d %", text)
+    if cells >= 80:
+        for word in ("epoch", "step", "loss", "accuracy", "examples/s", "elapsed"):
+            assert word in text, text
+    assert ("rank 0" in text and "rank 1" in text) == (cells >= 100)
+
+
+def test_ascii_alone() -> None:
+    assert "\n".join(live_view(state_of(list(h.running())), h.START + 60, 120, ascii_only=True)).isascii()
+    assert progress_bar(0.5, 8, ascii_only=True) == "####----"
+    assert progress_bar(0.0, 4, ascii_only=False) == "────"
+    assert progress_bar(1.0, 4, ascii_only=False) == "━━━━"
+
+
+def test_in_a_real_terminal(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", "--set", "devices=1", "--set", "epochs=6"]
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
+    with Terminal(command, columns=100, lines=24, environment=home) as terminal:
+        terminal.wait(r"training +[━╸─]+ +\d+ %", 120)
+        terminal.resize(60, 24)
+        terminal.wait(r"COMPLETED", 120)
+        assert terminal.wait_exit(60) == 0
+        # The last words stay: the view as it was last, once, and the line that says what came of it.
+        text = terminal.text
+        assert len(re.findall(r"\d+ % +epoch", text)) == 1, text
+        assert "100 %" in text
+        assert b"\x07" in terminal.raw
+        assert b"\x1b]9;tuiapp: mlp on digits completed" in terminal.raw

@@ -1,0 +1,100 @@
+"""A run that a later version of tuiapp wrote: every view says so, nothing changes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import histories as h
+from tests.cli.terminal import Command
+from tests.screens.run_app import RunApp
+from trainers.contract.config import RunConfig, to_toml
+from trainers.contract.events import RunStarted
+from trainers.contract.journal import JournalWriter
+from trainers.contract.removal import RemovalError, remove_run
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import summarise
+from trainers.launch import LaunchError, resume
+from tuiapp.widgets.alert_strip import AlertStrip
+
+
+@pytest.fixture(params=["run.toml", "events.jsonl"])
+def newer(request: pytest.FixtureRequest, runs_dir: Path) -> RunDir:
+    """A run with a checkpoint, one of whose files is of schema 2."""
+    run = RunDir(runs_dir / h.RUN_ID)
+    (run.checkpoints / "step-00000018").mkdir(parents=True)
+    run.commands.mkdir()
+    text = to_toml(RunConfig(platform="cpu", devices=2))
+    run.config.write_text(text.replace("schema = 1", "schema = 2") if request.param == "run.toml" else text)
+    events = [
+        msgspec.structs.replace(event, schema=2)
+        if isinstance(event, RunStarted) and request.param == "events.jsonl"
+        else event
+        for event in h.completed()
+    ]
+    writer = JournalWriter(run.journal)
+    writer.append(events)
+    writer.close()
+    return run
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_every_verb(tuiapp: Command, newer: RunDir, runs_dir: Path) -> None:
+    before = contents(runs_dir)
+    assert summarise(newer).status == "newer"
+    assert "newer" in tuiapp("runs").out
+    assert json.loads(tuiapp("runs", "--json").out)[0]["status"] == "newer"
+    done = tuiapp("show", "latest")
+    assert done.code == 0
+    assert "schema" in done.out
+    assert "--resume" not in done.out
+    for words in (
+        ["run", "--resume", "latest"],
+        ["stop", "latest"],
+        ["stop", "--now", "latest"],
+        ["checkpoint", "latest"],
+        ["rm", "--yes", "latest"],
+        ["export", "latest"],
+    ):
+        done = tuiapp(*words)
+        assert done.code != 0, (words, done)
+        assert "newer" in done.err or "schema" in done.err, (words, done)
+        assert contents(runs_dir) == before, words
+
+
+def test_a_live_one(tuiapp: Command, newer: RunDir, runs_dir: Path) -> None:
+    lock = newer.take_lock()
+    before = contents(runs_dir)
+    for words in (["stop", "latest"], ["checkpoint", "latest"]):
+        done = tuiapp(*words)
+        assert done.code == 2
+        assert "newer version of tuiapp" in done.err
+    assert contents(runs_dir) == before
+    os.close(lock)
+
+
+def test_the_library(newer: RunDir, runs_dir: Path) -> None:
+    before = contents(runs_dir)
+    with pytest.raises(LaunchError, match="newer version of tuiapp"):
+        resume(newer)
+    with pytest.raises(RemovalError, match="newer version of tuiapp"):
+        remove_run(newer)
+    assert contents(runs_dir) == before
+
+
+async def test_the_run_screen(newer: RunDir, runs_dir: Path) -> None:
+    before = contents(runs_dir)
+    app = RunApp(h.running(), path=newer.path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause(0.3)
+        assert "newer version of tuiapp" in str(app.run_screen.query_one(AlertStrip).render())
+        await pilot.press("c", "s")
+        await pilot.pause(0.3)
+    assert contents(runs_dir) == before

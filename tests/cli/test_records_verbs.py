@@ -1,0 +1,264 @@
+"""`tuiapp runs` with words, `compare`, `export`, `rm` and `run --like`, on recorded run directories."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests import histories as h
+from tests.cli.terminal import Command
+from tests.contract.recorded import CONFIG, record, record_checkpoint
+from trainers.contract.config import to_toml
+from trainers.contract.rundir import RunDir
+
+COMPLETED, FAILED, OTHER = (
+    "20261120T101500-torch-ddp-net-3fa1",
+    "20261120T101400-torch-ddp-net-3fa2",
+    "20261120T101300-jax-pmap-mlp-3fa3",
+)
+
+
+@pytest.fixture
+def recorded(runs_dir: Path) -> Path:
+    record(runs_dir, COMPLETED, h.completed())
+    record(runs_dir, FAILED, h.failed(), msgspec.structs.replace(CONFIG, learning_rate=0.01))
+    other = msgspec.structs.replace(CONFIG, backend="jax-pmap", model="mlp")
+    record(runs_dir, OTHER, h.stopped(), other)
+    return runs_dir
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["failed"], [FAILED]),
+        (["jax-pmap"], [OTHER]),
+        (["TORCH", "net", "cpu"], [COMPLETED, FAILED]),
+        (["--sort", "loss", "-n", "1"], [COMPLETED]),
+        (["--reverse"], [OTHER, FAILED, COMPLETED]),
+        (["--sort", "accuracy"], [COMPLETED, FAILED, OTHER]),
+        (["--sort", "model"], [OTHER, COMPLETED, FAILED]),
+        (["nothing", "like", "it"], []),
+    ],
+)
+def test_a_part_of_the_list(tuiapp: Command, recorded: Path, words: list[str], found: list[str]) -> None:
+    assert [run["run"] for run in json.loads(tuiapp("runs", *words, "--json").out)] == found
+
+
+def test_none_with_these_words(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("runs", "xyz")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == "None of 3 runs has all these words. All: tuiapp runs\n"
+
+
+@pytest.mark.parametrize("arguments", [["--sort", "taste"], ["-n", "0"], ["-n", "many"]])
+def test_what_the_list_refuses(tuiapp: Command, recorded: Path, arguments: list[str]) -> None:
+    assert tuiapp("runs", *arguments).code == 2
+
+
+def test_only_keys_that_differ_are_compared(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("compare", COMPLETED, FAILED)
+    assert (done.code, done.err) == (0, "")
+    rows = [line.split() for line in done.out.splitlines() if line]
+    assert rows[:4] == [
+        ["a", COMPLETED],
+        ["b", FAILED],
+        ["differing", "keys", "a", "b"],
+        ["learning_rate", "0.001", "0.01"],
+    ]
+    assert rows[4][0] == "results"
+    assert ["state", "completed", "failed"] in rows
+    facts = json.loads(tuiapp("compare", FAILED, COMPLETED, "--json").out)
+    assert facts["differing"] == {"learning_rate": [0.01, 0.001]}
+    assert [run["run"] for run in facts["runs"]] == [FAILED, COMPLETED]
+
+
+def test_a_run_whose_keys_are_not_known_is_named(tuiapp: Command, recorded: Path) -> None:
+    (recorded / OTHER / "run.toml").write_text("epochs = 'x\x1b[31m'")
+    done = tuiapp("compare", COMPLETED, FAILED, OTHER)
+    assert done.code == 0
+    assert f"the keys of {OTHER} are not known" in done.err
+    assert "\x1b" not in done.out + done.err
+
+
+@pytest.mark.parametrize("names", [[COMPLETED], [COMPLETED, "latest"]])
+def test_one_run_cannot_be_compared(tuiapp: Command, recorded: Path, names: list[str]) -> None:
+    done = tuiapp("compare", *names)
+    assert done.code == 2
+    assert "Give two runs or more" in done.err
+
+
+def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("export", COMPLETED)
+    assert (done.code, done.err) == (0, "")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert len(rows) == 2 * 290
+    assert list(rows[0])[:5] == ["attempt", "time", "rank", "step", "loss"]
+    last = [row for row in rows if row["rank"] == "1"][-1]
+    assert (last["step"], float(last["loss"]), last["steps"]) == ("290", h.loss_at(290, 1), "1")
+
+
+def test_steps_as_jsonl_with_what_was_not_finite(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, h.with_nan())
+    rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
+    assert [row["loss"] for row in rows if row["rank"] == 0 and 70 <= row["step"] <= 76] == [0.5, *[None] * 5, 0.6]
+
+
+def test_steps_of_a_resumed_run_say_which_attempt_they_are_of(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, [*h.running(last_step=80), *h.resumed(step=72)])
+    rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
+    assert [row["attempt"] for row in rows if row["rank"] == 0 and row["step"] == 75] == [1, 2]
+
+
+def test_windows_of_steps_stand_at_their_last(tuiapp: Command, runs_dir: Path) -> None:
+    event = msgspec.structs.replace(
+        h.steps(0, 1, 2, 3.0), counts=[10, 5], losses_min=[0.1, 0.1], losses_max=[3.0, None]
+    )
+    record(runs_dir, COMPLETED, [h.started(), event])
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest").out)))
+    assert [(row["step"], row["steps"], row["loss_max"]) for row in rows] == [("10", "10", "3.0"), ("15", "5", "")]
+    assert float(rows[1]["time"]) == pytest.approx(h.START + 3.0)
+
+
+def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "evaluations").out)))
+    assert [row["epoch"] for row in rows] == [str(n) for n in range(1, 11)]
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "samples").out)))
+    assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
+
+
+def test_a_file_is_written_whole_and_not_overwritten(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
+    target = tmp_path / "steps.jsonl"
+    done = tuiapp("export", COMPLETED, "-o", target)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"580 rows of steps: {target}\n"
+    assert len(target.read_text().splitlines()) == 580
+    before = target.read_bytes()
+    done = tuiapp("export", COMPLETED, "-o", target, "--what", "evaluations")
+    assert done.code == 2
+    assert f"{target} exists" in done.err
+    assert target.read_bytes() == before
+    assert tuiapp("export", COMPLETED, "-o", target, "--what", "evaluations", "--force").code == 0
+    assert len(target.read_text().splitlines()) == 10
+    assert [name for name in os.listdir(tmp_path) if name != "home"] == ["steps.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "x.parquet"], "there is no format '.parquet'"),
+        (["-o", "x.jsonl", "--format", "csv"], "x.jsonl does not end in .csv"),
+        (["-o", "nowhere/x.csv"], "There is no directory nowhere"),
+        (["-o", "/dev/null", "--force"], "/dev/null is no regular file"),
+    ],
+)
+def test_targets_that_are_refused(tuiapp: Command, recorded: Path, arguments: list[str], words: str) -> None:
+    done = tuiapp("export", COMPLETED, *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+def test_a_full_disk_leaves_nothing(
+    tuiapp: Command, recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    done = tuiapp("export", COMPLETED, "-o", tmp_path / "x.csv")
+    assert done.code == 2
+    assert "No space left on device" in done.err
+    assert [name for name in os.listdir(tmp_path) if name != "home"] == []
+
+
+def test_a_run_without_steps_says_so(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, [h.started()])
+    done = tuiapp("export", "latest")
+    assert done.code == 0
+    assert "has no steps: the run is lost." in done.err
+
+
+def test_no_fifo_is_waited_for(tuiapp: Command, runs_dir: Path) -> None:
+    run = record(runs_dir, COMPLETED, [])
+    run.journal.unlink()
+    os.mkfifo(run.journal)
+    assert tuiapp("export", "latest").code == 2
+    assert "unreadable" in tuiapp("runs").out
+
+
+def test_deleting_needs_a_terminal_or_yes(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("rm", COMPLETED)
+    assert done.code == 2
+    assert "--yes" in done.err
+    done = tuiapp("rm", "--yes", COMPLETED, FAILED)
+    assert (done.code, done.out) == (0, "")
+    assert done.err == f"deleted {COMPLETED}\ndeleted {FAILED}\n"
+    assert os.listdir(recorded) == [OTHER]
+
+
+def test_where_one_goes_on_none_is_deleted(tuiapp: Command, recorded: Path) -> None:
+    lock = RunDir(recorded / FAILED).take_lock()
+    done = tuiapp("rm", "--yes", COMPLETED, FAILED)
+    os.close(lock)
+    assert done.code == 2
+    assert f"{FAILED} is running. Stop it first" in done.err
+    assert (recorded / COMPLETED).exists()
+
+
+def test_a_run_like_another(tuiapp: Command, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+
+    def launch(config: object, *_: object) -> RunDir:
+        launched.append(config)
+        return RunDir(recorded / COMPLETED)
+
+    monkeypatch.setattr("tuiapp.verbs.run.launch", launch)
+    done = tuiapp("run", "--like", FAILED, "--set", "epochs=3", "--detach")
+    assert (done.code, done.err) == (0, "")
+    assert launched == [msgspec.structs.replace(CONFIG, learning_rate=0.01, epochs=3)]
+    for arguments in (["quickstart", "--like", FAILED], ["--like", FAILED, "--resume", FAILED]):
+        done = tuiapp("run", *arguments)
+        assert done.code == 2
+        assert "leave out" in done.err
+    (recorded / FAILED / "run.toml").unlink()
+    assert "cannot be started anew: cannot read" in tuiapp("run", "--like", FAILED).err
+
+
+def test_a_complete_run_is_not_offered_to_be_resumed(tuiapp: Command, recorded: Path) -> None:
+    record_checkpoint(RunDir(recorded / COMPLETED), 150)
+    assert json.loads(tuiapp("show", COMPLETED, "--json").out)["resume"] is None
+    record_checkpoint(RunDir(recorded / FAILED), 58)
+    assert json.loads(tuiapp("show", FAILED, "--json").out)["resume"] == f"tuiapp run --resume {FAILED}"
+
+
+def test_an_export_may_be_read_by_its_owner_only_as_the_umask_says(
+    tuiapp: Command, recorded: Path, tmp_path: Path
+) -> None:
+    mask = os.umask(0o077)
+    try:
+        tuiapp("export", COMPLETED, "-o", tmp_path / "x.csv")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "x.csv").stat().st_mode) == 0o600
+
+
+def test_a_configuration_of_a_later_version(tuiapp: Command, recorded: Path) -> None:
+    text = to_toml(CONFIG).replace("schema = 1", "schema = 9")
+    (recorded / COMPLETED / "run.toml").write_text(text)
+    done = tuiapp("runs", "-n", "1")
+    assert "newer" in done.out
+    assert "schema" in done.err
+
+
+def test_a_replay_needs_a_terminal_and_a_speed(tuiapp: Command, recorded: Path) -> None:
+    done = tuiapp("replay", COMPLETED, "--speed", "8x")
+    assert (done.code, done.out) == (2, "")
+    assert "needs a terminal" in done.err
+    for speed in ("0", "-1", "nan", "fast", "2000"):
+        assert "is no speed" in tuiapp("replay", COMPLETED, f"--speed={speed}").err

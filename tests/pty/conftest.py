@@ -1,0 +1,24 @@
+"""What the stories begin with: presets of small runs, and a place for runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.config import RunConfig
+from trainers.contract.presets import save_preset
+from trainers.contract.runs import default_runs_dir
+
+
+@pytest.fixture(autouse=True)
+def presets() -> None:
+    """Two presets of the user's: one whose runs go on until they are stopped, one whose runs end by themselves."""
+    save_preset("endless", RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000))
+    save_preset("brief", RunConfig(model="mlp", platform="cpu", devices=2, max_steps=40))
+
+
+@pytest.fixture
+def runs_dir() -> Path:
+    """Where the runs of a story are."""
+    return default_runs_dir()

@@ -1,0 +1,77 @@
+"""Runs deleted and replayed by commands, in a real terminal; a removal that is killed half-way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.contract.recorded import record
+from tests.pty.terminal import Terminal
+from trainers.contract.removal import sweep_removed
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import list_runs
+
+FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    record(tmp_path / "runs", FIRST, h.completed())
+    record(tmp_path / "runs", SECOND, h.failed())
+    return tmp_path / "runs"
+
+
+def start(runs: Path, *arguments: str) -> Terminal:
+    environment: Mapping[str, str] = {"TUIAPP_RUNS_DIR": str(runs)}
+    return Terminal([sys.executable, "-P", "-m", "tuiapp", *arguments], 100, 30, environment)
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", 2), ("", 2), ("y", 1)])
+def test_a_deletion_is_asked_about(runs: Path, answer: str, left: int) -> None:
+    with start(runs, "rm", FIRST) as terminal:
+        terminal.wait(r"Delete 1 run with all checkpoints\? \[y/N\]")
+        assert f"{FIRST} · completed · 290 steps" in terminal.text
+        terminal.press(answer, "enter")
+        assert terminal.wait_exit() == 0
+    assert len(list_runs(runs)) == left
+
+
+def test_a_replay_starts_at_its_first_step(runs: Path) -> None:
+    with start(runs, "replay", FIRST, "--speed", "0.25") as terminal:
+        terminal.wait(r"(?i)replay")
+        assert "97.8 %" not in terminal.text
+        terminal.press("g")
+        terminal.wait(r"2 runs")
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
+def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
+    run = RunDir(runs / FIRST)
+    for number in range(3000):
+        (run.commands / str(number)).touch()
+    code = (
+        "import sys, pathlib; from trainers.contract.rundir import RunDir; from trainers.contract import removal\n"
+        "print('go', flush=True); removal.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    deadline = time.monotonic() + 60
+    while run.path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert [one.run_id for one in list_runs(runs)] == [SECOND]
+    sweep_removed(runs)
+    assert os.listdir(runs) == [SECOND]

@@ -1,0 +1,239 @@
+"""What users do, each story over the real program in a real terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tests import histories as h
+from tests.contract.recorded import CONFIG, record
+from tests.processes.harness import START_S, Watched, watching
+from tests.pty.terminal import Terminal
+from trainers.contract.events import RunEnded, Steps, StopRequested
+from trainers.contract.presets import presets_dir
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import find_run, list_runs
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+def launch(terminal: Terminal, preset: str) -> None:
+    """Load a preset by a click and launch it."""
+    terminal.wait(rf"{preset}\b")
+    terminal.wait_for_silence()
+    terminal.click(rf"{preset}\b")
+    terminal.wait(rf"tuiapp run {preset}\b")
+    terminal.press("ctrl+r")
+    terminal.wait("RUNNING", START_S)
+
+
+def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        launch(terminal, "brief")
+        with watching(find_run("latest", runs_dir)) as run:
+            assert run.end().status == "completed"
+            terminal.wait("COMPLETED")
+            terminal.wait(r"step +40/40")
+            last = run.of(Steps)[-1].losses[-1]
+            first = run.of(Steps)[0].losses[0]
+            assert first is not None
+            assert last is not None
+            assert last < first
+        terminal.press("escape")
+        terminal.wait("Launch")
+        terminal.press("q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+
+
+def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        terminal.wait(r"\d CPU ranks|\d GPU")
+        terminal.wait_for_silence()
+        assert re.search(r"\$ tuiapp run quickstart +│", terminal.text)
+        terminal.click(r"(?<=Epochs          )\d+")
+        terminal.press("end", "ctrl+u")
+        terminal.wait("no command while Epochs cannot be read")
+        terminal.press("8")
+        terminal.wait(r"\$ tuiapp run quickstart --set epochs=8")
+        terminal.press("ctrl+s")
+        terminal.wait("Save")
+        terminal.wait_for_silence()
+        terminal.press("eight", "enter")
+        terminal.wait(r"\$ tuiapp run eight +│")
+        assert "epochs = 8" in (presets_dir() / "eight.toml").read_text()
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
+def test_stop_and_save_then_resume(runs_dir: Path) -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        launch(terminal, "endless")
+        with watching(find_run("latest", runs_dir)) as run:
+            run.at_step(20)
+            terminal.wait(r"step +\d\d")
+            terminal.press("s")
+            terminal.wait("Stop this run")
+            terminal.wait_for_silence()
+            terminal.press("enter")
+            stopped = run.end()
+            assert stopped.status == "stopped"
+            terminal.wait("STOPPED")
+            terminal.wait("u Resume")
+
+            terminal.press("u")
+            terminal.wait("Resume this run")
+            terminal.wait_for_silence()
+            terminal.press("enter")
+            terminal.wait("RUNNING", START_S)
+            run.at_step(stopped.summary.steps + 20)
+            assert run.steps_of(0)[: stopped.summary.steps + 20] == list(range(1, stopped.summary.steps + 21))
+
+            # Leaving asks; this time the run is stopped with it.
+            terminal.press("q")
+            terminal.wait("Leave running")
+            terminal.wait_for_silence()
+            terminal.press("tab", "enter")
+            assert terminal.wait_exit() == 0
+            run.wait(StopRequested, lambda event: event.time > stopped.time)
+            run.wait(RunEnded, lambda event: event.time > stopped.time)
+    assert len(list_runs(runs_dir)) == 1
+
+
+def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        launch(terminal, "endless")
+        with watching(find_run("latest", runs_dir)) as run:
+            run.at_step(10)
+            terminal.press("q")
+            terminal.wait("Leave running")
+            terminal.wait_for_silence()
+            terminal.press("enter")
+            assert terminal.wait_exit() == 0
+            assert terminal.restored()
+            assert f"Run {run.run.run_id} goes on" in terminal.raw.decode()
+            assert run.run.is_live()
+
+            # Another dashboard picks it up from its first step, and leaves it without a question: it was not its own.
+            with Terminal([*TUIAPP, "attach"], columns=80, lines=24) as second:
+                second.wait("RUNNING")
+                seen = second.wait(r"step +[\d,]+")
+                assert seen
+                second.press("2")
+                second.wait("host CPU|GPU")
+                second.press("5")
+                second.wait("started on cpu")
+
+
+def test_the_run_goes_on_however_the_dashboard_dies(runs_dir: Path) -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        launch(terminal, "endless")
+        with watching(find_run("latest", runs_dir)) as run:
+            run.at_step(10)
+            dies_by(terminal, 1, run)
+            for number in (15, 9):
+                with Terminal([*TUIAPP, "attach"]) as another:
+                    another.wait("RUNNING")
+                    dies_by(another, number, run)
+            seen = run.steps_of(0)
+            assert seen == list(range(1, len(seen) + 1))
+
+
+def dies_by(terminal: Terminal, number: int, run: Watched) -> None:
+    """End a dashboard by a signal; the run makes more steps."""
+    terminal.process.kill(number)
+    terminal.wait_exit()
+    assert number == 9 or terminal.restored()
+    run.at_step(run.of(Steps)[-1].last_step + 10)
+
+
+def recorded(runs_dir: Path) -> list[RunDir]:
+    """Two runs that are over, with other learning rates; the second failed."""
+    return [
+        record(runs_dir, f"20261120T10150{n}-torch-ddp-net-000{n}", events, replace(CONFIG, learning_rate=0.1**n))
+        for n, events in ((1, h.completed()), (2, h.failed()))
+    ]
+
+
+def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
+    recorded(runs_dir)
+    with Terminal(TUIAPP) as terminal:
+        terminal.wait("Launch")
+        terminal.press("ctrl+g")
+        terminal.wait("2 runs")
+        terminal.wait("completed")
+        terminal.press("x", "x")
+        terminal.wait("2 marked")
+        terminal.press("c")
+        terminal.wait("Compare 2 runs")
+        terminal.wait(r"a .*failed +0\.01")
+        terminal.wait(r"b .*completed +0\.1")
+        # A part of them larger, and what each had come to there.
+        terminal.press("+", "+")
+        terminal.wait(r"25 % in sight")
+        terminal.press("0", "v")
+        terminal.wait(r"step \d+ · stands still")
+        terminal.press("\x1b[1;2D", "\x1b[1;2D")
+        terminal.wait(r"a .*– +failed")
+        terminal.wait(r"b .*0\.\d+ +completed")
+        terminal.press("v")
+        terminal.press("m")
+        terminal.wait("test loss|accuracy|examples")
+        # Back, and from the completed one into the form.
+        terminal.press("escape")
+        terminal.wait("2 marked")
+        terminal.press("end", "n")
+        terminal.wait(r"learning_rate=0\.1\b")
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+
+
+def test_replay_a_run(runs_dir: Path) -> None:
+    recorded(runs_dir)
+    with Terminal(TUIAPP) as terminal:
+        terminal.wait("Launch")
+        terminal.press("ctrl+g")
+        terminal.wait("completed")
+        terminal.press("end", "p")
+        terminal.wait("REPLAY ×1")
+        terminal.press(" ")
+        terminal.wait("❚❚ REPLAY")
+        terminal.press(*["."] * 8)
+        terminal.wait(r"step +1\d\d/290")
+        assert "RUNNING" in terminal.text
+        terminal.press(" ", *["."] * 20)
+        terminal.wait("COMPLETED")
+        # Nothing was done to the run by that.
+        terminal.press("q")
+        assert terminal.wait_exit() == 0
+    with Terminal([*TUIAPP, "replay", "20261120T101501", "--speed", "64"], columns=80, lines=24) as terminal:
+        terminal.wait("REPLAY ×64")
+        terminal.wait("COMPLETED")
+
+
+def test_delete_a_run(runs_dir: Path) -> None:
+    kept, removed = recorded(runs_dir)
+    with Terminal(TUIAPP, columns=80, lines=24) as terminal:
+        terminal.wait("Launch")
+        terminal.press("ctrl+g")
+        terminal.wait("failed")
+        terminal.press("d")
+        terminal.wait("Delete")
+        terminal.wait("Keep")
+        terminal.wait_for_silence()
+        terminal.press("escape")
+        terminal.wait("2 runs")
+        assert removed.path.exists()
+        terminal.press("d")
+        terminal.wait("Keep")
+        terminal.wait_for_silence()
+        terminal.press("tab", "enter")
+        terminal.wait("1 run ")
+        assert list_runs(runs_dir) == [kept]
+        assert not removed.path.exists()
+        terminal.press("q")
+        assert terminal.wait_exit() == 0

@@ -1,0 +1,220 @@
+"""What real terminals do: the program gives them back, lives through their odd ways, and ends when they are gone."""
+
+from __future__ import annotations
+
+import os
+import pty
+import random
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.pty.terminal import Terminal
+from tuiapp.terminal import without_x10
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+READY = r"CPU cores[\s\S]*quickstart[\s\S]*\^q Leave"
+"""The whole first picture: its parts come one after the other on a busy machine."""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    places = {name: str(tmp_path / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "TUIAPP_RUNS_DIR")}
+    return {**places, "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+
+
+def modes(terminal: Terminal) -> list[Any]:
+    """The terminal's settings, as `stty -a` shows them."""
+    return termios.tcgetattr(terminal.process.fileno())
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+def status(terminal: Terminal) -> str:
+    return psutil.Process(terminal.process.pid).status()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_terminal_is_given_back(environment: dict[str, str], number: signal.Signals) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        before = modes(terminal)
+        terminal.wait(READY)
+        assert modes(terminal) != before
+        began = time.monotonic()
+        terminal.process.kill(number)
+        assert terminal.wait_exit() == 128 + number
+        print(f"\n{number.name}: ended after {time.monotonic() - began:.2f} s")
+        assert terminal.restored()
+        assert modes(terminal) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_also_when_nobody_reads_it(environment: dict[str, str], number: signal.Signals) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        before = modes(terminal)
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        # Each of them draws a field and the help below; nobody takes what is drawn.
+        for size in range(60):
+            terminal.process.setwinsize(40 - size % 2, 120)
+            terminal.process.send("\t")
+            time.sleep(0.02)
+        began = time.monotonic()
+        terminal.process.kill(number)
+        wait_for(lambda: not terminal.process.isalive(), 15)
+        print(f"\n{number.name}, nobody reading: ended after {time.monotonic() - began:.2f} s")
+        assert terminal.wait_exit() == 128 + number
+        assert terminal.restored()
+        assert modes(terminal) == before
+
+
+def test_a_terminal_that_goes_away_without_a_word(environment: dict[str, str]) -> None:
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (40, 120))
+    # In a session of its own without a controlling terminal: nobody sends SIGHUP.
+    process = subprocess.Popen(
+        TUIAPP, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env={**os.environ, **environment}
+    )
+    try:
+        os.close(slave)
+        seen = b""
+        deadline = time.monotonic() + 30
+        while b"quickstart" not in seen:
+            assert time.monotonic() < deadline
+            if select.select([master], [], [], 0.1)[0]:
+                seen += os.read(master, 65536)
+        began = time.monotonic()
+        os.close(master)
+        assert process.wait(15) == 128 + signal.SIGHUP
+        print(f"\nterminal gone without SIGHUP: ended after {time.monotonic() - began:.2f} s")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        before = modes(terminal)
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        terminal.process.kill(signal.SIGTSTP)
+        wait_for(lambda: status(terminal) == psutil.STATUS_STOPPED)
+        while terminal._pump(0.2):
+            continue
+        assert terminal.restored()
+        assert modes(terminal) == before
+        terminal.process.kill(signal.SIGCONT)
+        terminal.wait_for_silence(1.0)
+        terminal.wait(READY)
+        assert not terminal.restored()
+        assert modes(terminal) != before
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+        assert modes(terminal) == before
+
+
+def test_stopped_without_being_asked(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        before = modes(terminal)
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        for _ in range(2):
+            terminal.process.kill(signal.SIGSTOP)
+            wait_for(lambda: status(terminal) == psutil.STATUS_STOPPED)
+            # What a shell does with the terminal of a job that stopped.
+            termios.tcsetattr(terminal.process.fileno(), termios.TCSANOW, before)
+            terminal.process.kill(signal.SIGCONT)
+            wait_for(lambda: modes(terminal) != before)
+            terminal.wait_for_silence(0.5)
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+        assert modes(terminal) == before
+
+
+def test_x10_mouse_reports(environment: dict[str, str]) -> None:
+    draw = random.Random(6668)
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        before = terminal.text
+        for _ in range(50):
+            report = b"\x1b[M" + bytes([32 + draw.randrange(4), 33 + draw.randrange(222), 33 + draw.randrange(222)])
+            cut = draw.randrange(2, len(report) + 1)
+            terminal.process.send(report[:cut])
+            terminal.process.send(report[cut:])
+        terminal.process.send(b"\xff\xfe\xc8")
+        terminal.wait_for_silence()
+        assert terminal.text == before
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
+def test_reports_are_taken_out_of_what_was_typed() -> None:
+    assert without_x10(b"a\x1b[M \xc8\xff\x1bb\xc3\xa4") == (b"a\x1bb\xc3\xa4", b"")
+    assert without_x10(b"a\x1b[M \n") == (b"a\x1b[M \n", b"")
+    assert without_x10(b"a\x1b[M \xc8") == (b"a", b"\x1b[M \xc8")
+    assert without_x10(b"a\x1b[") == (b"a", b"\x1b[")
+    assert without_x10(b"\x1b") == (b"\x1b", b"")
+    assert without_x10(b"\x1b[<0;3;4M") == (b"\x1b[<0;3;4M", b"")
+
+
+def test_a_storm_of_resizes(environment: dict[str, str]) -> None:
+    draw = random.Random(18)
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        before = terminal.text
+        for _ in range(150):
+            terminal.resize(draw.randrange(10, 220), draw.randrange(4, 70))
+            terminal._pump(draw.choice([0, 0, 0.01]))
+        terminal.resize(120, 40)
+        terminal.wait(READY)
+        terminal.wait_for_silence(1.0, 10)
+        # What had the focus may have been hidden meanwhile, and its keys' hints with it; all else is as it was.
+        assert terminal.text.splitlines()[-1] == before.splitlines()[-1]
+        pairs = zip(terminal.text.splitlines(), before.splitlines(), strict=True)
+        assert sum(now != was for now, was in pairs) <= 1
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
+def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment={**environment, "COLUMNS": "80", "LINES": "24"}) as terminal:
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        wide = terminal.text
+        assert max(len(line.rstrip()) for line in wide.splitlines()) > 100
+        terminal.resize(90, 30)
+        terminal.wait_for_silence()
+        terminal.resize(120, 40)
+        wait_for(lambda: terminal._pump(0.1) or terminal.text == wide)
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
+@pytest.mark.parametrize("where", ["2>stderr.txt", "2>&-", "2>/dev/null"])
+def test_stderr_elsewhere(environment: dict[str, str], tmp_path: Path, where: str) -> None:
+    command = ["/bin/sh", "-c", f"cd {tmp_path} && exec {sys.executable} -P -m tuiapp {where}"]
+    with Terminal(command, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+    file = tmp_path / "stderr.txt"
+    assert not file.exists() or file.read_text() == ""

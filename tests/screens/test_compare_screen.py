@@ -1,0 +1,255 @@
+"""The Compare screen: what it draws, what it says, and what its keys do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.contract.recorded import CONFIG, record
+from tests.screens.run_app import until
+from trainers.contract.events import encode
+from trainers.contract.rundir import RunDir
+from tuiapp.screens.compare import CompareScreen
+from tuiapp.state.text import MISSING
+from tuiapp.widgets.plot import LEFT_CELLS, Plot
+
+
+class CompareApp(App[None]):
+    def __init__(self, runs: list[RunDir]) -> None:
+        super().__init__()
+        self.compare_screen = CompareScreen(runs)
+
+    def on_mount(self) -> None:
+        self.push_screen(self.compare_screen)
+
+    def said(self, selector: str) -> str:
+        return str(self.compare_screen.query_one(selector, Static).content)
+
+    @property
+    def plot(self) -> str:
+        plot = self.compare_screen.query_one(Plot)
+        return "\n".join(plot.render_line(y).text for y in range(plot.size.height)) if plot.display else ""
+
+
+def make_runs(root: Path, count: int) -> list[RunDir]:
+    return [
+        record(
+            root,
+            f"20261120T10150{n}-torch-ddp-net-{n:04x}",
+            h.completed() if n % 2 else h.failed(),
+            msgspec.structs.replace(CONFIG, learning_rate=10.0**-n),
+        )
+        for n in range(count)
+    ]
+
+
+async def read(pilot: Pilot[Any], app: CompareApp) -> None:
+    await until(pilot, lambda: app.compare_screen.is_mounted and app.compare_screen.is_read)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 12)])
+@pytest.mark.parametrize("count", [2, 8])
+async def test_a_curve_and_a_line_for_each_run(tmp_path: Path, size: tuple[int, int], count: int) -> None:
+    app = CompareApp(make_runs(tmp_path, count))
+    async with app.run_test(size=size) as pilot:
+        await read(pilot, app)
+        lines = app.said("#rows").splitlines()
+        assert lines[0].split()[:2] == ["state", "learning_rate"]
+        assert [line[0] for line in lines[1:]] == list("abcdefgh"[:count])
+        assert "failed" in lines[1]
+        assert f"Compare {count} runs" in app.said("#heading")
+        plot = app.compare_screen.query_one(Plot)
+        if size[1] >= 24:
+            assert "a" in app.plot
+            assert plot.size.height >= 6
+
+
+async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        # The table's scroll bar takes its line from the chart with the next drawing.
+        table = app.compare_screen.query_one("CompareTable")
+        await until(pilot, lambda: table.show_horizontal_scrollbar)
+        await pilot.press("t", "t", "t")
+        await read(pilot, app)
+        before = app.plot
+        await pilot.press("t")
+        assert "by time" in app.said("#heading")
+        assert app.plot != before
+        await pilot.press("t", "t")
+        assert app.plot == before
+        for key, words in {
+            "y": "logarithmic",
+            "right_square_bracket": "smoothing 0.8",
+            "m": "test loss",
+            "M": "loss",
+        }.items():
+            await pilot.press(key)
+            assert words in app.said("#heading")
+        await pilot.press("1")
+        assert "a" not in app.plot
+        await pilot.press("2")
+        assert app.plot == ""
+        assert "all curves are off" in app.said("#instead")
+        await pilot.press("1", "2", "8")
+        assert "a" in app.plot
+
+
+async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 3))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        chart = app.compare_screen.chart
+        assert chart.has_focus
+        whole = app.plot
+        await pilot.press("plus")
+        assert chart.drawn.x_range == (145.5, 290.0)
+        assert "50 % in sight" in app.said("#heading")
+        assert app.plot != whole
+        await pilot.press("left")
+        assert chart.drawn.x_range == pytest.approx((116.6, 261.1))
+        await pilot.press(*["left"] * 9)
+        assert chart.drawn.x_range == pytest.approx((1.0, 145.5))
+        await pilot.press(*["right"] * 9, "minus")
+        assert chart.window is None
+        await pilot.press("plus", "plus", "0")
+        assert app.plot == whole
+        # Another axis shows all of it: what was in sight was meant in steps.
+        await pilot.press("plus", "t")
+        assert chart.window is None
+        chart.query_one(Plot).post_message(Plot.Scrolled(40, 1))
+        await until(pilot, lambda: chart.window is not None)
+
+
+async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 2))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        chart = app.compare_screen.chart
+        for axis, least in {"step": 4.0, "time": 0.5, "epoch": 0.05}.items():
+            assert app.compare_screen.axis == axis
+            await pilot.press(*["plus"] * 12)
+            assert chart.drawn.x_range[1] - chart.drawn.x_range[0] == pytest.approx(least)
+            await pilot.press("t")
+        # Between two evaluations there is nothing; the way back is said.
+        await pilot.press("m", *["plus"] * 4, "left")
+        await until(pilot, lambda: "0 shows all of them" in app.said("#instead"))
+        await pilot.press("0")
+        await until(pilot, lambda: "a" in app.plot)
+
+
+async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 3))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        chart = app.compare_screen.chart
+
+        def column() -> list[str]:
+            return [line.split()[2 if line[2] == "━" else 1] for line in app.said("#rows").splitlines()[1:]]
+
+        await pilot.press("v")
+        assert "step 290 · stands still · v: go on" in app.said("#heading")
+        assert app.said("#rows").split()[:2] == ["step", "290"]
+        # Those that ended before have no value here.
+        assert column()[::2] == [MISSING, MISSING]
+        assert float(column()[1]) == pytest.approx(h.loss_at(290, 0), abs=0.05)
+        await pilot.press(*["shift+left"] * 9)
+        assert chart.cursor is not None
+        step = round(chart.drawn.x_at(chart.cursor))
+        assert f"step {step}" in app.said("#heading")
+        assert 10 < step < 72
+        assert all(float(value) > 0.5 for value in column())
+        assert "│" in app.plot
+        # A curve that is off has none; the others keep theirs.
+        await pilot.press("1")
+        assert column()[0] == MISSING
+        await pilot.press("v")
+        assert chart.cursor is None
+        assert "│" not in "".join(line[8:] for line in app.plot.splitlines())
+        assert app.said("#rows").split()[0] == "state"
+        # A click reads, too; a key for another metric reads no more.
+        await pilot.click(chart.query_one(Plot), offset=(LEFT_CELLS + 20, 2))
+        assert chart.cursor == 40
+        await pilot.press("m")
+        assert chart.cursor is None
+
+
+async def test_curves_stand_still_while_values_are_read(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    app = CompareApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        await pilot.press("v")
+        drawn = app.compare_screen.chart.drawn
+        app.compare_screen._feed.version += 1
+        app.compare_screen._draw_if_changed()
+        assert app.compare_screen.chart.drawn is drawn
+        await pilot.press("v")
+        assert app.compare_screen.chart.drawn is not drawn
+
+
+async def test_metrics_that_no_run_told_of_are_passed_over(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 2))
+    async with app.run_test() as pilot:
+        await read(pilot, app)
+        seen = []
+        for _ in range(7):
+            seen.append(app.compare_screen.metric)
+            await pilot.press("m")
+        assert seen == ["loss", "test loss", "accuracy", "examples/s", "step time", "learning rate", "loss"]
+
+
+async def test_reading_is_said_until_it_is_done(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    app = CompareApp(runs)
+    feed = app.compare_screen._feed
+    feed.start = lambda: None  # type: ignore[method-assign]
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "reading 2 runs, 0 %" in app.said("#heading"))
+        await until(pilot, lambda: app.said("#instead") == "reading …")
+        assert app.said("#rows").count("reading 0 %") == 2
+        feed._thread.start()
+        await read(pilot, app)
+        assert "reading" not in app.said("#heading") + app.said("#rows")
+
+
+async def test_a_run_that_goes_on_grows(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    live = record(tmp_path, "20261120T101509-torch-ddp-net-00ff", h.running(last_step=60))
+    lock = live.take_lock()
+    app = CompareApp([runs[0], live])
+    app.compare_screen._feed._poll_s = 0.05
+    async with app.run_test(size=(120, 40)) as pilot:
+        await read(pilot, app)
+        before = app.plot
+        assert "running" in app.said("#rows")
+        with live.journal.open("ab") as file:
+            file.write(b"".join(encode(h.steps(rank, 61, 140, 9.0)) for rank in range(2)))
+            file.write(encode(h.ended("completed", 9.0)))
+        os.close(lock)
+        await until(pilot, lambda: "running" not in app.said("#rows") and app.plot != before)
+
+
+async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    runs[0].journal.unlink()
+    os.mkfifo(runs[0].journal)
+    runs[1].journal.write_bytes(os.urandom(10_000))
+    app = CompareApp(runs)
+    async with app.run_test() as pilot:
+        await read(pilot, app)
+        assert "none of these runs has told of loss" in app.said("#instead")
+        for key in ("m", "M", "t", "y", "1", "left_square_bracket", "right"):
+            await pilot.press(key)
+        assert "unreadable" in app.said("#rows")
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is not app.compare_screen)

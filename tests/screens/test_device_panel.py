@@ -1,0 +1,132 @@
+"""The panel of devices within the Run screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from textual.geometry import Size
+
+from tests import device_histories as d
+from tests import histories as h
+from tests.screens.run_app import RunApp, settled, until
+from trainers.contract.events import AnyEvent, TelemetrySource
+from tuiapp.widgets.device_panel import DevicePanel
+
+SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
+
+
+def lines_of(app: RunApp) -> list[str]:
+    """What the panel holds, as far as it can be seen without scrolling."""
+    panel = app.run_screen.query_one(DevicePanel)
+    region = panel.content_region
+    strips = app.screen._compositor.render_strips(app.size)
+    return [strip.crop(region.x, region.right).text.rstrip() for strip in strips[region.y : region.bottom]]
+
+
+async def shown(events: Sequence[AnyEvent], size: tuple[int, int], *keys: str) -> list[str]:
+    """The panel's lines after some keys."""
+    app = RunApp(events, now=43.5)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await pilot.press(*keys)
+        await until(pilot, lambda: app.run_screen.query_one(DevicePanel).size != Size(0, 0))
+        await pilot.pause(0.1)
+        return lines_of(app)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+async def test_every_gpu_is_to_be_seen_beside_the_other_panels(count: int) -> None:
+    for size in (NORMAL, WIDE):
+        text = "\n".join(await shown(d.on_gpus(count), size))
+        for gpu in range(count):
+            letter = "abcdefghijklmnop"[gpu]
+            assert f"{letter} {gpu} " in text, text
+
+
+async def test_what_is_amiss_is_said_in_words_beside_the_other_panels() -> None:
+    text = "\n".join(await shown(d.in_trouble(8), NORMAL))
+    for words in ("▲ hot 88 °C", "▲ slowed", "◌ idle", "▲ memory full", "✖ GPU is lost", "✖ ECC"):
+        assert words in text
+
+
+async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
+    text = "\n".join(await shown(d.in_trouble(16), NORMAL))
+    for words in ("16 × H200", "▲ hot", "▲ slowed", "◌ idle", "▲ full", "✖ lost", "✖ ECC", "p 15"):
+        assert words in text
+
+
+async def test_with_room_to_itself_it_tells_all() -> None:
+    text = "\n".join(await shown(d.on_gpus(2), NORMAL, "2"))
+    for words in (
+        "framework     22.4 GiB",
+        "power         684/700 W",
+        "temperature   64/87 °C",
+        "SM clock      1,980 MHz",
+        "PCIe GB/s     ↓1.31 ↑0.42",
+        "NVLink GB/s   ↓42.0 ↑41.6",
+        "perf. state   P0",
+        "held back by  nothing",
+        "not available: fan",
+        "host memory",
+    ):
+        assert words in text, text
+
+
+async def test_in_a_small_terminal_the_summary_comes_first() -> None:
+    lines = await shown(d.in_trouble(8), SMALL, "2")
+    text = "\n".join(lines)
+    assert "FLOP/s" in lines[0]
+    assert [line for line in lines if line.startswith("h 7")]
+    assert "a 0 H200" in text
+
+
+async def test_without_gpus_it_tells_of_the_processes_and_the_host() -> None:
+    lines = await shown(h.running(2), NORMAL)
+    text = "\n".join(lines)
+    for words in (
+        "a rank 0 CPU",
+        "b rank 1 CPU",
+        "412 MiB (138 MiB shared)",
+        "host CPU",
+        "host memory",
+        "disk of runs",
+    ):
+        assert words in text, text
+
+
+async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
+    problem = TelemetrySource(source="sampler", problem="killed by SIGSEGV; started again in 4 s", **h.at(43.2))
+    lines = await shown([*d.on_gpus(2), problem], NORMAL)
+    assert "▲ sampler: killed by SIGSEGV" in "\n".join(lines)
+    waiting = await shown([*h.beginning(2), problem], NORMAL)
+    assert waiting[0].startswith("▲ sampler: killed")
+
+
+async def test_samples_that_have_not_come() -> None:
+    assert "waiting for the first sample" in (await shown(h.beginning(2), NORMAL))[0]
+    over = [*h.beginning(2), h.ended("completed", 4.0)]
+    assert "the run sampled nothing" in (await shown(over, NORMAL))[0]
+
+
+async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
+    over = [*d.on_gpus(8), h.ended("completed", 44.0)]
+    assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
+    assert "as last sampled, at" in "\n".join(await shown(over, WIDE, "2"))
+
+
+async def test_figures_that_change_leave_all_else_in_its_place() -> None:
+    app = RunApp(d.on_gpus(2), now=43.5)
+    async with app.run_test(size=NORMAL) as pilot:
+        await settled(pilot, app)
+        await pilot.pause(0.1)
+        before = lines_of(app)
+        app.messages.clear()
+        low = {"utilization_percent": 7.0, "power_w": 88.0, "temperature_c": 9.0, "memory_used_bytes": h.GIB}
+        app.feed.events = d.on_gpus(2, always={0: low, 1: low})[-6:]
+        await settled(pilot, app)
+        await pilot.pause(0.1)
+        after = lines_of(app)
+        assert len(before) == len(after)
+        columns = [[line.find(unit) for unit in (" %", " W", " °C")] for line in before[:4]]
+        assert columns == [[line.find(unit) for unit in (" %", " W", " °C")] for line in after[:4]]

@@ -1,0 +1,76 @@
+"""The devices of a machine within the dashboard, without a run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from textual.app import App
+
+from tests import histories as h
+from tests.screens.run_app import until
+from trainers.contract.events import AnyEvent
+from trainers.contract.machine import Machine
+from tuiapp.app import TuiApp
+from tuiapp.sampler_feed import SamplerGone
+from tuiapp.screens.devices import DevicesScreen
+from tuiapp.widgets.device_panel import DevicePanel
+
+
+class Recorded:
+    """Gives out samples that were taken before."""
+
+    def __init__(self, samples: Sequence[list[AnyEvent]], end: str = "") -> None:
+        self._samples, self._end = samples, end
+        self.closed = threading.Event()
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def samples(self) -> Iterator[list[AnyEvent]]:
+        yield from self._samples
+        if self._end:
+            raise SamplerGone(self._end)
+        self.closed.wait(60)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def text_of(app: App[None]) -> str:
+    panel = app.screen.query_one(DevicePanel)
+    return "\n".join(str(widget.render()) for widget in panel.query("Static"))
+
+
+async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
+    feed = Recorded([[h.host_sample(second), *[h.device_sample(gpu, second) for gpu in range(4)]] for second in (1, 2)])
+    app = App[None]()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await app.push_screen(DevicesScreen(tmp_path, feed))
+        await until(pilot, lambda: "3 H200" in text_of(app))
+        assert "host memory" in text_of(app)
+        assert "▲ hot" in text_of(app) or "▲ slowed: hot" in text_of(app)
+        await pilot.press("escape")
+        await until(pilot, feed.closed.is_set)
+
+
+async def test_a_sampler_that_ends_says_why(tmp_path: Path) -> None:
+    feed = Recorded([[h.host_sample(1.0)]], end="nothing was heard from the GPU driver for 30 s: it hangs")
+    app = App[None]()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await app.push_screen(DevicesScreen(tmp_path, feed))
+        await until(pilot, lambda: "▲ sampler: nothing was heard" in text_of(app))
+        assert "host memory" in text_of(app)
+
+
+async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:
+    app = TuiApp(runs_dir=tmp_path, machine=machine)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f3", "f3")
+        await until(pilot, lambda: isinstance(app.screen, DevicesScreen))
+        assert sum(isinstance(screen, DevicesScreen) for screen in app.screen_stack) == 1
+        assert "Devices" in [command.title for command in app.get_system_commands(app.screen)]
+        await until(pilot, lambda: "host CPU" in text_of(app) or "▲ sampler" in text_of(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))

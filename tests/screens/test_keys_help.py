@@ -1,0 +1,48 @@
+"""`?` and the palette: what the keys do where one is, and nothing that does not work there."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.screens.run_app import until
+from tests.snapshots.stage import Stage, folded, run_screen
+from tuiapp.screens.keys_help import KeysHelp
+
+SIZES = [(40, 12), (80, 24), (120, 40)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_keys_of_where_one_is(size: tuple[int, int]) -> None:
+    screen = run_screen(h.running())
+    app = Stage(screen)
+    async with app.run_test(size=size) as pilot:
+        await folded(pilot, screen)
+        await pilot.press("5", "question_mark")
+        await until(pilot, lambda: isinstance(app.screen, KeysHelp))
+        await pilot.pause()
+        told = str(app.screen.query_one("#keys", Static).content)
+        lines = told.splitlines()
+        assert lines.index("Run") < lines.index("Everywhere")
+        assert "s Stop" in told
+        assert "Smoother" in told
+        # It cannot be resumed while it goes on, and has not failed; scrolling is not worth a line.
+        for word in ("Resume", "Failure", "Scroll", "Page"):
+            assert word not in told
+        assert max(map(len, lines)) <= 0.95 * size[0]
+        for key in ("q", "question_mark"):
+            await pilot.press(key)
+            await until(pilot, lambda: app.screen is screen)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: isinstance(app.screen, KeysHelp))
+
+
+async def test_the_palette_has_what_can_be_done_and_no_movements() -> None:
+    app = Stage(preset="quickstart")
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert len(titles) == len(set(titles))
+        assert {"Launch", "Save", "Theme"} <= set(titles)
+        assert {"Down", "First", "Focus Next", "Page Up"}.isdisjoint(titles)

@@ -1,0 +1,87 @@
+"""The Run screen over a replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, SMALL, RunApp, until
+from tests.screens.test_run_screen import text_of
+from tests.state.test_replay import Clock, Source, journal
+from tuiapp.replay_feed import ReplayFeed
+from tuiapp.screens.run import RunScreen
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.replay_bar import ReplayBar
+from tuiapp.widgets.run_header import RunHeader
+
+
+def replay_app(path: Path, clock: Clock) -> tuple[RunApp, ReplayFeed]:
+    run = journal(path, h.completed())
+    feed = ReplayFeed(run, clock=clock, source=Source)
+    app = RunApp(path=path)
+    app.run_screen = RunScreen(run, feed)
+    return app, feed
+
+
+async def test_a_replay_is_marked_and_can_be_paused_moved_and_sped_up(tmp_path: Path) -> None:
+    clock = Clock()
+    app, feed = replay_app(tmp_path, clock)
+    async with app.run_test(size=LARGE) as pilot:
+        screen = app.run_screen
+        await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
+        clock.now += 8.1
+        await until(pilot, lambda: screen.state.step == 120)
+        bar = screen.query_one(ReplayBar)
+        await until(pilot, lambda: "8s of 17s" in str(bar.render()))
+        assert "REPLAY ×1" in str(bar.render())
+        assert "RUNNING" in str(screen.query_one(RunHeader).render())
+        assert not screen.is_live
+        await pilot.press("space")
+        assert feed.paused
+        await until(pilot, lambda: "❚❚ REPLAY" in str(bar.render()))
+        await pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert feed.speed == 2.0
+        await pilot.press("full_stop", "full_stop")
+        assert feed.position == pytest.approx(8.1 + 2 * 0.05 * 17.5)
+        await pilot.press(*["comma"] * 30)
+        await until(pilot, lambda: screen.state.step == 0 and "no array" in text_of(screen.query_one("#sharding")))
+        log = screen.query_one(LogView)
+        await until(pilot, lambda: len(log.shown_lines()) == 1)
+        await pilot.press("space", *["full_stop"] * 30)
+        await until(pilot, lambda: screen.state.status == "completed")
+        assert not [m for m in app.messages if isinstance(m, RunScreen.RunFinished)]
+
+
+async def test_nothing_is_asked_of_the_run(tmp_path: Path) -> None:
+    clock = Clock()
+    app, feed = replay_app(tmp_path, clock)
+    async with app.run_test(size=SMALL) as pilot:
+        screen = app.run_screen
+        await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
+        await pilot.press("s", "c", "u")
+        await pilot.pause()
+        assert app.screen is screen
+        assert not (tmp_path / "commands").exists()
+        assert {"s", "c", "u"}.isdisjoint(key for key, one in screen.active_bindings.items() if one.enabled)
+
+
+async def test_a_click_goes_to_that_place(tmp_path: Path) -> None:
+    clock = Clock()
+    app, feed = replay_app(tmp_path, clock)
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: app.run_screen.is_mounted and feed.duration > 0)
+        bar = app.run_screen.query_one(ReplayBar)
+        await until(pilot, lambda: "17s" in str(bar.render()))
+        start, length = bar._line
+        await pilot.click(bar, offset=(1 + start + length // 2, 0))
+        await until(pilot, lambda: 8.0 < feed.position < 9.5)
+
+
+async def test_a_run_that_is_no_replay_has_neither_bar_nor_keys() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: bool(app.messages))
+        assert not app.run_screen.query_one(ReplayBar).display
+        assert "space" not in {key for key, one in app.run_screen.active_bindings.items() if one.enabled}

@@ -1,0 +1,47 @@
+"""A screen that lies beneath a question rests, and still shows what comes."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, RunApp, settled, until
+from tests.snapshots.screen_text import screen_text
+from tuiapp.screens.confirm import Choice
+from tuiapp.widgets.run_header import RunHeader
+
+
+async def test_with_a_question_open_nothing_beneath_is_painted_again_and_again() -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        app.push_screen(Choice("Really?", "Think about it.", [("yes", "Yes", "primary")]))
+        await until(pilot, lambda: isinstance(app.screen, Choice) and bool(app.screen.query("Button")))
+        await pilot.pause(0.3)
+        painted = []
+        screen, beneath = app.screen, app.run_screen
+        for each in (screen, beneath):
+            timer_update = each._on_timer_update
+
+            def count(run: object = timer_update) -> None:
+                painted.append(run)
+                run()  # type: ignore[operator]
+
+            each._update_timer._callback = count
+        await pilot.pause(1.0)
+        # Sixty each, were it not for the mend.
+        assert len(painted) < 10
+
+
+async def test_what_comes_is_shown_beneath_a_question() -> None:
+    app = RunApp(h.running(last_step=72))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        app.push_screen(Choice("Really?", "Think about it.", [("yes", "Yes", "primary")]))
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        app.feed.events += h.completed()[-3:]
+        await until(pilot, lambda: app.run_screen.state.status == "completed")
+        header = app.run_screen.query_one(RunHeader)
+
+        await until(pilot, lambda: "COMPLETED" in str(header.render()))
+        await until(pilot, lambda: "COMPLETED" in screen_text(cast(Any, app)))

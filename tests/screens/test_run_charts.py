@@ -1,0 +1,177 @@
+"""The charts' keys and mouse on the Run screen."""
+
+from __future__ import annotations
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.plot import LEFT_CELLS, Plot
+from tuiapp.widgets.rank_table import RankTable
+
+
+def chart(app: RunApp, name: str = "loss") -> LossChart:
+    return app.run_screen.query_one(f"#{name}", LossChart)
+
+
+def legend(one: LossChart) -> str:
+    return str(one.query_one("#legend", Static).render())
+
+
+async def drawn(pilot: Pilot[None], app: RunApp) -> LossChart:
+    await settled(pilot, app)
+    one = chart(app)
+    await until(pilot, lambda: one.is_current and one.drawings > 0)
+    return one
+
+
+async def test_m_goes_through_all_metrics_that_were_told() -> None:
+    app = RunApp(h.running(2, gpus=True))
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        seen = []
+        for _ in range(7):
+            seen.append(one.metric)
+            assert str(one.border_title) == f"1 {one.metric}"
+            assert legend(one).startswith(one.metric)
+            await pilot.press("m")
+        assert seen == [
+            "loss", "accuracy", "examples/s", "step time", "learning rate", "utilization", "loss",
+        ]  # fmt: skip
+
+
+async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        other = chart(app, "second")
+        assert other.region.area == 0
+        await pilot.press("M")
+        await until(pilot, lambda: other.region.area > 0 and other.drawings > 0)
+        assert (one.metric, other.metric) == ("loss", "accuracy")
+        assert not one.region.overlaps(other.region)
+        await pilot.press("M")
+        assert other.metric == "examples/s"
+        await pilot.press("m")
+        assert one.metric == "accuracy"
+        await pilot.press("M", "M", "M")
+        await until(pilot, lambda: other.region.area == 0)
+
+
+@pytest.mark.parametrize(("size", "there"), [((200, 60), True), (LARGE, False), (SMALL, False)])
+async def test_where_there_is_much_room_it_is_there_by_itself(size: tuple[int, int], there: bool) -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=size) as pilot:
+        await drawn(pilot, app)
+        assert (chart(app, "second").region.area > 0) is there
+
+
+async def test_time_axis() -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("t")
+        assert "by time" in legend(one)
+        assert one._chart.x_range[1] == pytest.approx(16.5)
+        await pilot.press("t")
+        assert "by step" in legend(one)
+
+
+async def test_zoom_and_pan() -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("plus")
+        assert one._chart.x_range == (145.5, 290.0)
+        assert "50 % in sight" in legend(one)
+        await pilot.press("left")
+        assert one._chart.x_range == pytest.approx((116.6, 261.1))
+        await pilot.press(*["left"] * 9)
+        assert one._chart.x_range == pytest.approx((1.0, 145.5))
+        await pilot.press(*["right"] * 9)
+        assert one.window == (144.5, None)
+        await pilot.press("minus")
+        assert one.window is None
+        await pilot.press("plus", "plus", "0")
+        assert one._chart.x_range == (1.0, 290.0)
+        assert chart(app, "second").window is None
+
+
+async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> None:
+    app = RunApp(h.running(last_step=120))
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("v")
+        assert "stands still" in legend(one)
+        assert legend(one).startswith("step 120")
+        await pilot.press("left", "shift+left")
+        column = one.cursor
+        assert column is not None
+        step = round(one._chart.x_at(column))
+        assert legend(one).startswith(f"step {step}")
+        assert "rank 0" in legend(one)
+        drawings, curves = one.drawings, one._chart
+        app.feed.events += [h.steps(rank, 121, 139, 9.0) for rank in range(2)]
+        await until(pilot, lambda: app.run_screen.state.step == 139)
+        await pilot.pause(0.5)
+        assert (one.drawings, one._chart) == (drawings, curves)
+        await pilot.press("v")
+        assert one.cursor is None
+        assert one.drawings > drawings
+        assert one._chart.extent[1] == 139
+
+
+async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
+    app = RunApp(h.completed(4))
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        plot = one.query_one(Plot)
+        await pilot.click(plot, offset=(LEFT_CELLS + 20, 2))
+        assert one.cursor == 40
+        await pilot.click(plot, offset=(LEFT_CELLS + 20, 2))
+        assert one.cursor is None
+        plot.post_message(Plot.Scrolled(40, 1))
+        await until(pilot, lambda: one.window is not None and chart(app, "second").window == one.window)
+        table = app.run_screen.query_one(RankTable)
+        await pilot.click(table.query_one("#rows"), offset=(3, 2))
+        await until(pilot, lambda: one.rank == 2)
+        assert table.chosen == app.run_screen.query_one(LogView).rank == 2
+        await pilot.click(table.query_one("#rows"), offset=(3, 2))
+        await until(pilot, lambda: one.rank is None)
+
+
+async def test_only_what_changed_is_painted() -> None:
+    app = RunApp(h.running(2, last_step=121))
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        plot = one.query_one(Plot)
+        painted: list[int] = []
+        refresh = plot.refresh
+
+        def count(*regions: object, **options: object) -> Plot:
+            painted.append(len(regions))
+            return refresh(*regions, **options)  # type: ignore[arg-type]
+
+        plot.refresh = count  # type: ignore[method-assign]
+        one._answer_key()
+        assert painted == []
+        drawings = one.drawings
+        app.feed.events += [h.steps(rank, 122, 128, 9.0) for rank in range(2)]
+        await until(pilot, lambda: one.drawings > drawings)
+        assert painted
+        assert all(0 < regions < 6 for regions in painted)
+
+
+async def test_a_metric_that_was_never_told() -> None:
+    app = RunApp(h.beginning())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        one = chart(app)
+        assert "waiting for the first step" in str(one.query_one("#waiting", Static).render())
+        one.metric = "accuracy"
+        await pilot.pause()
+        assert "waiting for the first evaluation" in str(one.query_one("#waiting", Static).render())

@@ -1,0 +1,63 @@
+"""Searching and filtering the log."""
+
+from __future__ import annotations
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, RunApp, settled
+from trainers.contract.events import AnyEvent, LogLine
+from tuiapp.widgets.log_rows import LogRows
+from tuiapp.widgets.log_view import LogView
+
+
+def events() -> list[AnyEvent]:
+    lines: list[AnyEvent] = [
+        LogLine(rank=number % 2, stream="stderr" if number % 3 == 0 else "stdout", text=text, **h.at(3 + number / 100))
+        for number, text in enumerate(["needle" if n % 20 == 5 else f"line {n}" for n in range(100)])
+    ]
+    return [*h.running(), *lines]
+
+
+async def test_next_and_previous_among_all_lines() -> None:
+    app = RunApp(events())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        log = app.run_screen.query_one(LogView)
+        rows = log.query_one(LogRows)
+        await pilot.press("slash", *"NEEDLE", "enter")
+        assert len(log.shown_lines()) == 5
+        await pilot.press("n")
+        assert len(log.shown_lines()) > 100
+        assert not log.follow
+        assert "1 of 5" in log._place or "of 5" in log._place
+        first = rows._found
+        await pilot.press("n")
+        assert rows._found != first
+        await pilot.press("N")
+        assert rows._found == first
+        await pilot.press("escape")
+        assert (rows.needle, log._place) == ("", "")
+        assert app.screen is app.run_screen
+
+
+async def test_one_stream_alone() -> None:
+    app = RunApp(events())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        log = app.run_screen.query_one(LogView)
+        everything = len(log.shown_lines())
+        await pilot.press("o")
+        assert len(log.shown_lines()) == 66
+        await pilot.press("o")
+        assert len(log.shown_lines()) == 34 + 2
+        await pilot.press("o")
+        assert all("line" not in line for line in log.shown_lines())
+        await pilot.press("o")
+        assert len(log.shown_lines()) == everything
+
+
+async def test_what_nobody_wrote_is_found_nowhere() -> None:
+    app = RunApp(events())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("slash", *"absent", "enter", "n")
+        assert "is in no line" in app.run_screen.query_one(LogView)._place

@@ -1,0 +1,81 @@
+"""The sharding map's pictures, drawn without an app."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.state.folding import fold
+from tests.state.sharded import jax_run, named
+from trainers.contract.events import Sharding
+from tuiapp.widgets.sharding_map import ShardingMap
+
+
+def drawn(devices: int, *arrays: Sharding, width: int = 46) -> list[str]:
+    state = fold(jax_run(devices, *arrays))
+    return [str(line) for line in ShardingMap.picture_lines(state, width, dark=True)]
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8, 16])
+def test_a_batch_split_over_the_devices(devices: int) -> None:
+    title, how, picture = drawn(
+        devices, named("batch", [64, 28, 28, 1], {"batch": devices}, ["batch", None, None, None])
+    )
+    assert title.startswith("batch  f32[64,28,28,1]")
+    assert "each" in title + how
+    assert how.startswith(f"split in {devices}")
+    cells = picture.strip("│").split("│")
+    assert [cell.split()[0] for cell in cells] == list("abcdefghijklmnop"[:devices])
+    assert len(picture) <= 46
+
+
+def test_pmaps_leading_device_axis() -> None:
+    lines = drawn(4, named("batch", [4, 16, 28, 28, 1], {"batch": 4}, ["batch", None, None, None, None]))
+    assert [cell.split() for cell in lines[-1].strip("│").split("│")] == [
+        ["a", "0"],
+        ["b", "1"],
+        ["c", "2"],
+        ["d", "3"],
+    ]
+
+
+def test_a_mesh_of_two_axes_is_a_table() -> None:
+    lines = drawn(8, named("w", [8, 16], {"data": 2, "model": 4}, ["data", "model"]))
+    rows = [[cell.split()[0] for cell in line.strip("│").split("│")] for line in lines[2:]]
+    assert rows == [["a", "b", "c", "d"], ["e", "f", "g", "h"]]
+
+
+def test_partly_sharded_is_hatched_with_all_who_hold_a_part() -> None:
+    lines = drawn(8, named("w", [8, 16], {"data": 4, "model": 2}, [None, "model"]))
+    assert "split in 2, each part on 4 devices" in lines[1]
+    first, second = lines[2].strip("│").split("│")
+    assert first.strip("░ ").split()[:4] == list("aceg")
+    assert second.strip("░ ").split()[:4] == list("bdfh")
+    assert "░" in first
+
+
+def test_replicated_shows_every_device_in_one_cell() -> None:
+    lines = drawn(16, named("w", [8, 16], {"batch": 16}, [None, None]))
+    assert lines[1].startswith("replicated ×16")
+    assert lines[2].strip("║░ ").split() == list("abcdefghijklmnop")
+
+
+def test_an_array_smaller_than_the_mesh_says_who_holds_none() -> None:
+    lines = drawn(8, named("labels", [3], {"batch": 8}, ["batch"]))
+    assert [cell.split()[0] for cell in lines[2].strip("│").split("│")] == ["a", "b", "c"]
+    assert lines[3] == "d e f g h hold none of it"
+    assert "0 B to 4 B" in lines[0] + lines[1]
+
+
+@pytest.mark.parametrize("devices", [32, 64, 600])
+def test_more_parts_than_cells_take_several_lines(devices: int) -> None:
+    lines = drawn(devices, named("batch", [2 * devices], {"batch": devices}, ["batch"]))
+    assert all(len(line) <= 46 for line in lines[2:])
+    assert len(lines) <= 11
+    assert lines[2].startswith("│")
+    if devices == 600:
+        assert lines[-1].endswith("more parts")
+
+
+def test_three_split_dimensions_are_listed() -> None:
+    lines = drawn(8, named("w", [4, 4, 4], {"x": 2, "y": 2, "z": 2}, ["x", "y", "z"]))
+    assert lines[2] == "a  [0:2, 0:2, 0:2]"

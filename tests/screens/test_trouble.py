@@ -1,0 +1,130 @@
+"""Alerts and failures on the Run screen: a hang's stacks, what can be dismissed, what is left of dead runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from textual.app import App
+from textual.content import Content
+from textual.widgets import Static
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract.events import Alert, AnyEvent, Stacks
+from trainers.contract.strays import Stray
+from tuiapp.screens import strays as strays_module
+from tuiapp.screens.confirm import Choice
+from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.failure_panel import FailurePanel
+
+STACKS = """Thread 0x00007f8a (most recent call first):
+  File "/venv/trainers/runtime/reporter.py", line 190, in _send_forever
+
+Thread 0x00007f8b (most recent call first):
+  File "/home/ada/[bold]model.py", line {line}, in step
+  File "/venv/trainers/backends/torch_ddp.py", line 118, in train"""
+HANG = "no progress for 30 s: rank 1 is behind, at step 129; rank 0 waits at step 130"
+
+
+def hanging() -> list[AnyEvent]:
+    """Two ranks, one of which does not get to its collective."""
+    return [
+        *h.running(),
+        *[Stacks(rank=rank, pid=4121 + rank, text=STACKS.format(line=20 + rank), **h.at(40.0)) for rank in (0, 1)],
+        Alert(kind="hang", severity="error", rank=1, step=129, text=HANG, **h.at(40.1)),
+    ]
+
+
+def _told(app: RunApp) -> str:
+    content = app.run_screen.query_one(FailurePanel).query_one(Static).content
+    return content.plain if isinstance(content, Content) else str(content)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_hang_shows_the_stacks_of_all_ranks_the_one_behind_first(size: tuple[int, int]) -> None:
+    app = RunApp(hanging(), now=41.0)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        strip, panel = app.run_screen.query_one(AlertStrip), app.run_screen.query_one(FailurePanel)
+        assert "rank 1 is behind" in str(strip.render())
+        await until(pilot, lambda: panel.display)
+        told = _told(app)
+        assert told.startswith(f"▲ {HANG}")
+        assert told.index("rank 1, pid 4122") < told.index('[bold]model.py", line 21') < told.index("rank 0, pid 4121")
+        # The main thread, which tells most, is on top.
+        assert told.index("line 21, in step") < told.index("reporter.py")
+        if size == LARGE:
+            await pilot.press("6")
+            await pilot.pause()
+        else:
+            panel.focus()
+        before = panel.scroll_offset.y
+        await pilot.press("end")
+        await until(pilot, lambda: panel.scroll_offset.y > before or panel.max_scroll_y == 0)
+
+
+async def test_a_hang_that_is_over_is_told_no_more() -> None:
+    app = RunApp(hanging(), now=41.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        panel = app.run_screen.query_one(FailurePanel)
+        await until(pilot, lambda: panel.display)
+        over = Alert(kind="hang", severity="info", rank=1, text="the ranks get on again", ended=True, **h.at(50.0))
+        app.feed.events = [over]
+        await until(pilot, lambda: not panel.display)
+        assert not app.run_screen.query_one(AlertStrip).display
+
+
+async def test_an_alert_is_dismissed_until_there_is_another() -> None:
+    app = RunApp(h.with_nan(), now=9.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        strip = app.run_screen.query_one(AlertStrip)
+        await until(pilot, lambda: strip.display)
+        await pilot.press("d")
+        await until(pilot, lambda: not strip.display)
+        app.feed.events = [Alert(kind="disk", text="the disk is nearly full", **h.at(9.0))]
+        await until(pilot, lambda: strip.display)
+        await pilot.click(AlertStrip)
+        await until(pilot, lambda: not strip.display)
+
+
+class Bare(App[None]):
+    """Nothing but the question about strays."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        super().__init__()
+        self._runs_dir = runs_dir
+
+    def on_mount(self) -> None:
+        self.run_worker(strays_module.offer_to_end_strays(self, self._runs_dir))
+
+
+@pytest.mark.parametrize(("key", "ends"), [("enter", True), ("escape", False)])
+async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: Path, key: str, ends: bool) -> None:
+    left = [Stray(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m trainers.runtime.rank x 0")]
+    with (
+        patch.object(strays_module, "find_strays", return_value=left),
+        patch.object(strays_module, "end_strays", return_value=[]) as end,
+        patch.object(strays_module, "ON_THEIR_WAY_S", 0.0),
+    ):
+        app = Bare(tmp_path)
+        async with app.run_test(size=SMALL) as pilot:
+            for _ in range(500):
+                if isinstance(app.screen, Choice):
+                    break
+                await pilot.pause(0.02)
+            assert f"{h.RUN_ID}: rank 0 (pid 4121)" in str(app.screen.query_one("#text", Static).content)
+            await pilot.press(key)
+            await pilot.pause()
+            await app.workers.wait_for_complete()
+            assert end.called == ends
+
+
+async def test_nothing_is_asked_when_nothing_was_left(tmp_path: Path) -> None:
+    app = Bare(tmp_path)
+    async with app.run_test(size=SMALL):
+        await app.workers.wait_for_complete()
+        assert len(app.screen_stack) == 1

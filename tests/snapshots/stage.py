@@ -1,0 +1,115 @@
+"""What pictures are taken of: the real program with one screen, on a machine and a clock that are always the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.mark import ParameterSet
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests import histories as h
+from tests.screens.run_app import ListFeed
+from trainers.contract.events import AnyEvent
+from trainers.contract.machine import Machine
+from trainers.contract.rundir import RunDir
+from trainers.contract.settings import Settings
+from tuiapp import app
+from tuiapp.app import TuiApp
+from tuiapp.screens.run import RunScreen
+from tuiapp.widgets.loss_chart import LossChart
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+THEMES = ("dark", "light")
+
+TWO_CORES = Machine(
+    cpu_cores=2, memory_total_bytes=8 << 30, memory_available_bytes=6 << 30, gpu_problem="no NVIDIA driver here"
+)
+
+
+class Stage(TuiApp):
+    """The program with a screen in front.
+
+    Args:
+        screen: What is shown; None for Configure.
+        theme: dark or light.
+        unicode: "off" to draw with ASCII alone.
+    """
+
+    CSS_PATH = [Path(app.__file__).parent / path for path in TuiApp.CSS_PATH]  # noqa: RUF012, Textual's type
+
+    def __init__(
+        self, screen: Screen[Any] | None = None, *, theme: str = "dark", unicode: str = "on", **given: Any
+    ) -> None:
+        settings = Settings(theme=f"textual-{theme}", unicode=unicode)
+        super().__init__(**{"runs_dir": Path("/home/ada/runs"), "machine": TWO_CORES, "settings": settings, **given})
+        self._in_front = screen
+
+    def get_default_screen(self) -> Screen[Any]:
+        """A screen that has Configure beneath it looks the same without, and is there sooner."""
+        return Screen() if self._in_front is not None else super().get_default_screen()
+
+    def on_mount(self) -> None:
+        if self._in_front is not None:
+            self.push_screen(self._in_front)
+
+
+def run_screen(events: Sequence[AnyEvent], *, now: float = 8.9, lost: bool = False) -> RunScreen:
+    """The Run screen over a list of events.
+
+    Args:
+        events: What the run has written.
+        now: Seconds since its start.
+        lost: Nothing is left of its processes, and it never said that it ended.
+    """
+    feed = ListFeed(events)
+    feed.lost = lost
+    return RunScreen(RunDir(Path("/home/ada/runs") / h.RUN_ID), feed, clock=lambda: h.START + now)
+
+
+def matrix(scenes: Iterable[str], *, light: Container[str] = ()) -> list[ParameterSet]:
+    """Each scene at each size in the dark theme; in the light one at the middle size.
+
+    The first scene, and those named in `light`, are in the light theme at each size too.
+
+    The first scene is always compared, the others at one size in turn; the rest of the pictures is compared with the
+    slow tests.
+    """
+    cases: list[ParameterSet] = []
+    for place, name in enumerate(scenes):
+        for size, theme in product(SIZES, THEMES):
+            if theme == "light" and size != (120, 40) and place and name not in light:
+                continue
+            always = size == SIZES[place % len(SIZES)] and theme == "dark"
+            always |= place == 0 and (theme == "dark" or size == (120, 40))
+            identity = f"{name}-{size[0]}x{size[1]}-{theme}"
+            cases.append(pytest.param(name, size, theme, id=identity, marks=() if always else pytest.mark.slow))
+    return cases
+
+
+async def press(pilot: Pilot[Any], keys: Iterable[str]) -> None:
+    """Press keys, each when the one before has been dealt with."""
+    for key in keys:
+        await pilot.press(key)
+        await pilot.pause()
+
+
+async def until(pilot: Pilot[Any], is_so: Callable[[], bool]) -> None:
+    """Wait until something holds, as long as a loaded machine may take."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "it did not come to that"
+        await pilot.pause(0.02)
+
+
+async def folded(pilot: Pilot[Any], screen: RunScreen) -> None:
+    """Wait until a run's events are folded and its curves drawn."""
+    feed = screen._reader._feed
+    assert isinstance(feed, ListFeed)
+    await until(pilot, lambda: screen.is_mounted and not feed.events and screen.query_one(LossChart).is_current)
+    await pilot.pause()

@@ -1,0 +1,165 @@
+"""Pictures of Runs, Compare, Devices and a replay, and of what is asked there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tests import histories as h
+from tests.contract.recorded import CONFIG, record
+from tests.screens.runs_app import HOME, ListLister, info
+from tests.screens.test_devices_screen import Recorded
+from tests.snapshots.conftest import ComparePicture
+from tests.snapshots.stage import Stage, matrix, press, until
+from tests.state.test_replay import Clock, Source, journal
+from trainers.contract.events import AnyEvent
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo
+from tuiapp.replay_feed import ReplayFeed
+from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.leave import _question
+from tuiapp.screens.run import RunScreen
+from tuiapp.screens.runs import RunsScreen
+from tuiapp.widgets.loss_chart import LossChart
+
+RUNS = [
+    info(9, "running"),
+    info(8, "completed", model="resnet18", dataset="fashion-mnist"),
+    info(7, "failed", reason="rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer?"),
+    info(6, "stopped", backend="jax-sharding", reason="on request, after step 72"),
+    info(5, "lost", backend="keras-torch", model="convnet", reason="its supervisor died without saying why"),
+    info(4, "completed", backend="jax-pmap", devices=8, platform="cuda"),
+    info(3, "unreadable", problem="run.toml: line 3 is no TOML"),
+    info(2, "completed", model="mlp", learning_rate=0.01),
+    info(1, "completed", model="mlp"),
+]
+
+Build = Callable[[Path], Screen[Any]]
+
+
+def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
+    return lambda directory: RunsScreen(HOME, ListLister(infos, problem))
+
+
+def compare(count: int) -> Build:
+    def build(directory: Path) -> Screen[Any]:
+        made = [h.completed(), h.failed(), h.stopped(), h.with_nan()]
+        return CompareScreen(
+            [
+                record(
+                    directory,
+                    f"20261120T10150{n}-torch-ddp-net-{n:04x}",
+                    made[n % 4],
+                    msgspec.structs.replace(CONFIG, learning_rate=10.0 ** -(n % 4 + 1), seed=n),
+                )
+                for n in range(count)
+            ]
+        )
+
+    return build
+
+
+def replay(directory: Path) -> Screen[Any]:
+    clock = Clock()
+    (directory / h.RUN_ID).mkdir()
+    run = journal(directory / h.RUN_ID, h.completed())
+    return RunScreen(RunDir(run.path), ReplayFeed(run, 4.0, clock=clock, source=Source))
+
+
+def devices(gpus: int, problem: str = "") -> Build:
+    samples: list[list[AnyEvent]] = [
+        [h.host_sample(second), *[h.device_sample(n, second) for n in range(gpus)]] for second in (1, 2, 3)
+    ]
+    return lambda directory: DevicesScreen(HOME, Recorded(samples, problem))
+
+
+def leaving(count: int) -> Build:
+    return lambda directory: _question([one.directory for one in RUNS[:count]])
+
+
+async def compared(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    assert isinstance(screen, CompareScreen)
+    await until(pilot, lambda: screen.is_mounted and screen.is_read)
+
+
+async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    assert isinstance(screen, RunScreen)
+    feed = screen._reader.replay
+    assert feed is not None
+    await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
+    feed.toggle_pause()
+    feed.seek(8.1)
+    await until(pilot, lambda: screen.state.step == 120 and screen.query_one(LossChart).is_current)
+
+
+async def there(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    await until(pilot, lambda: screen.is_mounted)
+
+
+class Scene(NamedTuple):
+    """A screen, and what is done on it."""
+
+    build: Build
+    keys: tuple[str, ...] = ()
+    ready: Callable[[Pilot[Any], Screen[Any]], Awaitable[None]] = there
+    unicode: str = "on"
+
+
+SCENES: dict[str, Scene] = {
+    "runs": Scene(runs(RUNS)),
+    "runs-none": Scene(runs([])),
+    "runs-loading": Scene(runs(None)),
+    "runs-problem": Scene(runs([], "Cannot list /home/ada/runs: Permission denied.")),
+    "runs-marked": Scene(runs(RUNS), ("down", "x", "x", "down", "x")),
+    "runs-filtered": Scene(runs(RUNS), ("slash", *"completed", "enter", "7")),
+    "runs-nothing-found": Scene(runs(RUNS), ("slash", *"imagenet")),
+    "runs-help": Scene(runs(RUNS), ("question_mark",)),
+    "runs-delete": Scene(runs(RUNS), ("down", "d")),
+    "runs-export": Scene(runs(RUNS), ("down", "e")),
+    "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
+    "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
+    "compare-2": Scene(compare(2), ready=compared),
+    "compare-4": Scene(compare(4), ("m",), compared),
+    "compare-8": Scene(compare(8), ready=compared),
+    "compare-by-time": Scene(compare(3), ("t", "y", "1"), compared),
+    "compare-zoomed": Scene(compare(3), ("plus", "plus", *["left"] * 4), compared),
+    "compare-values": Scene(compare(8), ("v", *["shift+left"] * 2), compared),
+    "replay": Scene(replay, ready=in_the_middle),
+    "devices-cpu": Scene(devices(0)),
+    "devices-2": Scene(devices(2)),
+    "devices-8": Scene(devices(8)),
+    "devices-gone": Scene(devices(2, "nothing was heard from the GPU driver for 30 s: it hangs")),
+    "leave-question": Scene(leaving(1)),
+    "leave-question-3": Scene(leaving(3)),
+}
+
+LIGHT = ("runs-marked", "runs-delete", "compare-8", "compare-values", "devices-2")
+"""Where colour says most: in the light theme at each size."""
+
+
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT))
+async def test_runs(
+    name: str,
+    size: tuple[int, int],
+    theme: str,
+    compare_picture: ComparePicture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = SCENES[name]
+    # Where an export would go is said.
+    monkeypatch.chdir("/tmp")
+    screen = scene.build(tmp_path)
+
+    async def play(pilot: Pilot[Any]) -> None:
+        await scene.ready(pilot, screen)
+        await press(pilot, scene.keys)
+
+    await compare_picture(Stage(screen, theme=theme, unicode=scene.unicode), size, play)

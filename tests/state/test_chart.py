@@ -1,0 +1,218 @@
+"""What a chart draws: which curves, where, with which numbers beside them; and its dots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import histories as h
+from tests.state.folding import fold
+from trainers.contract.events import Steps
+from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
+from tuiapp.state.chart import BAND, Chart, Curve, View, build_chart
+from tuiapp.state.metrics import METRICS, available
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
+from tuiapp.state.run_state import RunState
+
+SIZE = {"columns": 200, "rows": 20}
+
+
+def straight(values: list[float], breaks: list[float] | None = None) -> Chart:
+    """A chart of one curve from 0 to 1."""
+    drawn = np.array(values)
+    curve = Curve("0", 0, drawn, drawn, drawn, np.array(breaks or [0.0] * len(values)))
+    return Chart(curves=[curve], x_range=(0, len(values) - 1), y_range=(0.0, 1.0))
+
+
+def text(chart: Chart, columns: int, rows: int) -> list[str]:
+    return ["".join(map(chr, row)) for row in rasterize(chart, columns, rows).characters]
+
+
+def test_a_line_per_rank_up_to_four() -> None:
+    chart = build_chart(fold(h.running(4)), View(), **SIZE)
+    assert [curve.label for curve in chart.curves] == ["0", "1", "2", "3"]
+    assert chart.band is None
+    chosen = build_chart(fold(h.running(4)), View(rank=2), **SIZE)
+    assert [(curve.label, curve.color) for curve in chosen.curves] == [("2", 2)]
+
+
+def test_beyond_four_the_mean_with_a_band_and_any_rank_over_it() -> None:
+    state = fold(h.running(8))
+    chart = build_chart(state, View(), **SIZE)
+    assert [curve.label for curve in chart.curves] == ["mean"]
+    assert chart.ranks == 8
+    assert chart.band is not None
+    known = ~np.isnan(chart.band.low)
+    assert (chart.band.low[known] <= chart.curves[0].middle[known]).all()
+    assert (chart.band.high[known] >= chart.curves[0].middle[known]).all()
+    chosen = build_chart(state, View(rank=6), **SIZE)
+    assert [(curve.label, curve.color) for curve in chosen.curves] == [("6", 6)]
+    assert chosen.band is not None
+
+
+def test_the_axis_of_a_live_run_stands_while_the_curve_grows() -> None:
+    ranges = {build_chart(fold(h.running(last_step=last)), View(), **SIZE).x_range for last in range(121, 140)}
+    assert ranges == {(1.0, 140.0)}
+    assert build_chart(fold(h.completed()), View(), **SIZE).x_range == (1.0, 290.0)
+
+
+def test_by_time() -> None:
+    state = fold(h.completed())
+    chart = build_chart(state, View(by_time=True), **SIZE)
+    assert chart.x_range[1] == pytest.approx(16.5)
+    assert chart.x_ticks[-1][1].endswith("s")
+    assert len(chart.evaluations) == 10
+    assert chart.evaluations[0][0] == pytest.approx(16.5)
+
+
+def test_the_time_between_two_attempts_is_left_out() -> None:
+    state = fold([*h.stopped(), *h.resumed(seconds=90_000)])
+    left, right = build_chart(state, View(by_time=True), **SIZE).extent
+    assert right - left < 10
+
+
+@pytest.mark.parametrize(("span", "end", "wanted"), [(20.0, None, (270.0, 290.0)), (20.0, 100.0, (80.0, 100.0))])
+def test_a_part_in_sight(span: float, end: float | None, wanted: tuple[float, float]) -> None:
+    chart = build_chart(fold(h.completed()), View(span=span, end=end), **SIZE)
+    assert chart.x_range == wanted
+    left, right = wanted
+    assert all(left <= x <= right for x, _ in chart.evaluations)
+
+
+def test_log_scale_leaves_out_what_it_cannot_show() -> None:
+    state = fold([h.started(1), h.steps(0, 1, 4, 1.0, losses=[10.0, 0.0, -1.0, 1000.0])])
+    (curve,) = build_chart(state, View(log=True), columns=8, rows=10).curves
+    assert curve.middle[~np.isnan(curve.middle)].tolist() == [1.0, 3.0]
+
+
+def test_values_that_are_not_finite_are_marked() -> None:
+    chart = build_chart(fold(h.with_nan()), View(smoothing=0.6), columns=200, rows=20)
+    assert chart.gaps
+    cells = rasterize(chart, 100, 20)
+    assert (cells.inks[0] == GAP).sum() >= 1
+    assert np.isfinite(chart.y_range).all()
+
+
+def test_every_metric_that_was_told_can_be_drawn() -> None:
+    state = fold(h.running(2, gpus=True))
+    assert available(state) == ["loss", "accuracy", "examples/s", "step time", "learning rate", "utilization"]
+    for metric in available(state):
+        chart = build_chart(state, View(metric=metric), **SIZE)
+        assert chart.curves, metric
+        assert any(label.strip() for _, label in chart.y_ticks), metric
+    rates = build_chart(state, View(metric="examples/s"), **SIZE).curves[0].middle
+    assert rates[~np.isnan(rates)] == pytest.approx(24 / 0.05)
+
+
+def test_windows_of_steps_keep_their_rate() -> None:
+    event = Steps(
+        rank=0, first_step=1, losses=[1.0, 1.0], seconds=[0.1, 0.1], examples=[80, 80], learning_rates=[0.1, 0.1],
+        counts=[4, 4], **h.at(1),
+    )  # fmt: skip
+    state = fold([h.started(1), event])
+    rates = build_chart(state, View(metric="examples/s"), columns=8, rows=5).curves[0].middle
+    assert rates[~np.isnan(rates)].tolist() == pytest.approx([200.0, 200.0])
+
+
+def test_what_no_journal_should_say_does_no_harm() -> None:
+    base = h.steps(0, 1, 3, 1.0)
+    odd: list[dict[str, Any]] = [
+        {"first_step": 2**70},
+        {"examples": [10**30] * 3},
+        {"seconds": [0.0, -1.0]},
+        {"learning_rates": []},
+        {"counts": [0, -5, 3]},
+        {"first_step": -4},
+    ]
+    state = fold([h.started(1), base, *(replace_event(base, **each) for each in odd)])
+    for metric in METRICS:
+        build_chart(state, View(metric=metric), **SIZE)
+
+
+def replace_event(event: Steps, **changes: Any) -> Steps:
+    return Steps(**{name: getattr(event, name) for name in event.__struct_fields__} | changes)
+
+
+def test_an_empty_run_is_an_empty_chart() -> None:
+    assert build_chart(RunState("none"), View(), **SIZE).is_empty
+
+
+def test_the_cursor_reads_values() -> None:
+    chart = build_chart(fold(h.completed()), View(log=True), columns=290, rows=20)
+    values = chart.read(99)
+    assert [(label, color) for label, color, _ in values] == [("0", 0), ("1", 1)]
+    assert values[0][2] == pytest.approx(h.loss_at(100, 0))
+    assert chart.x_at(99) == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [(0, None), (3, None), (4, 1.0), (8, 1.0), (11, 2.0), (14, None), (17, 3.0), (20, None)]
+)
+def test_between_two_values_the_earlier_one_is_read(column: int, value: float | None) -> None:
+    """Not before the first one nor after the last, and not where the line is broken."""
+    middle, breaks = np.full(22, np.nan), np.zeros(22)
+    middle[[5, 12, 18]], breaks[15] = [1.0, 2.0, 3.0], 1
+    chart = Chart(curves=[Curve("0", 0, middle, middle, middle, breaks)])
+    assert chart.read(column) == [("0", 0, value)]
+
+
+def test_a_falling_line_in_dots() -> None:
+    assert text(straight([1.0, 2 / 3, 1 / 3, 0.0]), 2, 1) == ["⠑⢄"]
+
+
+def test_a_jump_is_joined() -> None:
+    drawn = text(straight([1.0, 0.0]), 1, 2)
+    assert drawn == ["⡇", "⢸"]
+
+
+def test_a_line_through_columns_without_values() -> None:
+    nan = float("nan")
+    assert text(straight([0.0, nan, nan, nan, nan, 0.0]), 3, 1) == ["⣀⣀⣀"]
+
+
+def test_a_gap_breaks_the_line() -> None:
+    nan = float("nan")
+    broken = straight([0.0, 0.0, nan, nan, 0.0, 0.0], [0, 0, 1, 1, 0, 0])
+    assert text(broken, 3, 1) == ["⣀ ⣀"]
+
+
+def test_marks_and_cursor() -> None:
+    chart = replace(straight([0.0] * 20), evaluations=[(19.0, 1.0)], gaps=[4])
+    cells = rasterize(chart, 10, 5, cursor=3)
+    assert (chr(cells.characters[0, 9]), cells.inks[0, 9]) == ("◆", EVALUATION)
+    assert (chr(cells.characters[0, 2]), cells.inks[0, 2]) == ("✕", GAP)
+    assert cells.inks[:, 3].tolist() == [CURSOR] * 4 + [0]
+
+
+def test_the_band_lies_under_the_mean() -> None:
+    low, middle, high = (np.full(40, value) for value in (0.0, 0.5, 1.0))
+    nothing = np.zeros(40)
+    band = Curve("band", BAND, middle, low, high, nothing)
+    chart = Chart(curves=[Curve("mean", 0, middle, middle, middle, nothing)], band=band, x_range=(0, 39))
+    inks = rasterize(chart, 20, 5).inks
+    assert set(inks[2].tolist()) == {0}
+    assert set(inks[0].tolist()) | set(inks[4].tolist()) == {BAND}
+
+
+def test_round_numbers_on_the_axes() -> None:
+    assert nice_ticks(0, 100, 5) == [0, 20, 40, 60, 80, 100]
+    assert nice_ticks(0.3, 1.4, 1) == [0.5, 1.0], "one alone says nothing of the scale"
+    assert nice_ticks(0.3, 1.4, 1, least=1) == [1]
+    assert nice_ticks(2, 2, 3) == [2]
+    assert round_up(131, 130) == 140
+    assert value_range(0.08, 2.31, from_zero=True) == pytest.approx((0.0, 2.4))
+    assert value_range(3.0, 3.0, from_zero=True) == pytest.approx((2.7, 3.3))
+    assert [label for _, label in time_ticks(0, 7300, 4)] == ["0s", "1h", "2h"]
+    assert [short_duration(s) for s in (5, 90, 3600, 90_000)] == ["5s", "1m 30s", "1h", "1d 1h"]
+
+
+def test_lines_have_their_names_at_their_ends() -> None:
+    drawn = np.full(20, 0.5)
+    drawn[12:] = np.nan
+    curves = [Curve(str(rank), rank, drawn, drawn, drawn, np.zeros(20)) for rank in range(3)]
+    cells = rasterize(Chart(curves=curves, x_range=(0, 19)), 10, 5)
+    assert "".join(map(chr, cells.characters[2, 6:9])) == "012"
+    assert cells.inks[2, 6:9].tolist() == [0, 1, 2]

@@ -1,0 +1,27 @@
+"""GPUs of which little is known, in the fold and in the table."""
+
+from __future__ import annotations
+
+from tests import histories as h
+from tests.state.folding import fold
+from trainers.contract.events import DeviceSample
+from trainers.contract.samples import PLACE
+from tuiapp.state.devices.gpu_matrix import gpu_matrix
+from tuiapp.state.devices.spans import plain
+from tuiapp.state.devices.view import gpu_views
+
+
+def test_a_gpu_shown_by_its_place_gives_way_to_the_one_that_it_is() -> None:
+    lost = DeviceSample(index=1, uuid=f"{PLACE}1", name="", problem="GPU is lost", **h.at(1.0))
+    other = DeviceSample(index=0, uuid=f"{PLACE}0", name="", problem="GPU is lost", **h.at(1.0))
+    back = DeviceSample(index=1, uuid="GPU-b", name="B", utilization_percent=5.0, **h.at(2.0))
+    assert set(fold([lost, other, back]).gpus) == {f"{PLACE}0", "GPU-b"}
+
+
+def test_a_gpu_that_tells_neither_work_nor_processes_is_not_called_free() -> None:
+    def told(busy: float | None) -> str:
+        sample = DeviceSample(index=0, uuid="GPU-m", name="Mute", utilization_percent=busy, **h.at(1.0))
+        return "\n".join(plain(line) for line in gpu_matrix(gpu_views(fold([sample])), 80))
+
+    assert "free" not in told(None)
+    assert "free" in told(0.0)

@@ -1,0 +1,120 @@
+"""The curves of whole runs: ranks taken together, attempts, damage, and how several lie in one chart."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from tests import histories as h
+from trainers.contract.events import AnyEvent
+from tuiapp.state.comparison_chart import Look, build_comparison
+from tuiapp.state.raster import rasterize
+from tuiapp.state.run_curves import AXES, BUCKETS, RUN_METRICS, RunCurves, RunMetric
+
+
+def curves_of(events: list[AnyEvent], piece: int = 7) -> RunCurves:
+    curves = RunCurves()
+    for start in range(0, len(events), piece):
+        curves.fold(events[start : start + piece])
+    return curves
+
+
+def at(curves: RunCurves, metric: RunMetric, step: int) -> float:
+    series = curves.series[metric]
+    return float(series.means()[np.flatnonzero(series.middles() == step)[0]])
+
+
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_the_mean_over_the_ranks_in_whatever_pieces_they_come(piece: int) -> None:
+    curves = curves_of(h.completed(4), piece)
+    assert at(curves, "loss", 100) == pytest.approx(sum(h.loss_at(100, rank) for rank in range(4)) / 4)
+    # 24 examples in 50 ms on each of four ranks.
+    assert at(curves, "examples/s", 100) == pytest.approx(4 * 24 / 0.05)
+    assert at(curves, "step time", 100) == pytest.approx(0.05)
+    assert at(curves, "test loss", 29) == pytest.approx(h.loss_at(29, 0) + 0.05)
+    assert len(curves.series["accuracy"]) == 10
+    assert curves.steps_per_epoch == 29
+
+
+def test_what_is_done_anew_takes_the_old_curves_place() -> None:
+    curves = curves_of([*h.running(last_step=80), *h.resumed(step=72)])
+    assert curves.series["loss"].last_step == 82
+    assert at(curves, "loss", 75) == pytest.approx(0.3)
+    # The time between the attempts is left out.
+    assert curves.places(np.array([82.0]), "time")[0] < 20
+
+
+def test_places_on_each_axis() -> None:
+    curves = curves_of(h.completed())
+    steps = np.array([29.0, 290.0])
+    assert curves.places(steps, "step").tolist() == [29, 290]
+    assert curves.places(steps, "epoch").tolist() == [1, 10]
+    seconds = curves.places(steps, "time")
+    assert 0 < seconds[0] < seconds[1] < 17.5
+    assert np.isnan(RunCurves().places(steps, "epoch")).all()
+
+
+def test_memory_is_bounded() -> None:
+    curves = RunCurves()
+    curves.fold([h.started()])
+    for first in range(1, 200_000, 1000):
+        curves.fold([h.steps(rank, first, first + 999, first / 100) for rank in range(2)])
+    assert all(len(curves.series[name]) <= BUCKETS for name in RUN_METRICS)
+    assert curves.series["loss"].last_step == 200_000
+
+
+def test_damage_is_stepped_over() -> None:
+    good = h.steps(0, 1, 2, 3.0)
+    changes: list[dict[str, Any]] = [
+        {"losses": []},
+        {"first_step": 2**70},
+        {"first_step": -5},
+        {"seconds": [0.1]},
+        {"counts": [1, -1]},
+        {"counts": [2**40, 1]},
+        {"examples": [2**80, 1]},
+    ]
+    bad = [msgspec.structs.replace(good, **change) for change in changes]
+    curves = RunCurves()
+    curves.fold([msgspec.structs.replace(h.started(), resumed_from=-1), *bad])
+    curves.fold([msgspec.structs.replace(h.started(), world_size=2**70, steps_per_epoch=2**70)])
+    assert all(len(series) == 0 for series in curves.series.values())
+    odd = msgspec.structs.replace(good, losses=[None, math.inf], seconds=[0.0, 0.0], learning_rates=[])
+    curves.fold([odd, msgspec.structs.replace(h.evaluation(1, 4.0), step=2**70)])
+    assert curves.series["loss"].last_step == 2
+    assert len(curves.series["learning rate"]) == 0
+    chart = build_comparison([("a", 0, curves)], Look(), columns=80, rows=10)
+    assert not chart.curves
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("metric", RUN_METRICS)
+@pytest.mark.parametrize("log", [False, True])
+def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log: bool) -> None:
+    runs = [("a", 0, curves_of(h.completed())), ("b", 1, curves_of(h.failed())), ("c", 2, RunCurves())]
+    look = Look(metric, axis, 0.6, log)  # type: ignore[arg-type]
+    chart = build_comparison(runs, look, columns=160, rows=20)
+    if metric == "gradient norm":
+        assert not chart.curves
+        return
+    assert [curve.label for curve in chart.curves] == ["a", "b"]
+    assert {mark[2] for mark in chart.marks} == {"a", "b"}
+    cells = rasterize(chart, 80, 20)
+    text = {chr(code) for code in cells.characters.flat}
+    assert "a" in text
+    assert chart.x_ticks
+    left, right = chart.x_range
+    assert left < right
+
+
+def test_one_step_is_enough() -> None:
+    curves = RunCurves()
+    curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
+    for axis in AXES:
+        chart = build_comparison([("a", 0, curves)], Look(axis=axis), columns=20, rows=5)
+        assert len(chart.curves) == 1
+        rasterize(chart, 10, 5)

@@ -1,0 +1,44 @@
+"""No pickle is ever read: neither by name nor through what reads pickles on the quiet."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import trainers
+import tuiapp
+
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "multiprocessing"}
+"""multiprocessing pickles what it sends."""
+CALLS = {"eval", "exec", "compile_command", "__import__"}
+SOURCES = [path for package in (trainers, tuiapp) for path in sorted(Path(next(iter(package.__path__))).rglob("*.py"))]
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield (node.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_no_pickle(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not MODULES & set(_imported(tree))
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        assert called not in CALLS, called
+        if called in ("np.load", "numpy.load", "np.lib.npyio.NpzFile", "np.lib.format.read_array"):
+            assert given.get("allow_pickle", "False") == "False"
+        if called in ("torch.load", "keras.models.load_model", "keras.saving.load_model"):
+            assert given.get("weights_only") == "True" or given.get("safe_mode") == "True"
+        assert given.get("allow_pickle") != "True"
+        assert "read_pickle" not in called
+        assert not called.startswith("yaml.")

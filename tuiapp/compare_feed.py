@@ -1,0 +1,86 @@
+"""The curves of runs, read from their journals in a thread, a piece of each in turn."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo, summarise
+from tuiapp.state.run_curves import RunCurves
+
+POLL_S = 1.0
+"""How often runs that go on are looked at once all is read."""
+
+
+@dataclass(slots=True)
+class Compared:
+    """One of the runs, as far as it is read."""
+
+    info: RunInfo
+    curves: RunCurves = field(default_factory=RunCurves)
+    progress: float | None = 0.0
+    """How much of its journal is read, from 0 to 1; None once all of it is."""
+
+
+class CompareFeed:
+    """Reads runs and keeps reading those that go on.
+
+    Args:
+        runs: Which.
+        poll_s: How often to look for more.
+    """
+
+    def __init__(self, runs: Sequence[RunDir], poll_s: float = POLL_S) -> None:
+        self.runs = [Compared(summarise(run)) for run in runs]
+        self.lock = threading.Lock()
+        """To be held while curves are looked at."""
+        self.version = 0
+        """Grows whenever something changed."""
+        self._poll_s = poll_s
+        self._closed = threading.Event()
+        # A daemon: it must never keep the program from exiting.
+        self._thread = threading.Thread(target=self._read, name="compare-feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell the thread to end; it does so after the piece it is at."""
+        self._closed.set()
+
+    def _read(self) -> None:
+        readers = [(run, JournalReader(run.info.directory.journal)) for run in self.runs]
+        while not self._closed.is_set():
+            # Each has its turn, also where the one before has more.
+            more = [self._read_piece(run, reader) for run, reader in readers]
+            if not any(more):
+                self._closed.wait(self._poll_s)
+
+    def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
+        """Take in the next piece of a journal; whether there may be more."""
+        if self._closed.is_set():
+            return False
+        events = reader.read() if run.info.status not in ("newer", "unreadable") else []
+        with self.lock:
+            run.curves.fold(events)
+        progress = _share(reader.offset, run.info.directory) if events else None
+        changed = bool(events) or progress != run.progress
+        run.progress = progress
+        if not events and (changed or run.info.is_live):
+            before, run.info = run.info, summarise(run.info.directory)
+            changed |= before != run.info
+        self.version += changed
+        return bool(events)
+
+
+def _share(offset: int, run: RunDir) -> float:
+    try:
+        size = os.stat(run.journal).st_size
+    except OSError:
+        return 1.0
+    return min(1.0, offset / size) if size else 1.0

@@ -1,0 +1,54 @@
+"""Rings when a run has ended that was seen going on from here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from textual.app import App
+
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo, summarise
+from trainers.contract.settings import Settings
+from tuiapp.state.notification import ending, notification
+
+LOOK_EVERY_S = 1.0
+
+
+class EndWatch:
+    """Looks after the runs of this session, whichever screen is on show.
+
+    Args:
+        app: Whose terminal rings.
+        settings: Whether and how.
+    """
+
+    def __init__(self, app: App[Any], settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._going: set[RunDir] = set()
+
+    def begin(self) -> None:
+        """To be called once the app runs."""
+        self._app.set_interval(LOOK_EVERY_S, self._look)
+
+    def add(self, run: RunDir) -> None:
+        """Look after a run, if it goes on."""
+        if run.is_live():
+            self._going.add(run)
+
+    def _look(self) -> None:
+        for run in [run for run in self._going if not run.is_live()]:
+            self._going.discard(run)
+            self._app.run_worker(lambda run=run: self._tell(run), thread=True, group="end")
+
+    def _tell(self, run: RunDir) -> None:
+        # The ends of its files are read: in a thread, for they may lie on a slow disk.
+        info = summarise(run)
+        self._app.call_from_thread(self._ring, info)
+
+    def _ring(self, info: RunInfo) -> None:
+        if self._settings.bell:
+            self._app.bell()
+        driver = self._app._driver
+        if driver is not None and not self._app.is_headless:
+            driver.write(notification(self._settings.notification, "tuiapp", ending(info), os.environ))

@@ -1,0 +1,92 @@
+"""Keys that arrive together are dealt with one after the other.
+
+A slow connection, a paste or a busy machine brings several keys at once. Textual gives each to the widget that has the
+focus at that moment, before the ones ahead of it have been dealt with: what is typed after Tab would end in the field
+before, and what is typed after a key that opens a question would be lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual import events
+from textual.app import App
+
+PAINT_S = 0.03
+"""From a key's answer until it is on the screen: Textual paints 60 times a second."""
+
+PATIENCE_S = 1.0
+"""After that a key goes on, whatever the one before it still does."""
+
+MAX_PASTED = 4096
+"""Characters of a paste that are handed on: the longest text that a field takes is a path. A field that holds a whole
+log by mistake takes most of a minute to draw."""
+
+
+class KeyQueue:
+    """Hands on a key once the one before has been dealt with, and once the screen is ready for keys.
+
+    Args:
+        app: Whose keys.
+        deliver: What Textual does with a key.
+    """
+
+    def __init__(self, app: App[Any], deliver: Callable[[events.Event], Awaitable[None]]) -> None:
+        self._app, self._deliver = app, deliver
+        self._waiting: deque[events.Event] = deque()
+        self._busy: asyncio.Task[None] | None = None
+        self._answered_at = 0.0
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a key is being dealt with, or what came of it is just being painted."""
+        return self._busy is not None or time.monotonic() - self._answered_at < PAINT_S
+
+    async def put(self, event: events.Event) -> None:
+        """Deal with a key or a paste, now or in its turn."""
+        if isinstance(event, events.Paste):
+            event.text = event.text[:MAX_PASTED]
+        if self._busy is not None:
+            self._waiting.append(event)
+            return
+        if self._is_ready():
+            await self._deliver(event)
+        else:
+            self._waiting.append(event)
+        self._busy = asyncio.create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        try:
+            await self._settle()
+            while self._waiting:
+                await self._until(self._is_ready)
+                await self._deliver(self._waiting.popleft())
+                await self._settle()
+        finally:
+            self._busy = None
+            self._answered_at = time.monotonic()
+
+    async def _settle(self) -> None:
+        """Wait until a key has gone all the way from the focused widget to the app, and what it set off as well."""
+        for _ in range(2):
+            for node in (self._app.focused or self._app.screen).ancestors_with_self:
+                passed = asyncio.Event()
+                if not node.is_running or not node.call_later(passed.set):
+                    continue
+                try:
+                    await asyncio.wait_for(passed.wait(), PATIENCE_S)
+                except TimeoutError:
+                    return
+
+    def _is_ready(self) -> bool:
+        screen = self._app.screen
+        return screen.is_mounted and getattr(screen, "takes_keys", True)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while not is_so() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)

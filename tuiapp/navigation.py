@@ -1,0 +1,147 @@
+"""How one gets from one screen to the other; which runs this session has shown."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.screen import ModalScreen, Screen
+
+from trainers.contract.config import RunConfig
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import list_runs
+from tuiapp.ahead import ReadAhead
+from tuiapp.screens.configure import ConfigureScreen
+from tuiapp.screens.leave import farewell, leave_asking
+
+
+class Navigation:
+    """Puts screens over each other and takes them away again.
+
+    Each screen but Configure is imported when it is first shown: its charts take a while, and the program's first
+    picture must not wait for them.
+
+    Args:
+        app: Whose screens.
+        runs_dir: Where runs are looked for.
+        configure: The screen beneath all others.
+        shown: Is told of each run that is shown live.
+    """
+
+    def __init__(
+        self, app: App[Any], runs_dir: Path, configure: ConfigureScreen, shown: Callable[[RunDir], None]
+    ) -> None:
+        self._app, self._runs_dir, self._configure, self._shown = app, runs_dir, configure, shown
+        self.runs: list[RunDir] = []
+        """Those shown in this session, the last one last."""
+        self._stopping: set[RunDir] = set()
+        self._has_pushed = False
+
+    def live_runs(self) -> list[RunDir]:
+        """Those of this session that go on, the last one first."""
+        return [run for run in reversed(self.runs) if run.is_live()]
+
+    @property
+    def farewell(self) -> str:
+        """What to print after the program has ended: which runs of this session go on; "" when none does."""
+        return farewell(self.live_runs(), self._stopping)
+
+    async def may_leave(self) -> bool:
+        """Ask what is to become of the runs of this session that go on; whether to end. Must run in a worker."""
+        going_on = [run for run in self.live_runs() if run not in self._stopping]
+        decided = await leave_asking(self._app, going_on) if going_on else "leave"
+        if decided == "stopping":
+            self._stopping.update(going_on)
+        return decided != "stay"
+
+    def watch(self, run: RunDir, ahead: ReadAhead | None = None) -> None:
+        """Show a run as it stands, live or ended.
+
+        Args:
+            run: The run.
+            ahead: What reads its journal already.
+        """
+        from tuiapp.ahead_feed import AheadFeed
+        from tuiapp.screens.run import RunScreen
+
+        self.runs = [*(known for known in self.runs if known != run), run]
+        self._shown(run)
+        if not self._back_to(
+            lambda screen: isinstance(screen, RunScreen) and screen.run == run and not screen.replayed
+        ):
+            self._push(RunScreen(run, AheadFeed(run, ahead) if ahead else None))
+
+    def replay(self, run: RunDir, speed: float = 1.0) -> None:
+        """Show a run from its first step, at the pace at which it went."""
+        from tuiapp.replay_feed import ReplayFeed
+        from tuiapp.screens.run import RunScreen
+
+        self._push(RunScreen(run, ReplayFeed(run, speed)))
+
+    def show_devices(self) -> None:
+        """Show the devices of this machine, without a run."""
+        from tuiapp.screens.devices import DevicesScreen
+
+        if not isinstance(self._app.screen, DevicesScreen | ModalScreen):
+            self._push(DevicesScreen(self._runs_dir))
+
+    def watch_newest(self) -> None:
+        """Show the newest run that goes on, or else the one of this session that ended last."""
+        live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
+        chosen = next(iter([*self.live_runs(), *([live] if live else []), *self.runs[::-1]]), None)
+        if chosen is None:
+            self._app.notify("No run goes on here. Ctrl+R launches one.", markup=False)
+        else:
+            self.watch(chosen)
+
+    def show_runs(self) -> None:
+        """Show the list of runs."""
+        from tuiapp.screens.runs import RunsScreen
+
+        if isinstance(self._app.screen, ModalScreen):
+            return
+        if not self._back_to(lambda screen: isinstance(screen, RunsScreen)):
+            self._push(RunsScreen(self._runs_dir))
+
+    def compare(self, runs: tuple[RunDir, ...]) -> None:
+        """Show runs side by side."""
+        from tuiapp.screens.compare import CompareScreen
+
+        self._push(CompareScreen(runs))
+
+    def clone(self, run: RunDir, config: RunConfig) -> None:
+        """Go to the form, filled with a run's configuration."""
+        self._back_to(lambda screen: screen is self._configure)
+        self._configure.load_like(run, config)
+
+    def _push(self, screen: Screen[Any]) -> None:
+        self._app.push_screen(screen)
+        self._app.call_after_refresh(_spare_the_collector, may_be_gone=self._has_pushed)
+        self._has_pushed = True
+
+    def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Take away what lies over a screen; whether there is such a one."""
+        stack = self._app.screen_stack
+        if not any(is_wanted(screen) for screen in stack):
+            return False
+        while not is_wanted(self._app.screen):
+            self._app.pop_screen()
+        return True
+
+
+def _spare_the_collector(*, may_be_gone: bool) -> None:
+    """Let the garbage collector pass over what a screen came with.
+
+    Modules, stylesheets and widgets are there to stay; to look through them all takes 50 ms, between two keys, whenever
+    the collector's third generation is due. What a screen that is gone left behind is collected here.
+
+    Args:
+        may_be_gone: Whether there can be such a one; before the first the time is wanted for reading.
+    """
+    if may_be_gone:
+        gc.unfreeze()
+        gc.collect()
+    gc.freeze()

@@ -1,0 +1,55 @@
+"""Makes the text of every theme readable: its colours stay, but for as much as they lack in contrast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from textual.color import WHITE, Color
+
+LEAST_CONTRAST = 4.5
+"""Of text and its ground: WCAG 2.2, success criterion 1.4.3."""
+
+GROUNDS = ("background", "surface", "panel")
+"""What text stands on."""
+
+TEXTS = ("foreground", "text-primary", "text-secondary", "text-accent", "text-success", "text-warning", "text-error")
+
+MUTED = ("text-muted", "foreground-muted")
+"""What is read second. A theme has it as a share of the ground's opposite; here it is a colour, for all uses."""
+
+MUTED_SHARE = 0.65
+STEP = 0.04
+
+
+def readable(variables: Mapping[str, str]) -> dict[str, str]:
+    """A theme's variables, those for text changed where they could hardly be read."""
+    grounds = [Color.parse(variables[name]) for name in GROUNDS]
+    changed = {name: _moved(Color.parse(variables[name]), grounds) for name in TEXTS}
+    muted = grounds[0].blend(changed["foreground"], MUTED_SHARE, 1)
+    changed |= dict.fromkeys(MUTED, _moved(muted, grounds))
+    return {**variables, **{name: color.hex for name, color in changed.items()}}
+
+
+def _moved(color: Color, grounds: Iterable[Color]) -> Color:
+    """A colour, as much lighter on dark grounds, or darker on light ones, as is needed to be read on all of them."""
+    grounds = list(grounds)
+    goal = WHITE if contrast(WHITE, grounds[0]) > contrast(Color(0, 0, 0), grounds[0]) else Color(0, 0, 0)
+    found, share = color, 0.0
+    while min(contrast(found, ground) for ground in grounds) < LEAST_CONTRAST and share < 1:
+        share = min(1.0, share + STEP)
+        found = color.blend(goal, share, 1)
+    return found
+
+
+def contrast(one: Color, other: Color) -> float:
+    """How much two colours differ in lightness, from 1 to 21: WCAG's contrast ratio."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: Color) -> float:
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+        for part in (color.r / 255, color.g / 255, color.b / 255)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

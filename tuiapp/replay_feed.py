@@ -1,0 +1,183 @@
+"""A run over again: its journal's events given out at the pace at which they were written, or at a multiple of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from trainers.contract.events import AnyEvent, RunStarted
+from trainers.contract.journal import read_first, read_tail
+from trainers.contract.rundir import RunDir
+from tuiapp.feed import EventFeed, JournalFeed
+
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+"""What the keys for slower and faster go through."""
+
+READ_AHEAD = 512
+"""Events taken from the journal that wait for their moment."""
+
+
+class ReplayFeed:
+    """Gives out a journal's events when their moment comes, on a clock that can be paused, sped up and moved.
+
+    The clock starts at the run's first event. To go back, the journal is read again from its start: `generation` then
+    grows, and whoever folds the events must begin with an empty state. A run that goes on can be replayed too; at the
+    end of its journal the clock waits for what is written next. The silence between two attempts is left out.
+
+    Args:
+        run: The run's directory.
+        speed: How many seconds of the run pass in one.
+        clock: Gives seconds that pass.
+        source: Makes the feed of the journal's events, from the first one on.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        speed: float = 1.0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        source: Callable[[RunDir], EventFeed] = JournalFeed,
+    ) -> None:
+        self._run, self._clock, self._make = run, clock, source
+        self._speed = min(SPEEDS[-1], max(SPEEDS[0], speed))
+        self._source = source(run)
+        self._waiting: deque[AnyEvent] = deque()
+        self._started = False
+        self._paused = False
+        self._beginning: float | None = None
+        self._end = 0.0
+        self._now = 0.0
+        """The moment of the run, in seconds since the epoch, at `_anchor`."""
+        self._anchor = 0.0
+        self.generation = 0
+        """How often the journal was begun anew."""
+
+    @property
+    def speed(self) -> float:
+        """How many seconds of the run pass in one."""
+        return self._speed
+
+    @property
+    def paused(self) -> bool:
+        """Whether the clock stands."""
+        return self._paused
+
+    @property
+    def now(self) -> float:
+        """The moment of the run that is shown, in seconds since the epoch; not past the journal's last event."""
+        if self._beginning is None:
+            return 0.0
+        passed = 0.0 if self._paused else (self._clock() - self._anchor) * self._speed
+        return min(self._now + passed, max(self._end, self._now))
+
+    @property
+    def position(self) -> float:
+        """Seconds of the run that have passed."""
+        return max(0.0, self.now - self._beginning) if self._beginning is not None else 0.0
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the journal's first event to its last, as far as is known."""
+        return max(0.0, self._end - self._beginning) if self._beginning is not None else 0.0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether all there is has been given out."""
+        return not self._waiting and self._beginning is not None and self.now >= self._end
+
+    @property
+    def lost(self) -> bool:
+        """Whether the replay has come to the end of a journal whose run never said that it ended."""
+        return not self._waiting and self._source.lost
+
+    @property
+    def behind(self) -> bool:
+        """Its clock says when there is more."""
+        return False
+
+    @property
+    def trouble(self) -> str:
+        """What stands in a journal has been written: nothing is in its way."""
+        return ""
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._started = True
+        self._source.start()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._source.close()
+
+    def take(self, limit: int) -> list[AnyEvent]:
+        """The next events whose moment has come, at most `limit`."""
+        if self._beginning is None and not self._set_out():
+            return []
+        taken: list[AnyEvent] = []
+        while len(taken) < limit:
+            if not self._waiting:
+                self._waiting.extend(self._source.take(READ_AHEAD))
+                if not self._waiting:
+                    break
+            event = self._waiting[0]
+            self._end = max(self._end, event.time)
+            if event.time > self.now:
+                if not (isinstance(event, RunStarted) and event.attempt > 1):
+                    break
+                self._move(event.time)
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def toggle_pause(self) -> None:
+        """Let the clock stand, or go on; at the end, begin again."""
+        if self.at_end and not self._paused:
+            self.seek(0.0)
+            return
+        self._move(self.now)
+        self._paused = not self._paused
+
+    def change_speed(self, by: int) -> None:
+        """Take a faster or a slower pace.
+
+        Args:
+            by: How many places in `SPEEDS`; negative for slower.
+        """
+        self._move(self.now)
+        nearest = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - self._speed))
+        self._speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
+
+    def seek(self, seconds: float) -> None:
+        """Go to a moment of the run.
+
+        Args:
+            seconds: From its first event.
+        """
+        if self._beginning is None:
+            return
+        moment = self._beginning + min(max(0.0, seconds), self.duration)
+        if moment < self.now:
+            self._source.close()
+            self._source = self._make(self._run)
+            self._waiting.clear()
+            self.generation += 1
+            if self._started:
+                self._source.start()
+        self._move(moment)
+
+    def _set_out(self) -> bool:
+        """Find out from when to when the journal goes; False while it has no event."""
+        first = read_first(self._run.journal)
+        if first is None:
+            self._waiting.extend(self._source.take(READ_AHEAD))
+            if not self._waiting:
+                return False
+            first = self._waiting[0]
+        self._beginning = first.time
+        self._end = max([first.time, *(event.time for event in read_tail(self._run.journal))])
+        self._move(first.time)
+        return True
+
+    def _move(self, moment: float) -> None:
+        self._now, self._anchor = moment, self._clock()

@@ -1,0 +1,249 @@
+"""Compare: the curves of several runs over each other, the keys in which they differ, and what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.geometry import Size
+from textual.reactive import reactive
+from textual.widgets import Footer
+
+from trainers.contract.rundir import RunDir
+from tuiapp.compare_feed import CompareFeed
+from tuiapp.screens.chart_keys import view_actions, view_keys
+from tuiapp.screens.quiet import QuietScreen
+from tuiapp.state.comparison import Line
+from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
+from tuiapp.state.run_curves import AXES, RUN_METRICS, Axis, RunMetric
+from tuiapp.state.text import MISSING, format_percent, join_words, plural
+from tuiapp.widgets.compare_chart import CompareChart
+from tuiapp.widgets.compare_table import CompareTable
+from tuiapp.widgets.loss_chart import SMOOTHINGS
+from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.plot import Plot
+
+TICK_S = 0.25
+"""How often what was read meanwhile is drawn."""
+
+
+class CompareScreen(QuietScreen[None]):
+    """One chart with a curve per run, and a table that is its legend."""
+
+    CSS_PATH = "compare.tcss"
+
+    AUTO_FOCUS: ClassVar[str | None] = "CompareChart"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "metric(1)", "Metric", id="compare.metric"),
+        Binding("M", "metric(-1)", "Metric before", id="compare.metric-before", show=False),
+        Binding("t", "axis", "Axis", id="compare.axis"),
+        Binding("y", "toggle_log_scale", "Log y", id="compare.log"),
+        Binding("left_square_bracket", "smooth(-1)", "Less smooth", key_display="[", id="compare.rougher", show=False),
+        Binding("right_square_bracket", "smooth(1)", "Smoother", key_display="]", id="compare.smoother", show=False),
+        *view_keys("compare", show=True),
+        *(
+            Binding(
+                str(place),
+                f"show_curve({place - 1})",
+                f"Curve {ascii_lowercase[place - 1]} on and off",
+                id=f"compare.curve-{place}",
+                show=False,
+            )
+            for place in range(1, 9)
+        ),
+        Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
+        Binding("escape", "back", "Back", id="compare.back"),
+        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+    ]
+
+    metric: reactive[RunMetric] = reactive("loss", init=False)
+    """What is drawn."""
+    axis: reactive[Axis] = reactive("step", init=False)
+    """What the curves lie over each other by."""
+    log_scale: reactive[bool] = reactive(False, init=False)
+    """Whether the axis of values is logarithmic."""
+    smoothing: reactive[float] = reactive(0.6, init=False)
+    """Weight of the past in the moving average."""
+
+    def __init__(self, runs: Sequence[RunDir]) -> None:
+        """Prepare the screen.
+
+        Args:
+            runs: Two or more, at most eight.
+        """
+        super().__init__()
+        self._feed = CompareFeed(runs)
+        self._drawn = -1
+        self._drawn_size: Size | None = None
+        """The plot's, when it was drawn."""
+        self._does = view_actions(lambda: self.chart)
+        self._hidden: set[int] = set()
+        self._patience = 2
+        """Looks at what was read before an empty chart is explained."""
+
+    @property
+    def chart(self) -> CompareChart:
+        """Where the curves are."""
+        return self.query_one(CompareChart)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all that there is is read and drawn."""
+        fits = self._drawn_size == self.query_one(Plot).size or not self.query_one(Plot).display
+        return fits and self._drawn == self._feed.version and not self._is_reading
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        yield CompareChart()
+        yield CompareTable()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.watch(self.chart, "window", self._draw, init=False)
+        self.watch(self.chart, "cursor", self._move_cursor, init=False)
+        self._feed.start()
+        self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
+        self.set_interval(TICK_S, self._draw_if_changed)
+        self.call_after_refresh(self._draw)
+
+    def on_unmount(self) -> None:
+        """Read no more."""
+        self._feed.close()
+
+    @property
+    def _is_reading(self) -> bool:
+        return any(run.progress is not None for run in self._feed.runs)
+
+    def _draw_if_changed(self) -> None:
+        self._patience -= 1
+        if self._patience == 0:
+            self._drawn = -1
+        # While values are read out the curves stand still. The plot's size changes with the table's, too.
+        grown = self._feed.version != self._drawn and self.chart.cursor is None
+        if grown or self._drawn_size != self.query_one(Plot).size:
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self.is_mounted:
+            return
+        self._drawn = self._feed.version
+        plot, runs = self.query_one(Plot), self._feed.runs
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window)
+        shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
+        with self._feed.lock:
+            chart = build_comparison(shown, look, columns=2 * plot.columns, rows=plot.rows)
+        # Small journals are read in a moment: nothing need take the chart's place meanwhile.
+        empty = not chart.curves and (self._patience <= 0 or not self._is_reading)
+        if self.chart.show(chart, self._why_empty() if empty else ""):
+            self.call_after_refresh(self._draw_if_changed)
+        self._drawn_size = plot.size
+        self._show_words()
+
+    def _move_cursor(self) -> None:
+        """Show the line and the values at it; without one, catch up."""
+        if self.chart.cursor is None:
+            self._draw()
+        else:
+            self.chart.show_cursor()
+            self._show_words()
+
+    def _show_words(self) -> None:
+        """Say over the curves what is drawn, and in the table what the runs are and what is read."""
+        runs, chart, reading = self._feed.runs, self.chart.drawn, None
+        heading = [self.metric, *self._settings()]
+        if self.chart.cursor is not None:
+            values = read_out(chart, self.chart.cursor, self.metric)
+            here, end = (place_words(x, self.axis) for x in (chart.x_at(self.chart.cursor), chart.extent[1]))
+            # As wide as it gets, so that the columns beside it stand still.
+            reading = Line(here.ljust(len(end)), tuple(values.get(place, MISSING) for place in range(len(runs))))
+            heading = [self.metric, here, "stands still", "v: go on"]
+        title = f"Compare {plural(len(runs), 'run')}"
+        words = Content.assemble((title, "bold $text-primary"), f"  {heading[0]}  ", (join_words(heading[1:]), MUTED))
+        self.chart.show_heading(words)
+        table = self.query_one(CompareTable)
+        table.show([run.info for run in runs], [run.progress for run in runs], self._hidden, reading)
+
+    def _why_empty(self) -> str:
+        if self._is_reading:
+            return "reading …"
+        if len(self._hidden) == len(self._feed.runs):
+            return "all curves are off: the keys from 1 on bring them back"
+        if self.log_scale:
+            return f"no {self.metric} above 0 to be drawn on a logarithmic axis: y goes back"
+        if self.chart.window is not None:
+            return "nothing was told in this part of the runs: 0 shows all of them"
+        return f"none of these runs has told of {self.metric}{' by epoch' * (self.axis == 'epoch')}: m for another"
+
+    def _settings(self) -> list[str]:
+        """How the curves are drawn, and how much of them is in sight or read."""
+        reading = [run.progress for run in self._feed.runs if run.progress is not None]
+        read = (
+            f"reading {plural(len(reading), 'run')}, {format_percent(sum(reading) / len(reading))}" if reading else ""
+        )
+        smoothed = f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed"
+        return [
+            f"{100 * self.chart.share_in_sight:.3g} % in sight" if self.chart.window else "",
+            f"by {self.axis}",
+            "" if self.metric in ("test loss", "accuracy") else smoothed,
+            "logarithmic" if self.log_scale else "linear",
+            read,
+        ]
+
+    def watch_metric(self) -> None:
+        """A key was pressed: other values are to be read."""
+        self.chart.cursor = None
+        self._draw()
+
+    def watch_axis(self, axis: Axis) -> None:
+        """A key was pressed: what was in sight is meant in the other unit."""
+        self.chart.axis = axis
+        self.chart.window = self.chart.cursor = None
+        self._draw()
+
+    def watch_log_scale(self) -> None:
+        """A key was pressed."""
+        self._draw()
+
+    def watch_smoothing(self) -> None:
+        """A key was pressed."""
+        self._draw()
+
+    def action_chart(self, what: str) -> None:
+        """Look into the chart, or read its values."""
+        self._does[what]()
+
+    def action_metric(self, by: int) -> None:
+        """Draw the next quantity that any of the runs has told of."""
+        with self._feed.lock:
+            told = [name for name in RUN_METRICS if any(len(run.curves.series[name]) for run in self._feed.runs)]
+        place = told.index(self.metric) + by if self.metric in told else 0
+        self.metric = told[place % len(told)] if told else "loss"
+
+    def action_axis(self) -> None:
+        """Lay the curves over each other by steps, by time since the start, or by epochs."""
+        self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
+
+    def action_toggle_log_scale(self) -> None:
+        """Switch the axis of values between linear and logarithmic."""
+        self.log_scale = not self.log_scale
+
+    def action_smooth(self, by: int) -> None:
+        """Smooth the curves more or less."""
+        place = SMOOTHINGS.index(self.smoothing) + by
+        self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
+
+    def action_show_curve(self, place: int) -> None:
+        """Draw a run's curve, or leave it out."""
+        if place < len(self._feed.runs):
+            self._hidden ^= {place}
+            self._draw()
+
+    def action_back(self) -> None:
+        """Leave the screen."""
+        if len(self.app.screen_stack) > 1:
+            self.dismiss()

@@ -1,0 +1,76 @@
+"""Devices: what the GPUs and the host do, without a run."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widgets import Footer
+
+from trainers.contract.events import AnyEvent, TelemetrySource
+from tuiapp.sampler_feed import SamplerFeed, SamplerGone, Samples, existing
+from tuiapp.screens.quiet import QuietScreen
+from tuiapp.state.run_state import RunState
+from tuiapp.widgets.device_panel import DevicePanel
+
+INTERVAL_S = 1.0
+TICK_S = 0.2
+"""How often what has arrived is shown."""
+
+
+class DevicesScreen(QuietScreen[None]):
+    """The panel of devices with a sampler of its own, which ends with the screen."""
+
+    CSS_PATH = "devices.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
+        Binding("escape", "dismiss", "Back", id="devices.back"),
+        Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+    ]
+
+    def __init__(self, runs_dir: Path, feed: Samples | None = None) -> None:
+        """Prepare the screen.
+
+        Args:
+            runs_dir: Whose disk is shown.
+            feed: Where the samples come from; a sampler by default.
+        """
+        super().__init__()
+        self.state = RunState()
+        self._feed = feed or SamplerFeed(existing(runs_dir), INTERVAL_S)
+        self._arrived: deque[AnyEvent] = deque()
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        yield DevicePanel(id="devices", classes="-alone")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to sample."""
+        self.query_one(DevicePanel).border_title = Content("devices of this machine")
+        threading.Thread(target=self._gather, name="devices", daemon=True).start()
+        self.set_interval(TICK_S, self._take)
+
+    def on_unmount(self) -> None:
+        """End the sampler."""
+        self._feed.close()
+
+    def _gather(self) -> None:
+        try:
+            self._feed.start()
+            for events in self._feed.samples():
+                self._arrived.extend(events)
+        except SamplerGone as problem:
+            self._arrived.append(TelemetrySource(source="sampler", problem=str(problem)))
+
+    def _take(self) -> None:
+        if not self._arrived:
+            return
+        while self._arrived:
+            self.state.apply(self._arrived.popleft())
+        self.query_one(DevicePanel).show(self.state)

@@ -1,0 +1,127 @@
+"""Asks what of a run is to be written, in which format, and where."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
+
+from tuiapp.export import ExportError, Format, What, check_target
+from tuiapp.screens.latest_size import LatestSize
+from tuiapp.state.text import sanitize
+
+FORMATS: tuple[Format, ...] = ("csv", "jsonl")
+TABLES: tuple[What, ...] = ("steps", "evaluations", "samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user wants written."""
+
+    path: Path
+    what: What
+    form: Format
+
+
+class ExportDialog(ModalScreen[Wanted | None], LatestSize[Wanted | None]):
+    """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
+
+    CSS_PATH = "export_dialog.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]
+
+    def __init__(self, run_id: str) -> None:
+        """Prepare the question.
+
+        Args:
+            run_id: The run's.
+        """
+        super().__init__()
+        self._run_id = run_id
+        self._suggested = self._file_name("steps", "csv")
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content(sanitize(f"Export {self._run_id}"))
+            with Horizontal(id="choices"):
+                with RadioSet(id="what") as what:
+                    what.border_title = "What"
+                    for name in TABLES:
+                        yield RadioButton(name, value=name == "steps")
+                with RadioSet(id="format") as form:
+                    form.border_title = "Format"
+                    for form_name in FORMATS:
+                        yield RadioButton(form_name, value=form_name == "csv")
+            yield Label("Path")
+            yield Input(self._suggested, id="path", max_length=1000)
+            yield Static(id="verdict", markup=False)
+            with Horizontal(id="buttons"):
+                yield Button("Export", variant="primary", id="export")
+                yield Button("Cancel", id="cancel")
+
+    def on_mount(self) -> None:
+        """Start with the path."""
+        self.query_one("#path", Input).focus()
+        self._judge()
+
+    @on(RadioSet.Changed)
+    def _rename(self) -> None:
+        """Let the path follow the choice for as long as it is ours."""
+        box, suggested = self.query_one("#path", Input), self._file_name(self._what, self._format)
+        if box.value == self._suggested:
+            box.value = suggested
+        elif Path(box.value).suffix in (".csv", ".jsonl"):
+            box.value = str(Path(box.value).with_suffix(f".{self._format}"))
+        self._suggested = suggested
+        self._judge()
+
+    @on(Input.Changed, "#path")
+    def _judge(self) -> None:
+        fault = self._fault()
+        verdict = self.query_one("#verdict", Static)
+        verdict.set_class(bool(fault), "-wrong")
+        verdict.update(Content(sanitize(f"✗ {fault}")) if fault else Content(sanitize(f"✓ {self._path.absolute()}")))
+        self.query_one("#export", Button).disabled = bool(fault)
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#export")
+    def _export(self) -> None:
+        if not self._fault():
+            self.dismiss(Wanted(self._path, self._what, self._format))
+
+    @on(Button.Pressed, "#cancel")
+    def _cancel(self) -> None:
+        self.dismiss(None)
+
+    @property
+    def _path(self) -> Path:
+        return Path(os.path.expanduser(self.query_one("#path", Input).value.strip()))
+
+    @property
+    def _what(self) -> What:
+        return TABLES[max(0, self.query_one("#what", RadioSet).pressed_index)]
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS[max(0, self.query_one("#format", RadioSet).pressed_index)]
+
+    def _file_name(self, what: What, form: Format) -> str:
+        return f"{self._run_id}-{what}.{form}"
+
+    def _fault(self) -> str:
+        if not self.query_one("#path", Input).value.strip():
+            return "Give a path."
+        try:
+            check_target(self._path, self._format, force=False)
+        except ExportError as error:
+            return str(error)
+        return ""

@@ -1,0 +1,96 @@
+"""The keys of where one is, by what they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.dom import DOMNode
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
+
+from tuiapp.commands import own_bindings
+from tuiapp.screens.latest_size import LatestSize
+from tuiapp.state.text import fit
+
+KEY_CELLS, WORDS_CELLS = 11, 23
+"""What a key and its words take of a column."""
+
+FRAME_CELLS = 7
+"""The dialog's border, padding and scroll bar."""
+
+
+class KeysHelp(ModalScreen[None], LatestSize[None]):
+    """Lists the keys that work on a screen; the same key, or escape, takes it away.
+
+    Args:
+        beneath: The screen.
+    """
+
+    CSS_PATH = "keys_help.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,q", "dismiss(None)", "Close", id="help.close", show=False),
+    ]
+
+    def __init__(self, beneath: Screen[Any]) -> None:
+        super().__init__()
+        self._beneath = beneath
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        with VerticalScroll(id="dialog") as dialog:
+            dialog.border_title = Content("Keys")
+            dialog.border_subtitle = Content("esc closes · ^p finds by name")
+            yield Static(self._text(self.app.size.width), id="keys")
+
+    def on_mount(self) -> None:
+        """Let the arrow keys scroll."""
+        self.query_one("#dialog").focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """List them in as many columns as there is room for."""
+        self.query_one("#keys", Static).update(self._text(event.size.width))
+
+    def _text(self, width: int) -> Content:
+        columns = max(1, min(4, (int(width * 0.95) - FRAME_CELLS) // (KEY_CELLS + WORDS_CELLS)))
+        groups = [_group(title, entries, columns) for title, entries in _grouped(self.app, self._beneath)]
+        return Content("\n\n").join(groups)
+
+
+def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What the keys belong to, with each one's name and words: the screen, the focused widget, the program."""
+    groups: dict[DOMNode, dict[str, tuple[list[str], str]]] = {}
+    for node, binding in own_bindings(screen):
+        keys, _ = groups.setdefault(node, {}).setdefault(binding.action, ([], binding.description))
+        key = app.get_key_display(binding)
+        if key not in keys:
+            keys.append(key)
+    nodes = sorted(groups, key=lambda node: (isinstance(node, App), not isinstance(node, Screen)))
+    return [(_title(node), [(" ".join(keys), words) for keys, words in groups[node].values()]) for node in nodes]
+
+
+def _title(node: DOMNode) -> str:
+    if isinstance(node, App):
+        return "Everywhere"
+    if isinstance(node, Screen):
+        return type(node).__name__.removesuffix("Screen")
+    return getattr(node, "BINDING_GROUP_TITLE", None) or "Here"
+
+
+def _group(title: str, entries: Iterable[tuple[str, str]], columns: int) -> Content:
+    cells = [
+        Content.assemble((fit(keys, KEY_CELLS - 1).rstrip().rjust(KEY_CELLS - 1), "bold $text-accent"), " ", words)
+        for keys, words in entries
+    ]
+    lines = -(-len(cells) // columns)
+    room = KEY_CELLS + WORDS_CELLS - 1
+    rows = [
+        Content(" ").join(cell.truncate(room, ellipsis=True, pad=True) for cell in cells[row::lines])
+        for row in range(lines)
+    ]
+    return Content("\n").join([Content.styled(title, "bold $text-primary"), *rows])

@@ -1,0 +1,44 @@
+"""A screen that a window's quick resizing brings to rest, and whose timers fire."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from textual import events
+from textual.screen import Screen
+from textual.timer import Timer, TimerCallback
+
+from tuiapp.sure_timer import sure
+
+T = TypeVar("T")
+
+
+class LatestSize(Screen[T]):
+    """Takes no size but the terminal's present one.
+
+    In Textual 8.2.8 a screen that is laid out for a size tells itself of that size. With two sizes under way, as on a
+    busy machine, each lays it out anew and is told again, for ever: the program is frozen.
+
+    It knows its breakpoints before it is first laid out: Textual works them out after, and what is on the screen by
+    then would jump.
+
+    A modal screen names it after `ModalScreen`: Textual takes a class's styles from its first base.
+    """
+
+    def _on_mount(self, event: events.Mount) -> None:
+        # Know the breakpoints in time. Textual calls this beside the `on_mount` of those that stand on it.
+        size = self.app.size
+        sides = ((self.HORIZONTAL_BREAKPOINTS, size.width), (self.VERTICAL_BREAKPOINTS, size.height))
+        for breakpoints, cells in sides:
+            reached = [name for least, name in sorted(breakpoints or []) if least <= cells]
+            self.add_class(*reached[-1:])
+
+    async def _on_resize(self, event: events.Resize) -> None:
+        if event.size != self.app.size:
+            event.stop()
+            event.prevent_default()
+
+    def set_timer(  # noqa: D102
+        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
+    ) -> Timer:
+        return sure(super().set_timer(delay, callback, name=name, pause=pause))

@@ -1,0 +1,34 @@
+"""What a screen asks the app for: to go elsewhere. The screens themselves are imported when they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from trainers.contract.config import RunConfig
+from trainers.contract.rundir import RunDir
+
+
+@dataclass
+class OpenRun(Message):
+    """Show a run."""
+
+    run: RunDir
+    replay: bool = False
+    """From its first step at the pace at which it went, not as it stands."""
+
+
+@dataclass
+class CompareRuns(Message):
+    """Show runs side by side."""
+
+    runs: tuple[RunDir, ...]
+
+
+@dataclass
+class CloneRun(Message):
+    """Fill the form with a run's configuration."""
+
+    run: RunDir
+    config: RunConfig

@@ -1,0 +1,145 @@
+"""What stands between a feed and the Run screen: folds what has arrived for a bounded time, and says what changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, get_args
+
+from trainers.contract.newer import why_read_only
+from trainers.contract.rundir import RunDir
+from tuiapp.feed import Feed
+from tuiapp.replay_feed import ReplayFeed
+from tuiapp.state.run_state import RunState, Topic
+
+TAKE = 64
+"""Events folded between two looks at the clock."""
+
+ALL_TOPICS: frozenset[Topic] = frozenset(get_args(Topic))
+
+FIGURES: frozenset[Topic] = frozenset({"run", "ranks", "devices"})
+"""Parts that are mostly figures."""
+
+FIGURES_S = 0.45
+"""How long figures stand."""
+
+CATCH_UP_S = 1.0
+"""From one picture to the next while a long journal is read."""
+
+SEEK_FRACTION = 0.05
+"""How much of a run a key goes back or forward in its replay."""
+
+
+class Reading(NamedTuple):
+    """What came of one look at the feed."""
+
+    topics: frozenset[Topic]
+    """The parts of the screen that changed."""
+    more: bool
+    """Whether events wait that there was no time for."""
+
+
+class RunReader:
+    """Folds a feed's events into a run's state.
+
+    Args:
+        run: The run.
+        feed: Where its events come from.
+        clock: Gives the time in seconds since the epoch; a replay has its own.
+    """
+
+    def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
+        self._run, self._feed, self._clock = run, feed, clock
+        self.replay = feed if isinstance(feed, ReplayFeed) else None
+        """The feed, if it is a run over again and not the run itself."""
+        self.state = self._empty()
+        self._generation = 0
+        self._second = -1
+        self._held: set[Topic] = set()
+        """What has changed and is not shown yet."""
+        self._shown_at = time.monotonic()
+        self._figures_at = 0.0
+
+    @property
+    def now(self) -> float:
+        """The moment that is shown, in seconds since the epoch."""
+        return self.replay.now if self.replay else self._clock()
+
+    def start(self) -> None:
+        """Begin to gather events."""
+        self._feed.start()
+
+    def close(self) -> None:
+        """Stop gathering."""
+        self._feed.close()
+
+    def read(self, budget_s: float) -> Reading:
+        """Fold what has arrived.
+
+        Args:
+            budget_s: Most time it may take: no key is served meanwhile.
+        """
+        started = time.perf_counter()
+        begun_anew = self._begin_anew()
+        more = True
+        while more and time.perf_counter() - started < budget_s:
+            events = self._feed.take(TAKE)
+            for event in events:
+                self.state.apply(event)
+            more = len(events) == TAKE
+        if not more and self._feed.lost:
+            self.state.mark_lost(removed=not self._run.path.exists())
+        self.state.note_trouble(self._feed.trouble)
+        more = more or self._feed.behind
+        if begun_anew:
+            self._held |= ALL_TOPICS
+        self._held |= self.state.take_changes()
+        second = int(self.now)
+        if second != self._second:
+            # Times and silences grow without events.
+            self._second = second
+            self._held |= {"run", "ranks"} if self.state.is_live else set()
+        return Reading(self._due(more), more)
+
+    def _due(self, more: bool) -> frozenset[Topic]:
+        """Which of the changes are shown now.
+
+        While a long journal is read, all wait for a second: each picture costs as much as many events. Figures
+        that change with each batch of steps are shown twice a second: faster nobody reads them.
+        """
+        now = time.monotonic()
+        calm = self.state.is_live and "alerts" not in self._held and now - self._figures_at < FIGURES_S
+        if more and now - self._shown_at < CATCH_UP_S:
+            return frozenset()
+        due = frozenset(self._held - FIGURES if calm else self._held)
+        if due:
+            self._shown_at = now
+        if not calm and self._held & FIGURES:
+            self._figures_at = now
+        self._held -= due
+        return due
+
+    def _begin_anew(self) -> bool:
+        """Forget everything if the replay went back to the start."""
+        if self.replay is None or self.replay.generation == self._generation:
+            return False
+        self._generation = self.replay.generation
+        self.state = self._empty()
+        return True
+
+    def _empty(self) -> RunState:
+        state = RunState(self._run.run_id)
+        state.newer = why_read_only(self._run)
+        state.replayed = self.replay is not None
+        return state
+
+
+def steer(replay: ReplayFeed, what: str) -> None:
+    """Do what a key asks of a replay: "pause", "slower", "faster", "back" or "forward"."""
+    if what == "pause":
+        replay.toggle_pause()
+    elif what in ("slower", "faster"):
+        replay.change_speed(1 if what == "faster" else -1)
+    else:
+        by = SEEK_FRACTION * replay.duration
+        replay.seek(replay.position + (by if what == "forward" else -by))

@@ -1,0 +1,301 @@
+"""Runs: all that were ever started here, to be found again, compared, gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import ascii_lowercase
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Footer, Input, Static
+
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo
+from trainers.launch import resume
+from tuiapp.runs_feed import Listing, RunLister, RunsFeed
+from tuiapp.screens.quiet import QuietScreen
+from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
+from tuiapp.screens.runs_actions import Resumer, delete_asking, export_asking, resume_asking, stop_asking, tell
+from tuiapp.screens.runs_keys import OF_A_RUN, RUNS_KEYS
+from tuiapp.state.comparison import MOST
+from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
+from tuiapp.state.text import join_words, plural, sanitize
+from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.run_details import RunDetails
+from tuiapp.widgets.run_table import RunTable
+
+TICK_S = 0.2
+"""How often a new list is shown."""
+
+OVER = ("failed", "stopped", "lost")
+"""A run that stands so may be gone on with."""
+
+
+class RunsScreen(QuietScreen[None]):
+    """The table of runs, the one under the cursor in words, and all that can be done with it."""
+
+    CSS_PATH = "runs.tcss"
+
+    AUTO_FOCUS: ClassVar[str | None] = "RunTable"
+
+    BINDINGS: ClassVar[list[BindingType]] = RUNS_KEYS
+
+    def __init__(self, runs_dir: Path, lister: RunLister | None = None, resumer: Resumer = resume) -> None:
+        """Prepare the screen.
+
+        Args:
+            runs_dir: Where the runs are.
+            lister: Finds them; by default it looks at the directory.
+            resumer: Goes on with a run.
+        """
+        super().__init__()
+        self._runs_dir = runs_dir
+        self._lister = lister or RunsFeed(runs_dir)
+        self._resumer = resumer
+        self._listing: Listing | None = None
+        self._shown: list[RunInfo] = []
+        self._marked: list[RunDir] = []
+        self._by, self._reverse = NEWEST, False
+        self._stopping: set[RunDir] = set()
+        self._offered: frozenset[str] = frozenset()
+
+    @property
+    def current(self) -> RunInfo | None:
+        """The run under the cursor."""
+        return self.query_one(RunTable).current
+
+    @property
+    def marked(self) -> list[RunDir]:
+        """Those that are marked, in the order in which they were."""
+        return list(self._marked)
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        yield Static(id="heading", markup=False)
+        yield Input(placeholder="words that all must be found: failed torch-ddp resnet18 …", id="filter")
+        yield Static(id="instead", markup=False)
+        yield RunTable()
+        yield RunDetails()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to look for runs."""
+        self.query_one("#filter").display = False
+        self._lister.start()
+        self._show()
+        self.set_interval(TICK_S, self._take)
+        self._take()
+
+    def on_unmount(self) -> None:
+        """Look no more."""
+        self._lister.close()
+
+    def on_screen_resume(self) -> None:
+        """Back from a run or a comparison: what changed meanwhile is shown at once."""
+        self._lister.look_now()
+
+    def _take(self) -> None:
+        if (listing := self._lister.take()) is not None:
+            self._listing = listing
+            live = {info.directory: info.is_live for info in listing.infos}
+            self._marked = [run for run in self._marked if run in live]
+            self._stopping = {run for run in self._stopping if live.get(run)}
+            self._show()
+
+    def _show(self) -> None:
+        listing, text = self._listing, self.query_one("#filter", Input).value
+        infos = listing.infos if listing else []
+        self._shown = order(choose(infos, text), self._by, reverse=self._reverse)
+        letters = {run: ascii_lowercase[number] for number, run in enumerate(self._marked)}
+        instead = self._instead(len(infos), text)
+        table = self.query_one(RunTable)
+        table.show(self._shown, letters, self._by, reverse=self._reverse)
+        place = self.query_one("#instead", Static)
+        table.display, place.display = not instead, bool(instead)
+        place.update(Content("\n".join(map(sanitize, instead.splitlines()))))
+        self.query_one("#heading", Static).update(self._heading(infos), layout=False)
+        self._show_current()
+
+    def _instead(self, count: int, text: str) -> str:
+        """What stands in the table's place when there is nothing in it."""
+        if self._listing is None:
+            return f"Looking for runs in {self._runs_dir} …"
+        if self._listing.problem:
+            return f"{self._listing.problem} Another place: --runs-dir, or TUIAPP_RUNS_DIR."
+        if not count:
+            return "No run yet.\nEscape leads to the form; Ctrl+R there launches the first one."
+        return "" if self._shown else "No run has all these words. Escape shows all."
+
+    def _heading(self, infos: list[RunInfo]) -> Content:
+        title = Content.styled("Runs", "bold $text-primary")
+        if self._listing is None:
+            return title
+        live = sum(info.is_live for info in infos)
+        shown = f"{len(self._shown)} of {plural(len(infos), 'run')}" if len(self._shown) < len(infos) else None
+        facts = join_words(
+            [
+                shown or plural(len(infos), "run"),
+                f"{live} live" if live else "",
+                f"{len(self._marked)} marked" if self._marked else "",
+                f"by {BY_NAME[self._by].title}{', reversed' if self._reverse else ''}",
+            ]
+        )
+        return Content.assemble(title, "  ", (facts, MUTED))
+
+    @on(RunTable.CursorMoved)
+    def _show_current(self) -> None:
+        self.query_one(RunDetails).show(self.current)
+        offered = frozenset(action for action in OF_A_RUN if self.check_action(action, ()))
+        if offered != self._offered:
+            # The footer is made anew each time: not for every row that the cursor passes.
+            self._offered = offered
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what works for the run under the cursor."""
+        if action not in OF_A_RUN:
+            return True
+        info = self.current if self.is_mounted else None
+        if info is None:
+            return False
+        if action == "resume":
+            return info.status in OVER and info.config is not None
+        if action == "stop":
+            return info.is_live
+        if action == "clone":
+            return info.config is not None
+        if action == "delete":
+            return not info.is_live or bool(self._marked)
+        readable = info.status not in ("newer", "unreadable")
+        return readable or action in ("mark", "delete", "copy_path")
+
+    @on(RunTable.RunChosen)
+    def action_open(self) -> None:
+        """Show the run: live, or as it ended."""
+        if info := self.current:
+            self.post_message(OpenRun(info.directory))
+
+    def action_replay(self) -> None:
+        """Show the run over again."""
+        if info := self.current:
+            self.post_message(OpenRun(info.directory, replay=True))
+
+    def action_mark(self) -> None:
+        """Mark the run for comparing or deleting, or take its mark away; go on to the next one."""
+        if (info := self.current) is None:
+            return
+        run = info.directory
+        if run in self._marked:
+            self._marked.remove(run)
+        elif len(self._marked) == len(ascii_lowercase):
+            self.notify(f"No more than {len(ascii_lowercase)} can be marked.", severity="warning")
+        else:
+            self._marked.append(run)
+        self._show()
+        self.query_one(RunTable).action_move(1)
+
+    def action_unmark(self) -> None:
+        """Take all marks away."""
+        self._marked.clear()
+        self._show()
+
+    def action_compare(self) -> None:
+        """Show the marked runs side by side; with one marked, that one and the one under the cursor."""
+        runs = list(self._marked)
+        if len(runs) == 1 and (info := self.current) and info.directory not in runs:
+            runs.append(info.directory)
+        if len(runs) < 2:
+            self.notify("Mark two or more runs with x, then compare them.")
+        elif len(runs) > MOST:
+            self.notify(f"{len(runs)} are marked; at most {MOST} can be told apart.", severity="warning")
+        else:
+            self.post_message(CompareRuns(tuple(runs)))
+
+    def action_clone(self) -> None:
+        """Fill the form with the run's configuration."""
+        if (info := self.current) and info.config:
+            self.post_message(CloneRun(info.directory, info.config))
+
+    @work(exclusive=True, group="ask")
+    async def action_stop(self) -> None:
+        """Have the run stop, having asked."""
+        info = self.current
+        if info and await stop_asking(self.app, info, again=info.directory in self._stopping):
+            self._stopping.add(info.directory)
+
+    @work(exclusive=True, group="ask")
+    async def action_resume(self) -> None:
+        """Go on with the run, having asked; shows how it goes on."""
+        info = self.current
+        if info and await resume_asking(self.app, info, self._resumer):
+            self.post_message(OpenRun(info.directory))
+
+    @work(exclusive=True, group="ask")
+    async def action_export(self) -> None:
+        """Write the run's figures to a file, having asked which and where."""
+        if info := self.current:
+            await export_asking(self.app, info)
+
+    @work(exclusive=True, group="ask")
+    async def action_delete(self) -> None:
+        """Delete the marked runs, or else the one under the cursor, having asked."""
+        infos = self._listing.infos if self._listing else []
+        chosen = [info for info in infos if info.directory in self._marked]
+        if not chosen and (info := self.current):
+            chosen = [info]
+        if chosen and await delete_asking(self.app, chosen):
+            self._lister.look_now()
+
+    def action_copy_path(self) -> None:
+        """Copy the path of the run's directory to the terminal's clipboard."""
+        if info := self.current:
+            self.app.copy_to_clipboard(str(info.directory.path))
+            tell(self.app, str(info.directory.path), "information", title="Copied")
+
+    def action_sort(self, name: str) -> None:
+        """Sort by a column; by the same once more: the other way round."""
+        self._reverse = not self._reverse if self._by == name else False
+        self._by = name
+        self._show()
+        self.query_one(RunTable).action_jump(0)
+
+    def action_next_sort(self) -> None:
+        """Sort by the next column."""
+        names = [column.name for column in COLUMNS]
+        self.action_sort(names[(names.index(self._by) + 1) % len(names)])
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self.action_sort(self._by)
+
+    @on(RunTable.ColumnChosen)
+    def _sort_by_clicked(self, event: RunTable.ColumnChosen) -> None:
+        self.action_sort(event.name)
+
+    def action_filter(self) -> None:
+        """Type words that the runs on show must have."""
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    @on(Input.Changed, "#filter")
+    def _filter(self) -> None:
+        self._show()
+
+    @on(Input.Submitted, "#filter")
+    def _to_table(self) -> None:
+        box = self.query_one("#filter", Input)
+        box.display = bool(box.value)
+        self.query_one(RunTable).focus()
+
+    def action_back(self) -> None:
+        """Show all runs again, if only some are on show; otherwise leave the screen."""
+        box = self.query_one("#filter", Input)
+        if box.display:
+            box.value = ""
+            box.display = False
+            self.query_one(RunTable).focus()
+        elif len(self.app.screen_stack) > 1:
+            self.dismiss()

@@ -1,0 +1,43 @@
+"""At the start: what runs have left behind, whose supervisor is gone, and whether it shall be ended."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from trainers.contract.strays import Stray, describe_strays, end_strays, find_strays
+from tuiapp.screens.confirm import Choice
+
+ON_THEIR_WAY_S = 1.5
+"""What the reaper of a run that died just now may take; what is still there then is left behind."""
+
+
+async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
+    """Look for strays of the runs in a directory, and ask about them; must run in a worker."""
+    if not await asyncio.to_thread(find_strays, runs_dir):
+        return
+    await asyncio.sleep(ON_THEIR_WAY_S)
+    if not (strays := await asyncio.to_thread(find_strays, runs_dir)):
+        return
+    answer = await app.push_screen_wait(_question(strays))
+    if answer != "end":
+        app.notify("They stay. To end them later: tuiapp doctor --end-strays", markup=False)
+        return
+    left = await asyncio.to_thread(end_strays, strays)
+    if left:
+        pids = ", ".join(str(stray.pid) for stray in left)
+        app.notify(f"Still there: pid {pids}; a driver may hold them.", severity="warning", markup=False)
+    else:
+        app.notify("Ended 1 process." if len(strays) == 1 else f"Ended {len(strays)} processes.", markup=False)
+
+
+def _question(strays: list[Stray]) -> Choice:
+    return Choice(
+        "A run has left processes behind",
+        f"{describe_strays(strays)}\n \nTheir supervisor is gone: nobody watches them, and they may hold memory and "
+        "GPUs. The run can be resumed from its last checkpoint either way.",
+        [("end", "End them", "warning"), ("cancel", "Leave them", "default")],
+    )

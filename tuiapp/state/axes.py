@@ -1,0 +1,110 @@
+"""Where a chart's axes begin and end, and which numbers stand on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, floor, isfinite, log10
+
+Ticks = list[tuple[float, str]]
+
+
+def round_up(value: float, span: float, parts: int = 8) -> float:
+    """The next round number from a value on: an axis that ends there stands still while a curve grows.
+
+    Args:
+        value: Where the curve ends.
+        span: How much the axis shows.
+        parts: Into about how many steps the span is divided: at most one of them stays empty.
+    """
+    step = round_step(span / parts)
+    return ceil(value / step - 1e-9) * step
+
+
+def round_step(raw: float) -> float:
+    """The least of 1, 2, 5 times a power of ten that is not below a number."""
+    if raw <= 0 or not isfinite(raw):
+        return 1.0
+    power = 10.0 ** floor(log10(raw))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+
+
+def value_range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
+    """Round limits around values.
+
+    Args:
+        low: The least value.
+        high: The greatest.
+        from_zero: Begin at 0 unless the values are far from it.
+    """
+    if high - low < 1e-12 * max(abs(low), abs(high), 1e-300):
+        pad = abs(high) * 0.1 or 0.01
+        return low - pad, high + pad
+    step = round_step((high - low) / 20)
+    bottom, top = floor(low / step) * step, ceil(high / step) * step
+    return (0.0 if from_zero and 0 <= low < high / 2 else bottom), top
+
+
+def step_ticks(low: float, high: float, count: int) -> Ticks:
+    """Whole numbers on an axis of steps."""
+    return [(x, f"{x:,.0f}") for x in nice_ticks(low, high, count, least=1.0)]
+
+
+def time_ticks(low: float, high: float, count: int) -> Ticks:
+    """Round durations on an axis of seconds."""
+    raw = (high - low) / max(1, count)
+    units = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+    step = next((unit for unit in units if unit >= raw), 86400 * max(1, ceil(raw / 86400)))
+    return [(n * step, short_duration(n * step)) for n in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+
+
+def short_duration(seconds: float) -> str:
+    """A duration for an axis: "45s", "2m", "1m 30s", "3h", "2d"."""
+    whole = round(seconds)
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{unit}" + (f" {rest}{name}" if rest else "")
+    return f"{whole}s"
+
+
+def value_ticks(low: float, high: float, count: int, label: Callable[[float], str]) -> Ticks:
+    """Round numbers on a linear axis."""
+    return [(y, label(y)) for y in nice_ticks(low, high, count)]
+
+
+def log_ticks(low: float, high: float, count: int, label: Callable[[float], str]) -> Ticks:
+    """Decades, with 2 and 5 between them where there are few; positions are decimal logarithms."""
+    factors = (1,) if high - low > 3 else (1, 2, 5)
+    ticks = []
+    for decade in range(floor(low), ceil(high) + 1):
+        for factor in factors:
+            y = decade + log10(factor)
+            if low <= y <= high:
+                ticks.append((y, label(factor * 10.0**decade)))
+    if len(ticks) < 2:
+        return [(y, label(10**y)) for y in nice_ticks(low, high, count)]
+    return ticks[:: ceil(len(ticks) / max(2, count)) or 1]
+
+
+def nice_ticks(low: float, high: float, count: int, least: float = 0.0) -> list[float]:
+    """About `count` round numbers from `low` to `high`, two at least unless `least` forbids it.
+
+    Args:
+        low: Where the axis begins.
+        high: Where it ends.
+        count: How many there is room for.
+        least: The smallest distance between two.
+    """
+    span = high - low
+    if span <= 0 or not isfinite(span):
+        return [low]
+    step = round_step(max(span / max(1, count), least))
+    ticks: list[float] = []
+    for _ in range(4):
+        ticks = [number * step for number in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+        smaller = round_step(step / 2.5)
+        # One number alone says nothing of the scale.
+        if len(ticks) > 1 or smaller < least:
+            break
+        step = smaller
+    return ticks

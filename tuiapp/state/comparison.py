@@ -1,0 +1,66 @@
+"""Runs side by side: the configuration keys in which they differ, and what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from trainers.contract.config import OPTIONS
+from trainers.contract.options import Value, format_value
+from trainers.contract.runs import RunInfo
+from tuiapp.state.text import (
+    MISSING,
+    format_count,
+    format_duration,
+    format_metric,
+    format_percent,
+    format_rate,
+    sanitize,
+)
+
+MOST = 8
+"""Runs that are compared at once: as many colours can be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One fact, for each of the runs in turn."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+def differing(infos: Sequence[RunInfo]) -> list[Line]:
+    """The configuration keys in which runs differ, and only those; a run whose run.toml cannot be read says nothing."""
+    lines = []
+    for key in OPTIONS:
+        values = [_shown(getattr(info.config, key)) if info.config else MISSING for info in infos]
+        if len({value for value in values if value != MISSING}) > 1:
+            lines.append(Line(key, tuple(values)))
+    return lines
+
+
+def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """The runs whose configuration is not known."""
+    return [info for info in infos if info.config is None]
+
+
+_RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
+    ("state", lambda info: info.status),
+    ("best accuracy", lambda info: format_percent(info.best_accuracy, 2)),
+    ("test loss", lambda info: format_metric(info.summary.test_loss)),
+    ("loss", lambda info: format_metric(info.summary.loss)),
+    ("examples/s", lambda info: format_rate(info.summary.examples_per_second)),
+    ("took", lambda info: format_duration(info.summary.seconds)),
+    ("steps", lambda info: format_count(info.summary.steps)),
+    ("epochs done", lambda info: format_count(round(info.summary.epochs, 1))),
+)
+
+
+def results(infos: Sequence[RunInfo]) -> list[Line]:
+    """What each run came to."""
+    return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS]
+
+
+def _shown(value: Value) -> str:
+    return sanitize(format_value(value), 60) or "not set"

@@ -1,0 +1,126 @@
+"""The curves of several runs in one chart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tuiapp.state.axes import log_ticks, nice_ticks, short_duration, step_ticks, time_ticks, value_range, value_ticks
+from tuiapp.state.chart import Chart, Curve
+from tuiapp.state.metrics import METRICS
+from tuiapp.state.run_curves import Axis, RunCurves, RunMetric
+from tuiapp.state.series import Floats, smooth
+from tuiapp.state.text import MISSING
+from tuiapp.state.window import Window, in_sight
+
+LETTERS_EVERY = 80
+"""Columns of dots between two letters of the same curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What of the runs is drawn, and how."""
+
+    metric: RunMetric = "loss"
+    axis: Axis = "step"
+    smoothing: float = 0.0
+    """Weight of the past, from 0 to below 1; of curves that have a value at each step."""
+    log: bool = False
+    """Whether the axis of values is logarithmic."""
+    window: Window | None = None
+    """The part of the lower axis that is in sight; None for all."""
+
+
+def build_comparison(runs: Sequence[tuple[str, int, RunCurves]], look: Look, *, columns: int, rows: int) -> Chart:
+    """Reduce the curves of runs to what a chart of that size can show.
+
+    Args:
+        runs: Letter, place in the palette and curves of each; one that has not told of the metric is left out.
+        look: What of them.
+        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
+        rows: Height in cells.
+    """
+    chart = Chart(log=look.log, by_time=look.axis == "time")
+    sources = []
+    for letter, color, curves in runs:
+        series = curves.series[look.metric]
+        places = curves.places(series.middles(), look.axis)
+        if len(places) and not np.isnan(places).any():
+            sources.append((letter, color, series, places))
+    if not sources:
+        return chart
+    first = min(float(places[0]) for *_, places in sources)
+    last = max(float(places[-1]) for *_, places in sources)
+    chart.extent = (first, last if last > first else first + 1)
+    chart.x_range = in_sight(look.window, chart.extent)
+    sparse = look.metric in ("test loss", "accuracy")
+    for letter, color, series, places in sources:
+        reduced = series.reduce(columns, *chart.x_range, places)
+        middle = _scaled(smooth(reduced.mean, 0.0 if sparse else look.smoothing), log=look.log)
+        if not np.isnan(middle).all():
+            chart.curves.append(Curve(letter, color, middle, middle, middle, reduced.gaps))
+    _set_y_axis(chart, look, rows)
+    chart.x_ticks = _x_ticks(chart, look.axis, max(2, columns // 24))
+    chart.marks = _letters(chart.curves)
+    return chart
+
+
+def read_out(chart: Chart, column: int, metric: RunMetric) -> dict[int, str]:
+    """The values at a column of dots in words, by the curves' places in the palette."""
+    words = METRICS["loss" if metric == "test loss" else metric].format
+    return {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
+
+
+def place_words(place: float, axis: Axis) -> str:
+    """A place on the lower axis."""
+    if axis == "time":
+        return short_duration(place)
+    return f"step {place:,.0f}" if axis == "step" else f"epoch {place:.2f}"
+
+
+def _scaled(values: Floats, *, log: bool) -> Floats:
+    return np.log10(np.where(values > 0, values, np.nan)) if log else values
+
+
+def _set_y_axis(chart: Chart, look: Look, rows: int) -> None:
+    if not chart.curves:
+        return
+    values = np.concatenate([curve.middle for curve in chart.curves])
+    values = values[~np.isnan(values)]
+    chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not look.log)
+    if look.metric == "accuracy" and not look.log:
+        chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
+    ticks = log_ticks if look.log else value_ticks
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), lambda value: _label(value, look.metric))
+
+
+def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:
+    if axis == "time":
+        return time_ticks(*chart.x_range, count)
+    if axis == "step":
+        return step_ticks(*chart.x_range, count)
+    return [(x, f"{x:g}") for x in nice_ticks(*chart.x_range, count)]
+
+
+def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
+    """Where each curve bears its letter: at its end, and along it, not where its neighbours bear theirs."""
+    marks = []
+    for place, curve in enumerate(curves):
+        known = np.flatnonzero(~np.isnan(curve.middle))
+        shift = LETTERS_EVERY * (place + 1) // (len(curves) + 1)
+        wanted = [*np.arange(known[0] + shift, known[-1] - 6, LETTERS_EVERY), known[-1]]
+        for column in wanted:
+            # Of a curve with a value here and there the line between them is meant.
+            y = float(np.interp(column, known, curve.middle[known]))
+            marks.append((int(column), y, curve.label, curve.color))
+    return marks
+
+
+def _label(value: float, metric: RunMetric) -> str:
+    if metric == "accuracy":
+        return f"{100 * value:.4g} %"
+    if metric == "step time":
+        return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 and value == round(value) else f"{value:.4g}"

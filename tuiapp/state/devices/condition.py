@@ -1,0 +1,88 @@
+"""What stands out about a GPU, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from tuiapp.state.devices.gpu import GpuState, memory_percent
+from tuiapp.state.text import plural, sanitize
+
+HOT_C = 85.0
+"""What is hot for a GPU that does not tell where it begins to slow down."""
+
+FULL_PERCENT = 95.0
+IDLE_PERCENT = 10.0
+IDLE_SAMPLES = 5
+"""A GPU whose last so many samples are all below that is idle."""
+
+HARMLESS_REASONS = ("power limit", "application clocks", "display clocks", "sync boost")
+"""Why clocks are held down at full load on a healthy GPU: worth a word, not a warning."""
+
+Weight: TypeAlias = Literal["info", "warning", "error"]
+
+
+class GpuCondition(NamedTuple):
+    """What stands out, with a symbol, so that it never rests on colour alone."""
+
+    symbol: str
+    word: str
+    """In at most nine cells."""
+    text: str
+    weight: Weight
+
+    def within(self, room: int) -> str:
+        """In words where they fit, or else in a word."""
+        return f"{self.symbol} {self.text if len(self.text) + 2 <= room else self.word}"
+
+
+def gpu_condition(
+    gpu: GpuState, *, training: bool, ours: bool = True, others: Iterable[GpuState] = ()
+) -> GpuCondition | None:
+    """The most severe of what stands out about a GPU; None when all is as it should be.
+
+    Args:
+        gpu: Which one.
+        training: It is one of the run's, and the run is in training.
+        ours: It is one of the run's.
+        others: The run's other GPUs.
+    """
+    sample = gpu.sample
+    if gpu.is_lost:
+        return GpuCondition("✖", "lost", sanitize(sample.problem, 60), "error")
+    if errors := gpu.new_uncorrected_errors:
+        return GpuCondition("✖", "ECC", plural(errors, "ECC error"), "error")
+    reasons = [sanitize(reason, 40) for reason in sample.throttle_reasons or ()]
+    if bad := [reason for reason in reasons if reason not in HARMLESS_REASONS]:
+        return GpuCondition("▲", "slowed", f"slowed: {', '.join(bad)}", "warning")
+    if is_hot(gpu):
+        return GpuCondition("▲", "hot", "hot", "warning")
+    if (memory_percent(sample) or 0.0) >= FULL_PERCENT:
+        return GpuCondition("▲", "full", "memory full", "warning")
+    if training and is_idle(gpu):
+        if any(other.utilization and not is_idle(other) for other in others):
+            return GpuCondition("◌", "idle", "idle, others work", "warning")
+        return GpuCondition("◌", "idle", "idle", "info")
+    if ours and (others_names := _strangers(gpu)):
+        return GpuCondition("!", "shared", f"shared with {others_names}", "warning")
+    if reasons:
+        return GpuCondition("▾", "limited", f"limited: {', '.join(reasons)}", "info")
+    return None
+
+
+def _strangers(gpu: GpuState) -> str:
+    """Whose processes are on it beside the run's."""
+    users = {sanitize(one.user, 20) or "another process" for one in gpu.strangers}
+    return ", ".join(sorted(users))
+
+
+def is_hot(gpu: GpuState) -> bool:
+    """Whether it is as hot as it may be before it slows down."""
+    temperature, limit = gpu.sample.temperature_c, gpu.sample.temperature_limit_c
+    return temperature is not None and temperature >= (limit if limit is not None else HOT_C)
+
+
+def is_idle(gpu: GpuState) -> bool:
+    """Whether it has hardly worked in its last samples; a GPU that does not tell is not."""
+    recent = gpu.recent(gpu.utilization, IDLE_SAMPLES)
+    return len(recent) == IDLE_SAMPLES and max(recent) < IDLE_PERCENT

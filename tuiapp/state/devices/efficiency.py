@@ -1,0 +1,27 @@
+"""What the run makes of its devices, in a line."""
+
+from __future__ import annotations
+
+from trainers.contract.efficiency import Efficiency
+from tuiapp.state.devices.figures import flops
+from tuiapp.state.devices.spans import Line, Span, join_fitting, line
+from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.text import format_metric, format_percent
+
+
+def efficiency_words(found: Efficiency) -> list[str]:
+    """Model FLOP/s and how much of the peak that is, idle share, examples per joule; what is not known is left out."""
+    words = [
+        flops(found.flops_per_second) if found.flops_per_second is not None else "",
+        f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
+        f"GPUs idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
+        f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else "",
+        f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
+    ]
+    return [word for word in words if word]
+
+
+def efficiency_line(state: RunFacts, width: int) -> Line:
+    """That of the last seconds, as far as the width goes."""
+    text = join_fitting(efficiency_words(state.efficiency()), width - 2)
+    return line("  ", Span(text, "bold")) if text else []

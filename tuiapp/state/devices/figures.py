@@ -1,0 +1,93 @@
+"""Figures of devices in forms whose width does not jump."""
+
+from __future__ import annotations
+
+from trainers.contract.samples import DeviceSample
+from tuiapp.state.text import MISSING, format_bytes
+
+NOT_AVAILABLE = "n/a"
+
+_SCALES = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
+
+
+def percent(value: float | None) -> str:
+    """In five cells: " 97 %", "100 %"."""
+    return f"{value:3.0f} %" if value is not None else f"{NOT_AVAILABLE:>5}"
+
+
+def share(used: float | None, total: float | None) -> str:
+    """Both in the unit of the second: "31.2/139 GiB"."""
+    if not total:
+        return format_bytes(used) if used is not None else NOT_AVAILABLE
+    unit = format_bytes(total).split()[1]
+    scale = 1024 ** _SCALES[unit]
+    return f"{_tenths(used / scale) if used is not None else MISSING}/{_tenths(total / scale)} {unit}"
+
+
+def _tenths(value: float) -> str:
+    return f"{value:.{1 if value < 99.95 else 0}f}"
+
+
+def watts(sample: DeviceSample, *, limit: bool = True) -> str:
+    """Power and its limit: "612/700 W"; "" where it is not told."""
+    if sample.power_w is None:
+        return ""
+    most = f"/{sample.power_limit_w:.0f}" if limit and sample.power_limit_w else ""
+    return f"{sample.power_w:3.0f}{most} W"
+
+
+def celsius(value: float | None, limit: float | None = None) -> str:
+    """A temperature: "64 °C"; with the one where it slows down: "64/87 °C"; "" where it is not told."""
+    if value is None:
+        return ""
+    return f"{value:2.0f}{f'/{limit:.0f}' if limit is not None else ''} °C"
+
+
+def megahertz(value: float | None) -> str:
+    """A clock in nine cells: "1,980 MHz"; "" where it is not told."""
+    return f"{value:5,.0f} MHz" if value is not None else ""
+
+
+def gigabytes(rate: float | None) -> str:
+    """Traffic of a link in GB/s, in four cells: "1.31", "42.0", " 123"; three significant digits."""
+    if rate is None:
+        return f"{MISSING:>4}"
+    value = rate / 1e9
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:4.{digits}f}"
+
+
+def traffic(received: float | None, sent: float | None) -> str:
+    """What a link carries, in GB/s: "↓1.31 ↑0.42"; "" where neither is told."""
+    if received is None and sent is None:
+        return ""
+    return f"↓{gigabytes(received)} ↑{gigabytes(sent)}"
+
+
+def rate(bytes_per_s: float | None) -> str:
+    """A rate in at most ten cells: "18.0 KiB/s"."""
+    return f"{format_bytes(bytes_per_s)}/s" if bytes_per_s is not None else NOT_AVAILABLE
+
+
+def joules(energy: float | None) -> str:
+    """Energy in three significant digits: "341 kJ"; "" where it is not told."""
+    if energy is None:
+        return ""
+    value, units = float(energy), ["J", "kJ", "MJ", "GJ", "TJ"]
+    while abs(value) >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    digits = 0 if units[0] == "J" else 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {units[0]}"
+
+
+def flops(per_second: float | None) -> str:
+    """Floating point operations a second in three significant digits: "41.3 TFLOP/s"."""
+    if per_second is None:
+        return MISSING
+    value, units = float(per_second), ["", "k", "M", "G", "T", "P"]
+    while abs(value) >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f} {units[0]}FLOP/s"

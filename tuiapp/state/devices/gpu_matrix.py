@@ -1,0 +1,244 @@
+"""All that the GPUs tell: a column a GPU, a row a figure; what none of them tells is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from trainers.contract.samples import DeviceSample
+from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
+from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
+from tuiapp.state.devices.gpu import memory_percent
+from tuiapp.state.devices.spans import Line, Span, bar_span, line, pad
+from tuiapp.state.devices.view import GpuView, letter_span
+from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
+
+LABEL_CELLS = 14
+LEAST_CELLS = 14
+"""A column's, the blank beside it included: "31.2/139 GiB"."""
+
+MOST_CELLS = 44
+LEAST_NAMED_CELLS = 17
+"""In narrower columns a process is told by its letter alone."""
+
+MOST_PROCESSES = 4
+"""Rows of a column for processes; the last one counts the rest."""
+
+Cell: TypeAlias = list[Span]
+Row: TypeAlias = tuple[str, list[Cell]]
+"""Its name, and what each GPU has there; nothing where it does not tell."""
+
+
+def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
+    """A table of all figures, in as many parts above each other as the width makes necessary."""
+    if not views:
+        return []
+    parts = -(-len(views) // _at_once(width))
+    each = -(-len(views) // parts)
+    cells = min(MOST_CELLS, (width - LABEL_CELLS) // each)
+    missing = [name for name, tell in _FIGURES if not any(tell(view.gpu.sample) for view in views)]
+    lines: list[Line] = []
+    for first in range(0, len(views), each):
+        if lines:
+            lines.append([])
+        group = views[first : first + each]
+        for name, row in _rows(group, cells - 1, missing):
+            if any(_shows(cell) for cell in row):
+                told = [cell or [Span(NOT_AVAILABLE, "muted")] for cell in row] if name else row
+                spans = [span for cell in told for span in [*pad(cell, cells - 1), Span(" ")]]
+                lines.append(pad(line(Span(name.ljust(LABEL_CELLS), "muted"), *spans), width))
+    return [*lines, *_not_available(missing, width)]
+
+
+def _shows(cell: Cell) -> bool:
+    """Whether there is anything to see; a bar at 0 is."""
+    return any(span.track or span.text.strip() for span in cell)
+
+
+def in_parts(views: Sequence[GpuView], width: int) -> bool:
+    """Whether the table is too wide to stand in one piece."""
+    return len(views) > _at_once(width)
+
+
+def _at_once(width: int) -> int:
+    return max(1, (width - LABEL_CELLS) // LEAST_CELLS)
+
+
+def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[Row]:
+    """The rows of one part, each with a cell of at most `room` cells for each of its GPUs."""
+    rows: list[Row] = [
+        ("GPU", [[view.mark, Span(f" {view.gpu.sample.index} {view.model}", "bold")] for view in views]),
+        ("state", [_state(view, room) for view in views]),
+        *_stacked("MIG", [_parts(view, room) for view in views]),
+        ("utilization", [_told(view, _utilization(view.gpu.sample)) for view in views]),
+        ("", [[bar_span(view.gpu.sample.utilization_percent, room, view.role)] for view in views]),
+        ("", [[Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")] for view in views]),
+        ("memory", [_told(view, _memory(view.gpu.sample)) for view in views]),
+        ("", [[bar_span(memory_percent(view.gpu.sample), room, view.role)] for view in views]),
+    ]
+    if any(view.framework_bytes is not None for view in views):
+        rows += [
+            ("framework", [_bytes(view.framework_bytes) for view in views]),
+            (" its peak", [_bytes(view.framework_peak_bytes) for view in views]),
+            (" reserved", [_bytes(view.framework_reserved_bytes) for view in views]),
+        ]
+    told = [figure for figure in _FIGURES if figure[0] not in missing]
+    rows += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]
+    rows += _stacked("held back by", [_reasons(view.gpu.sample) for view in views])
+    rows += _stacked("processes", [_processes(view, room) for view in views])
+    return rows
+
+
+def _state(view: GpuView, room: int) -> Cell:
+    if view.condition is not None:
+        return [Span(view.condition.within(room), view.condition.weight)]
+    if view.ranks:
+        return [Span("● ok", "good")]
+    if view.gpu.sample.utilization_percent is None and view.gpu.processes is None:
+        return []
+    used = bool(view.strangers) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
+    return [Span("● in use" if used else "○ free", "muted")]
+
+
+def _told(view: GpuView, text: str) -> Cell:
+    hot = view.condition is not None and view.condition.weight == "error"
+    return [Span(text, "muted" if hot else "bold")] if text else []
+
+
+def _utilization(sample: DeviceSample) -> str:
+    return f"{sample.utilization_percent:3.0f} %" if sample.utilization_percent is not None else ""
+
+
+def _memory(sample: DeviceSample) -> str:
+    if sample.memory_used_bytes is None and sample.memory_total_bytes is None:
+        return ""
+    return share(sample.memory_used_bytes, sample.memory_total_bytes)
+
+
+def _count(value: int | None) -> str:
+    return f"{value:,}" if value is not None else ""
+
+
+def _percent(value: float | None) -> str:
+    return f"{value:3.0f} %" if value is not None else ""
+
+
+_FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
+    ("utilization", _utilization),
+    ("memory", _memory),
+    ("memory busy", lambda sample: _percent(sample.memory_utilization_percent)),
+    ("power", watts),
+    ("energy", lambda sample: joules(sample.energy_j)),
+    ("temperature", lambda sample: celsius(sample.temperature_c, sample.temperature_limit_c)),
+    ("SM clock", lambda sample: megahertz(sample.sm_clock_mhz)),
+    ("memory clock", lambda sample: megahertz(sample.memory_clock_mhz)),
+    ("PCIe GB/s", lambda sample: traffic(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s)),
+    ("NVLink GB/s", lambda sample: traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
+    ("fan", lambda sample: _percent(sample.fan_percent)),
+    ("ECC corrected", lambda sample: _count(sample.ecc_corrected)),
+    ("ECC uncorr.", lambda sample: _count(sample.ecc_uncorrected)),
+    ("perf. state", lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else ""),
+    ("held back by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
+    ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
+)
+"""Name of a figure → what a sample says of it; "" for nothing."""
+
+_DRAWN = ("utilization", "memory", "held back by", "processes")
+"""Those with rows of a form of their own."""
+
+
+def _not_available(names: Sequence[str], width: int) -> list[Line]:
+    """What no GPU tells, in as many lines as it takes."""
+    lines: list[Line] = []
+    text = "not available:"
+    for number, name in enumerate(names):
+        word = f" {name}{'' if number == len(names) - 1 else ','}"
+        if len(text) + len(word) > width:
+            lines.append(line(Span(text, "muted")))
+            text = " "
+        text += word
+    return [*lines, line(Span(text, "muted"))] if names else []
+
+
+def _cell(text: str) -> Cell:
+    return [Span(text)] if text else []
+
+
+def _bytes(count: int | None) -> Cell:
+    return _cell(format_bytes(count)) if count is not None else []
+
+
+def _reasons(sample: DeviceSample) -> list[Cell]:
+    if sample.throttle_reasons is None:
+        return []
+    return [
+        [Span(sanitize(reason, 40), "" if reason in HARMLESS_REASONS else "warning")]
+        for reason in sample.throttle_reasons
+    ] or [[Span("nothing")]]
+
+
+def _processes(view: GpuView, room: int) -> list[Cell]:
+    processes = view.gpu.processes
+    if processes is None:
+        return []
+    found: list[Cell] = []
+    for process in processes:
+        memory = format_bytes(process.memory_bytes) if process.memory_bytes is not None else ""
+        if process.rank is not None:
+            who = f" rank {process.rank}" if room >= LEAST_NAMED_CELLS else ""
+            found.append([letter_span(view.places.get(process.rank)), Span(f"{who} {memory}")])
+        elif process.pid is None:
+            found.append([Span(f"? {memory}")])
+        else:
+            # Who that is stands beneath the table.
+            who = f" {sanitize(process.user, 12) or 'another'}" if room >= LEAST_NAMED_CELLS else ""
+            found.append([Span(f"!{who} {memory}", "warning") if view.ranks else Span(f" {who} {memory}")])
+    if len(found) > MOST_PROCESSES:
+        found = [*found[: MOST_PROCESSES - 1], [Span(f"and {len(found) - MOST_PROCESSES + 1} more")]]
+    return found or [[Span("none")]]
+
+
+def _parts(view: GpuView, room: int) -> list[Cell]:
+    found: list[Cell] = []
+    for part in view.gpu.sample.mig or ():
+        owner = view.owner(part)
+        name = sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
+        figures = share(part.memory_used_bytes, part.memory_total_bytes)
+        mark = letter_span(view.places.get(owner.rank) if owner else None)
+        if len(name) + len(figures) + 4 <= room:
+            found.append([mark, Span(f" {name}", "bold"), Span(f"  {figures}")])
+        else:
+            found += [[mark, Span(f" {name}", "bold")], [Span(f"  {figures}")]]
+    return found
+
+
+def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
+    """Cells above each other, of as many rows as the highest column has; nothing where there are none."""
+    height = max(map(len, columns), default=0)
+    return [
+        (name if row == 0 else "", [column[row] if row < len(column) else [] for column in columns])
+        for row in range(height)
+    ]
+
+
+def strangers(views: Sequence[GpuView], width: int) -> list[Line]:
+    """The processes that are not of this run, a line each."""
+    lines: list[Line] = []
+    for view in views:
+        mark = "! " if view.ranks else "  "
+        for process in view.strangers[: 2 * MOST_PROCESSES]:
+            words = [
+                f"{mark}GPU {view.gpu.sample.index}",
+                f"pid {process.pid}",
+                sanitize(process.user, 32),
+                sanitize(process.name, 40),
+                format_bytes(process.memory_bytes) if process.memory_bytes is not None else "",
+            ]
+            lines.append(pad([Span(join_words(words), "warning" if view.ranks else "")], width))
+    rest = sum(len(view.strangers) for view in views) - 2 * MOST_PROCESSES
+    if rest > 0:
+        lines = [*lines[: 2 * MOST_PROCESSES], line(Span(f"  and {rest} more", "muted"))]
+    if any(view.gpu.has_unknown for view in views):
+        text = "?  whose these are cannot be told here: in a container the driver's process numbers are the host's"
+        lines.append(pad(line(Span(text, "muted")), width))
+    return lines

@@ -1,0 +1,187 @@
+"""GPUs in a row or two each: is any idle, hot, full or held back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainers.contract.samples import DeviceSample, MigInstance
+from tuiapp.state.devices.figures import celsius, megahertz, percent, share, traffic, watts
+from tuiapp.state.devices.gpu import memory_percent
+from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.view import GpuView, letter_span
+from tuiapp.state.text import fit, plural, sanitize, sparkline
+
+LABEL_CELLS = 14
+"""Letter, index and name; below them the memory in figures."""
+
+LEAST_BAR_CELLS = 3
+LEAST_NOTE_CELLS = 12
+"""What stands to the right of a bar at least: "612 W  64 °C"."""
+
+MOST_NOTE_CELLS = 76
+
+
+def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
+    """Two rows a GPU: what it does and how it did; its memory, power, temperature, clock and traffic."""
+    note = max(LEAST_NOTE_CELLS, min(MOST_NOTE_CELLS, (width - LABEL_CELLS - 9) * 11 // 20))
+    room = max(LEAST_BAR_CELLS, width - LABEL_CELLS - note - 9)
+    lines: list[Line] = []
+    for view in views:
+        sample = view.gpu.sample
+        label = fit(f" {sample.index} {view.model}", LABEL_CELLS - 1)
+        lines.append(
+            pad(
+                line(
+                    view.mark,
+                    label,
+                    " ",
+                    bar_span(sample.utilization_percent, room, view.role),
+                    " ",
+                    percent(sample.utilization_percent),
+                    "  ",
+                    *_first_note(view, note),
+                ),
+                width,
+            )
+        )
+        lines.append(pad(_memory_row(view, room, note), width))
+        lines += [pad(_mig_row(view, part, room), width) for part in sample.mig or ()]
+    return lines
+
+
+def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
+    """One row a GPU, beneath a line with what they have in common."""
+    tail = 13 if width < 72 else 30 if width < 96 else 44 if width < 130 else 80
+    room = 17 if tail < 80 else 50
+    name = 14 if width >= 84 else 0
+    bars = max(8, width - 5 - name - 14 - tail)
+    busy, full = bars - bars // 3, bars // 3
+    lines = [_common(views, busy, full, name)]
+    for view in views:
+        sample = view.gpu.sample
+        figures = join_fitting(_figures(sample, limit=tail > 13), room, "  ")
+        wide = [Span(figures.ljust(room + 2)), *_first_note(view, tail - room - 2)]
+        memory = memory_percent(sample)
+        row = line(
+            view.mark,
+            f" {sample.index:<3}",
+            fit(f" {view.model}", name),
+            bar_span(sample.utilization_percent, busy, view.role),
+            " ",
+            percent(sample.utilization_percent),
+            " ",
+            bar_span(memory, full, view.role),
+            " ",
+            percent(memory),
+            " ",
+            *(wide if tail > 13 else _narrow_note(view, figures)),
+        )
+        lines.append(pad(row, width))
+        lines += [pad(_mig_row(view, part, busy), width) for part in sample.mig or ()]
+    return lines
+
+
+def _narrow_note(view: GpuView, figures: str) -> list[Span]:
+    """What stands out in the place of the figures; a limit that is no trouble does not."""
+    condition = view.condition
+    if condition is None or condition.weight == "info":
+        return [Span(figures)]
+    text = condition.within(13)
+    degrees = f" {celsius(view.gpu.sample.temperature_c)}" if len(text) < 7 else ""
+    return [Span(text, condition.weight), Span(degrees)]
+
+
+def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
+    """Two GPUs a row, the second half of them beside the first: what they do, and their memory or what stands out."""
+    cell = (width - 2) // 2
+    rows = -(-len(views) // 2)
+    cells = [_dense(view, cell) for view in views]
+    right = [*cells[rows:], []]
+    models = {view.model for view in views if view.model}
+    title = f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
+    return [line(Span(fit(title, width), "muted"))] + [
+        [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
+    ]
+
+
+def _dense(view: GpuView, width: int) -> Line:
+    sample = view.gpu.sample
+    note = Span(f" mem {percent(memory_percent(sample)).strip():>4}")
+    if view.condition is not None and view.condition.weight != "info":
+        note = Span(f" {view.condition.within(9)}", view.condition.weight)
+    busy = sample.utilization_percent
+    bar_cells = max(1, width - 5 - 5 - 9)
+    return line(view.mark, f" {sample.index:<3}", bar_span(busy, bar_cells, view.role), percent(busy), note)
+
+
+def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
+    """What the GPUs have in common, above their columns."""
+    models = {view.model for view in views if view.model}
+    totals = {view.gpu.sample.memory_total_bytes for view in views}
+    model = models.pop() if len(models) == 1 else plural(len(views), "GPU")
+    total = totals.pop() if len(totals) == 1 else None
+    memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
+    memory = memory if len(memory) <= full + 7 else "memory"
+    first = fit(f"{len(views)} × {model}  busy" if not model[0].isdigit() else f"{model}  busy", 4 + name + busy + 7)
+    return line(Span(first + fit(memory, full + 7), "muted"))
+
+
+def _first_note(view: GpuView, room: int) -> list[Span]:
+    """What stands out, and as much of the history as there is room for."""
+    if view.condition is None:
+        return [Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")]
+    text = view.condition.within(room)
+    spark = room - len(text) - 1
+    history = sparkline(list(view.gpu.utilization), spark, 100.0) if spark >= 6 else ""
+    return [Span(text, view.condition.weight), Span(f" {history}" if history else "", "muted")]
+
+
+def _memory_row(view: GpuView, room: int, note: int) -> Line:
+    sample = view.gpu.sample
+    memory = memory_percent(sample)
+    figures = join_fitting(_figures(sample, limit=note > LEAST_NOTE_CELLS + 3), note, "  ")
+    return line(
+        "  ",
+        fit(share(sample.memory_used_bytes, sample.memory_total_bytes), LABEL_CELLS - 2),
+        " ",
+        bar_span(memory, room, view.role),
+        " ",
+        percent(memory),
+        "  ",
+        figures,
+    )
+
+
+def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
+    """A MIG instance: its memory; a utilization of its own it has not."""
+    owner = view.owner(part)
+    place = view.places.get(owner.rank) if owner else None
+    memory = memory_percent(part)
+    name = sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
+    return line(
+        letter_span(place),
+        " ",
+        fit(name, LABEL_CELLS - 2),
+        " ",
+        bar_span(memory, room, place if place is not None else "muted"),
+        " ",
+        percent(memory),
+        "  ",
+        share(part.memory_used_bytes, part.memory_total_bytes),
+        f"  rank {owner.rank}" if owner else "",
+    )
+
+
+def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
+    """What a row has room for, what matters most first."""
+    return [
+        watts(sample, limit=limit),
+        celsius(sample.temperature_c),
+        megahertz(sample.sm_clock_mhz),
+        _labelled("PCIe", traffic(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s)),
+        _labelled("NVLink", traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
+    ]
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"{label} {text} GB/s" if text else ""

@@ -1,0 +1,74 @@
+"""The ranks' processes, as the operating system sees them: what a run without GPUs works with."""
+
+from __future__ import annotations
+
+from tuiapp.state.devices.figures import rate
+from tuiapp.state.devices.gpu_rows import LABEL_CELLS
+from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.view import letter_span
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.text import MISSING, fit, format_bytes, plural, sparkline
+
+
+def note_cells(width: int) -> int:
+    """What stands to the right of the bars of processes and of the host, in a width."""
+    return 24 if width >= 60 else 13
+
+
+def rank_processes(state: RunFacts) -> list[RankState]:
+    """One rank per process, of those that were sampled: one process may own several devices."""
+    processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
+    return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
+
+
+def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
+    """A row or two for each process: its share of the CPU; with details its memory, threads and what it reads.
+
+    Args:
+        state: The run's.
+        width: In cells.
+        details: Whether there is room for a second row each.
+    """
+    ranks = rank_processes(state)
+    cores = state.host.cpu_cores if state.host else 1
+    # The bar is full when each has its share of the cores.
+    fair = max(1, cores // max(1, len(ranks)))
+    note = note_cells(width)
+    room = max(4, width - LABEL_CELLS - note - 10)
+    places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    lines: list[Line] = []
+    for rank in ranks:
+        assert rank.process is not None
+        cpu, place = rank.process.cpu_percent, places.get(rank.rank)
+        percent = f"{cpu:4.0f} %" if cpu is not None else f"{MISSING:>6}"
+        memory = f"{format_bytes(rank.process.rss_bytes):>9}"
+        spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
+        row = line(
+            letter_span(place if state.process_per_device else None),
+            fit(f" rank {rank.rank} CPU" if state.process_per_device else " process CPU", LABEL_CELLS - 1),
+            " ",
+            bar_span(cpu / fair if cpu is not None else None, room, place if place is not None else "muted"),
+            " ",
+            percent,
+            "  ",
+            Span(spark if details or not spark else f"{spark}  ", "muted"),
+            "" if details else memory,
+        )
+        lines.append(pad(row, width))
+        if details:
+            lines.append(pad(_details(rank, width), width))
+    return lines
+
+
+def _details(rank: RankState, width: int) -> Line:
+    process = rank.process
+    assert process is not None
+    words = [format_bytes(process.rss_bytes)]
+    if process.shared_bytes is not None:
+        words[0] += f" ({format_bytes(process.shared_bytes)} shared)"
+    words.append(plural(process.threads, "thread"))
+    if process.read_bytes_per_s is not None or process.write_bytes_per_s is not None:
+        words.append(f"reads {rate(process.read_bytes_per_s)}")
+        words.append(f"writes {rate(process.write_bytes_per_s)}")
+    return line("  ", Span(join_fitting(words, width - 2), "muted"))

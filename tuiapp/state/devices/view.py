@@ -1,0 +1,110 @@
+"""The GPUs as a view shows them: with the letters of the run's devices, the ranks on them, and what stands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.contract.samples import GpuProcess, MigInstance
+from tuiapp.state.array_state import letter
+from tuiapp.state.devices.condition import GpuCondition, gpu_condition
+from tuiapp.state.devices.gpu import GpuState
+from tuiapp.state.devices.spans import Role, Span
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.text import sanitize
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU, ready to be shown."""
+
+    gpu: GpuState
+    ranks: tuple[RankState, ...]
+    """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
+    places: dict[int, int]
+    """Rank → its device's place among those of the run, which gives the letter."""
+    condition: GpuCondition | None
+
+    @property
+    def place(self) -> int | None:
+        """Of the first rank's device; None where there is no rank, or each MIG instance has its own."""
+        known = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
+        return min(known, default=None) if not self.gpu.sample.mig else None
+
+    @property
+    def mark(self) -> Span:
+        """Its letter in its colour, or a blank."""
+        return letter_span(self.place)
+
+    @property
+    def role(self) -> Role:
+        """The colour of its letter; of a GPU that is not the run's, none."""
+        return self.place if self.place is not None else "muted"
+
+    def owner(self, part: MigInstance) -> RankState | None:
+        """The rank on one of its MIG instances."""
+        return next((rank for rank in self.ranks if self.gpu.part(rank.uuid) is part), None)
+
+    @property
+    def model(self) -> str:
+        """What it is, without its maker's name."""
+        name = sanitize(self.gpu.name, 60)
+        for maker in ("NVIDIA ", "AMD "):
+            name = name.removeprefix(maker)
+        return name
+
+    @property
+    def framework_bytes(self) -> int | None:
+        """What the ranks' frameworks hold in live arrays; None where none tells."""
+        return _sum([rank.framework.used_bytes for rank in self.ranks if rank.framework])
+
+    @property
+    def framework_reserved_bytes(self) -> int | None:
+        """What the ranks' frameworks have taken from the driver, used or not; None where none tells."""
+        return _sum([rank.framework.reserved_bytes for rank in self.ranks if rank.framework])
+
+    @property
+    def framework_peak_bytes(self) -> int | None:
+        """The most that live arrays have taken; None where none tells."""
+        return _sum([rank.framework.peak_bytes for rank in self.ranks if rank.framework])
+
+    @property
+    def strangers(self) -> list[GpuProcess]:
+        """Processes on it that are not of this run."""
+        return self.gpu.strangers
+
+
+def gpu_views(state: RunFacts) -> list[GpuView]:
+    """All GPUs, in the driver's order."""
+    places: dict[int, int] = {}
+    for place, (rank, _) in enumerate(state.devices()):
+        places.setdefault(rank, place)
+    gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
+    owners = {id(gpu): tuple(rank for rank in state.ranks.values() if gpu.has(rank.uuid)) for gpu in gpus}
+    ours = [gpu for gpu in gpus if owners[id(gpu)]]
+    training = state.phase == "training"
+    return [
+        GpuView(
+            gpu,
+            owners[id(gpu)],
+            places,
+            _condition(gpu, ours, training),
+        )
+        for gpu in gpus
+    ]
+
+
+def _condition(gpu: GpuState, ours: list[GpuState], training: bool) -> GpuCondition | None:
+    others = [other for other in ours if other is not gpu]
+    among = len(others) < len(ours)
+    return gpu_condition(gpu, training=training and among, ours=among, others=others)
+
+
+def letter_span(place: int | None) -> Span:
+    """The letter of the run's device at a place, or a blank."""
+    return Span(letter(place), place) if place is not None else Span(" ")
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,61 @@
+"""The ranks beside each other: who lags, who is slow, who is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal, TypeAlias
+
+from tuiapp.state.condition import Condition, rank_condition
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_facts import RunFacts
+
+SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
+
+SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
+"""What the ranks are sorted by, in the order of the key; all but the first with the worst on top."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank, compared with the others."""
+
+    rank: RankState
+    behind: int
+    """Steps behind the leader."""
+    skew: float | None
+    """Its step time over the ranks' median, less 1: 0.25 is a quarter slower. None before its first step."""
+    silent_s: float | None
+    """Seconds since it was last heard of; None before that, and when the run is over."""
+    condition: Condition
+
+
+def rank_rows(state: RunFacts, now: float, sort: SortKey = "rank") -> list[RankRow]:
+    """The ranks of a run, compared.
+
+    Args:
+        state: The run.
+        now: Seconds since the epoch.
+        sort: What comes first.
+    """
+    leader = state.leader
+    if leader is None:
+        return []
+    paces = {rank.rank: rank.pace.seconds_per_step for rank in state.ranks.values()}
+    known = [pace for pace in paces.values() if pace is not None]
+    middle = median(known) if known else 0.0
+    rows = []
+    for number in sorted(state.ranks):
+        rank, pace = state.ranks[number], paces[number]
+        behind = rank.behind(leader, now)
+        skew = pace / middle - 1 if pace is not None and middle > 0 else None
+        silent = max(0.0, now - rank.last_time) if rank.last_time and state.is_live else None
+        rows.append(RankRow(rank, behind, skew, silent, rank_condition(state, rank, behind, now, skew)))
+    worst: dict[SortKey, Callable[[RankRow], float]] = {
+        "behind": lambda row: -row.behind,
+        "skew": lambda row: -(row.skew if row.skew is not None else -1.0),
+        "heard": lambda row: -(row.silent_s if row.silent_s is not None else -1.0),
+        "loss": lambda row: -(row.rank.loss if row.rank.loss is not None else float("inf")),
+    }
+    return sorted(rows, key=worst[sort]) if sort in worst else rows

@@ -1,0 +1,156 @@
+"""A chart's curves as the cells of a terminal: braille dots, two across and four down in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuiapp.state.chart import BAND, Chart, Curve
+from tuiapp.state.series import Floats
+
+EVALUATION_CELLS = 3
+"""From one evaluation's mark to the next, at least."""
+
+NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4
+"""Inks beside `BAND` and the places in the palette, from 0 on."""
+
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+"""Unicode's bit of each dot, by row and column within the cell."""
+
+
+@dataclass(slots=True)
+class Cells:
+    """What stands in each cell."""
+
+    characters: NDArray[np.uint32]
+    """Code points, by row and column."""
+    inks: NDArray[np.int16]
+    """What each cell is drawn with: a place in the palette, `BAND`, or one of the inks above."""
+
+
+def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
+    """Draw a chart's curves.
+
+    Args:
+        chart: With twice as many values per curve as there are columns.
+        columns: Width in cells.
+        rows: Height in cells.
+        cursor: The cell's column in which a line stands.
+    """
+    bits = np.zeros((rows, columns), np.uint8)
+    inks = np.full((rows, columns), NONE, np.int16)
+    height = 4 * rows
+    if chart.band is not None:
+        top, bottom = _spans(chart.band, chart, height)
+        filled = _between(top, bottom, height)
+        # A quarter of the dots: what is drawn over it can be told from it without colour.
+        filled[1::2] = filled[:, 1::2] = False
+        bits = _pack(filled, rows, columns)
+        inks[bits > 0] = BAND
+    for curve in chart.curves:
+        drawn = _pack(_between(*_spans(curve, chart, height), height), rows, columns)
+        here = drawn > 0
+        bits[here & (inks == BAND)] = 0
+        bits |= drawn
+        inks[here] = curve.color
+    characters = np.where(bits > 0, bits + np.uint32(0x2800), np.uint32(ord(" "))).astype(np.uint32)
+    if cursor is not None and 0 <= cursor < columns:
+        free = characters[:, cursor] == ord(" ")
+        characters[free, cursor], inks[free, cursor] = ord("│"), CURSOR
+    if len(chart.curves) > 1:
+        _label(characters, inks, chart)
+    _mark(characters, inks, chart)
+    return Cells(characters, inks)
+
+
+def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
+    """The lines' names behind their ends, so that they can be told apart without colour."""
+    rows, columns = characters.shape
+    low, high = chart.y_range
+    for curve in chart.curves:
+        known = np.flatnonzero(~np.isnan(curve.middle))
+        if not len(known):
+            continue
+        row = round(float((high - curve.middle[known[-1]]) / (high - low) * (4 * rows - 1))) // 4
+        column = int(known[-1]) // 2 + 1
+        # Lines that end at the same place have their names side by side.
+        while column < columns and characters[row, column] != ord(" "):
+            column += 1
+        place = slice(column, column + len(curve.label))
+        if 0 <= row < rows and place.stop <= columns:
+            characters[row, place] = [ord(letter) for letter in curve.label]
+            inks[row, place] = curve.color
+
+
+def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
+    rows, columns = characters.shape
+    (left, right), (low, high) = chart.x_range, chart.y_range
+    right_of = columns + EVALUATION_CELLS
+    for x, y in chart.evaluations:
+        column = round((x - left) / (right - left) * (2 * columns - 1)) // 2
+        row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
+        # The newest come first; where they are dense, the curve must still be seen between them.
+        if 0 <= row < rows and 0 <= column <= min(columns - 1, right_of - EVALUATION_CELLS):
+            right_of = column
+            characters[row, column], inks[row, column] = ord("◆"), EVALUATION
+    for place, y, character, color in chart.marks:
+        row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
+        if 0 <= row < rows and 0 <= place // 2 < columns:
+            characters[row, place // 2], inks[row, place // 2] = ord(character), color
+    for place in chart.gaps:
+        if place // 2 < columns:
+            characters[0, place // 2], inks[0, place // 2] = ord("✕"), GAP
+
+
+def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
+    """The dots from the uppermost to the lowest of each column, so that neighbouring columns touch."""
+    low, high = chart.y_range
+    scale = (height - 1) / (high - low)
+    top, bottom = (high - curve.high) * scale, (high - curve.low) * scale
+    known = np.flatnonzero(~np.isnan(top) & ~np.isnan(bottom))
+    if not len(known):
+        return top, bottom
+    every = np.arange(len(top))
+    inside = (every >= known[0]) & (every <= known[-1])
+    apart = np.zeros(len(top), bool)
+    """Columns that are not joined to the one before."""
+    for place in np.flatnonzero(curve.breaks > 0):
+        after = int(np.searchsorted(known, place, side="right"))
+        start = known[after - 1] + 1 if after else 0
+        stop = known[after] if after < len(known) else len(top)
+        inside[start:stop] = False
+        if stop < len(top):
+            apart[stop] = True
+    top = np.where(inside, np.rint(np.interp(every, known, top[known])), np.nan)
+    bottom = np.where(inside, np.rint(np.interp(every, known, bottom[known])), np.nan)
+    # Where one column ends above the next one's start, both are drawn out to the middle between them.
+    with np.errstate(invalid="ignore"):
+        falls = (top[1:] > bottom[:-1] + 1) & ~apart[1:]
+        middle = np.floor((bottom[:-1] + top[1:]) / 2)
+        rises = (top[:-1] > bottom[1:] + 1) & ~apart[1:]
+        other = np.floor((top[:-1] + bottom[1:]) / 2)
+    new_top, new_bottom = top.copy(), bottom.copy()
+    new_bottom[:-1][falls] = middle[falls]
+    new_top[1:][falls] = middle[falls] + 1
+    new_top[:-1][rises] = np.minimum(new_top[:-1], other + 1)[rises]
+    new_bottom[1:][rises] = np.maximum(new_bottom[1:], other)[rises]
+    return new_top, new_bottom
+
+
+def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
+    """Dots by row and column: set from `top` to `bottom`."""
+    row = np.arange(height)[:, None]
+    with np.errstate(invalid="ignore"):
+        between: NDArray[np.bool_] = (row >= top) & (row <= bottom)
+    return between
+
+
+def _pack(dots: NDArray[np.bool_], rows: int, columns: int) -> NDArray[np.uint8]:
+    """Dots as the bits of the cells that they lie in."""
+    padded = np.zeros((4 * rows, 2 * columns), np.uint8)
+    padded[:, : dots.shape[1]] = dots[:, : 2 * columns]
+    cells = padded.reshape(rows, 4, columns, 2)
+    packed = np.einsum("rdcw,dw->rc", cells, _DOTS, dtype=np.int64, casting="unsafe")
+    return np.asarray(packed, np.uint8)

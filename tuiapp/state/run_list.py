@@ -1,0 +1,177 @@
+"""A list of runs: its columns, its order, what of it is shown. The same on the screen and on the command line."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trainers.contract.runs import RunInfo
+from tuiapp.state.text import (
+    MISSING,
+    format_count,
+    format_duration,
+    format_metric,
+    format_percent,
+    format_rate,
+    sanitize,
+)
+
+_Key: TypeAlias = tuple[float, str]
+"""What a column is sorted by: a number or a text."""
+
+SYMBOLS = {
+    "running": "●",
+    "completed": "✓",
+    "stopped": "■",
+    "failed": "✗",
+    "lost": "?",
+    "newer": "^",
+    "unreadable": "!",
+}
+"""A shape beside the colour of each state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the list."""
+
+    name: str
+    """What it is called on the command line."""
+    title: str
+    width: int
+    cell: Callable[[RunInfo], str]
+    key: Callable[[RunInfo], _Key | None]
+    """None sorts last, whichever way."""
+    rank: int
+    """Which columns stay when there is no room for all: the lowest numbers."""
+    falls: bool = False
+    """Whether one wants the greatest first."""
+    left: bool = False
+
+
+def devices(info: RunInfo) -> str:
+    """How many devices of which kind: "4 GPU", "2 CPU"."""
+    if info.config is None:
+        return MISSING
+    return f"{info.config.devices} {'GPU' if info.config.platform == 'cuda' else 'CPU'}"
+
+
+def dataset(info: RunInfo) -> str:
+    """The data set; of a file its name, without the directories before it."""
+    if info.config is None:
+        return MISSING
+    name = info.config.dataset
+    return sanitize(name if "/" not in name else f"npz:{name.rsplit('/', 1)[1]}", 80)
+
+
+def started(info: RunInfo) -> str:
+    """When it was launched, in local time: "20 Nov 10:15", or with its year instead of the time of day."""
+    if info.started is None:
+        return MISSING
+    try:
+        moment, this_year = time.localtime(info.started), time.localtime().tm_year
+        return time.strftime("%d %b %H:%M" if moment.tm_year == this_year else "%d %b  %Y", moment)
+    except (OverflowError, ValueError, OSError):
+        return MISSING
+
+
+def _number(value: float | None) -> _Key | None:
+    return (value, "") if value is not None and math.isfinite(value) else None
+
+
+def _text(value: str) -> _Key | None:
+    return (0.0, value) if value else None
+
+
+def _of(info: RunInfo, key: str) -> str:
+    return str(getattr(info.config, key)) if info.config else ""
+
+
+COLUMNS = (
+    Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
+    Column(
+        "backend",
+        "backend",
+        12,
+        lambda i: _of(i, "backend") or MISSING,
+        lambda i: _text(_of(i, "backend")),
+        2,
+        left=True,
+    ),
+    Column("model", "model", 8, lambda i: _of(i, "model") or MISSING, lambda i: _text(_of(i, "model")), 3, left=True),
+    Column("dataset", "dataset", 13, dataset, lambda i: _text(_of(i, "dataset")), 7, left=True),
+    Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
+    Column(
+        "accuracy", "best", 7, lambda i: format_percent(i.best_accuracy, 1), lambda i: _number(i.best_accuracy), 1, True
+    ),
+    Column("loss", "loss", 7, lambda i: format_metric(i.summary.loss), lambda i: _number(i.summary.loss), 5),
+    Column(
+        "speed",
+        "ex/s",
+        8,
+        lambda i: format_rate(i.summary.examples_per_second),
+        lambda i: _number(i.summary.examples_per_second),
+        6,
+        True,
+    ),
+    Column("started", "started", 12, started, lambda i: _number(i.started), 4, True, left=True),
+    Column(
+        "took", "took", 7, lambda i: format_duration(i.summary.seconds), lambda i: _number(i.summary.seconds), 9, True
+    ),
+    Column("steps", "steps", 9, lambda i: format_count(i.summary.steps), lambda i: _number(i.summary.steps), 10, True),
+    Column(
+        "run", "run", 44, lambda i: sanitize(i.directory.run_id), lambda i: _text(i.directory.run_id), 11, left=True
+    ),
+)
+
+BY_NAME = {column.name: column for column in COLUMNS}
+
+NEWEST = "started"
+"""What the list is sorted by at first."""
+
+
+def fitting(width: int, gap: int = 2) -> list[Column]:
+    """The columns that there is room for, in their order."""
+    used, kept = 0, set()
+    for column in sorted(COLUMNS, key=lambda column: column.rank):
+        if used + column.width > width:
+            break
+        used += column.width + gap
+        kept.add(column.name)
+    return [column for column in COLUMNS if column.name in kept]
+
+
+def words_of(info: RunInfo) -> str:
+    """All that a filter's words are looked for in, in lower case."""
+    config = info.config
+    facts = [info.directory.run_id, info.status, info.reason, devices(info)]
+    facts += [config.backend, config.model, config.dataset, config.platform, config.optimizer] if config else []
+    return " ".join(facts).lower()
+
+
+def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
+    """The runs in which every word of a filter is found; all for an empty one."""
+    wanted = text.lower().split()
+    return [info for info in infos if not wanted or all(word in words_of(info) for word in wanted)]
+
+
+def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
+    """The runs sorted by a column, live ones on top; those without a value come last.
+
+    Args:
+        infos: Newest first; runs with the same value stay so.
+        by: The column's name.
+        reverse: The other way than the column is usually read.
+    """
+    column = BY_NAME[by]
+    if by == NEWEST:
+        # The order they come in knows better than the clock's seconds.
+        ranked = list(infos)[::-1] if reverse else list(infos)
+    else:
+        known = [(key, info) for info in infos if (key := column.key(info)) is not None]
+        known.sort(key=lambda pair: pair[0], reverse=column.falls != reverse)
+        ranked = [info for _, info in known] + [info for info in infos if column.key(info) is None]
+    return sorted(ranked, key=lambda info: not info.is_live)

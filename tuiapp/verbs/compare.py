@@ -1,0 +1,57 @@
+"""`tuiapp compare`: in which keys runs differ, and what each came to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from string import ascii_lowercase
+
+from trainers.contract.config import OPTIONS, to_toml_values
+from trainers.contract.runs import find_run, summarise
+from tuiapp.state.comparison import Line, differing, results, unread
+from tuiapp.state.text import sanitize
+from tuiapp.verbs.facts import UsageError, list_facts
+from tuiapp.verbs.sources import runs_dir
+
+WIDEST = 24
+"""Characters of a value in the table; --json has it whole."""
+
+
+def compare_runs(options: Namespace) -> int:
+    """A column per run, or one JSON object."""
+    directory = runs_dir(options)
+    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    if len(runs) < 2:
+        raise UsageError("Give two runs or more to compare; `tuiapp runs` lists them.")
+    infos = [summarise(run) for run in runs]
+    differences = differing(infos)
+    if options.json:
+        configs = [to_toml_values(info.config) if info.config else None for info in infos]
+        keys = [key for key in OPTIONS if key in {line.name for line in differences}]
+        differ = {key: [config and config[key] for config in configs] for key in keys}
+        print(json.dumps({"runs": [list_facts(info) for info in infos], "differing": differ}, indent=2))
+        return 0
+    letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(infos))]
+    for letter, info in zip(letters, infos, strict=True):
+        print(f"{letter}  {sanitize(info.directory.run_id)}")
+    _print_table("differing keys", differences, letters)
+    _print_table("results", results(infos), letters)
+    for info in unread(infos):
+        print(f"tuiapp: the keys of {info.directory.run_id} are not known: {sanitize(info.problem)}", file=sys.stderr)
+    return 0
+
+
+def _print_table(title: str, lines: list[Line], letters: list[str]) -> None:
+    if not lines:
+        print(f"\n{title}: none")
+        return
+    rows = [(title, *letters), *((line.name, *(_cut(value) for value in line.values)) for line in lines)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(letters) + 1)]
+    print()
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= WIDEST else f"…{value[1 - WIDEST :]}"

@@ -1,0 +1,43 @@
+"""`tuiapp export`: a run's figures for other programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from trainers.contract.runs import find_run, summarise
+from tuiapp.export import ExportError, Format, export_to, write_rows
+from tuiapp.state.text import plural, sanitize
+from tuiapp.verbs.sources import runs_dir
+
+
+def export_run(options: Namespace) -> int:
+    """Write the figures to a file, or to stdout."""
+    run = find_run(options.run, runs_dir(options))
+    info = summarise(run)
+    if info.status in ("newer", "unreadable"):
+        raise ExportError(f"{run.run_id} cannot be exported: {info.problem}")
+    to_stdout = options.output in (None, "-")
+    if to_stdout:
+        count = write_rows(sys.stdout, run, options.what, options.format or "csv")
+    else:
+        path = Path(os.path.expanduser(options.output))
+        form = options.format or _format_of(path)
+        count = export_to(path, run, options.what, form, force=options.force)
+        print(f"{plural(count, 'row')} of {options.what}: {sanitize(str(path))}", file=sys.stderr)
+    if not count:
+        why = info.problem or f"the run is {info.status}"
+        print(sanitize(f"tuiapp: {run.run_id} has no {options.what}: {why}."), file=sys.stderr)
+    return 0
+
+
+def _format_of(path: Path) -> Format:
+    """The format that a file's name asks for."""
+    suffix = path.suffix.lower()
+    if suffix in ("", ".csv"):
+        return "csv"
+    if suffix == ".jsonl":
+        return "jsonl"
+    raise ExportError(f"{path.name}: there is no format {suffix!r}; give a name in .csv or .jsonl, or no ending.")

@@ -1,0 +1,95 @@
+"""Where a run is, in three or four lines, for a terminal without the dashboard."""
+
+from __future__ import annotations
+
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_state import RunState
+from tuiapp.state.text import (
+    format_duration,
+    format_metric,
+    format_percent,
+    format_rate,
+    format_seconds,
+    join_words,
+    sanitize,
+)
+
+WIDE_CELLS = 100
+"""From that width on each rank is told of."""
+
+BAR_CELLS = 30
+PHASE_CELLS = 13
+MAX_RANKS = 4
+"""So many are told of by name."""
+
+
+def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = False) -> list[str]:
+    """The lines.
+
+    Args:
+        state: The run.
+        now: Seconds since the epoch.
+        cells: The terminal's width.
+        ascii_only: Draw with ASCII alone.
+    """
+    done = min(1.0, state.step / state.total_steps) if state.total_steps else 0.0
+    phase = sanitize(state.phase or state.status)
+    where = join_words([f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"])
+    width = min(BAR_CELLS, max(8, cells - 50))
+    lines = [
+        f"{phase:{PHASE_CELLS}} {progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  {where}",
+        " " * (PHASE_CELLS + 1) + (state.trouble or join_words([*_learning(state), *_times(state, now)])),
+    ]
+    ranks = [rank for rank in state.ranks.values() if rank.step]
+    if cells >= WIDE_CELLS and len(ranks) > 1:
+        leader = max(ranks, key=lambda rank: rank.step)
+        words = [_rank_words(rank, leader, now) for rank in ranks[:MAX_RANKS]]
+        if len(ranks) > MAX_RANKS:
+            slowest = min(ranks, key=lambda rank: rank.step)
+            last = f"… {len(ranks)} ranks, last: {_rank_words(slowest, leader, now)}"
+            words = [*words[: MAX_RANKS - 1], last]
+        lines.append(" " * (PHASE_CELLS + 1) + " | ".join(words))
+    return [line.replace(" · ", " | ").replace("…", "...") for line in lines] if ascii_only else lines
+
+
+def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
+    """A bar of so many cells."""
+    full = int(fraction * cells)
+    if ascii_only:
+        return "#" * full + "-" * (cells - full)
+    tip = "╸" if full < cells and fraction * cells - full >= 0.5 else ""
+    return "━" * full + tip + "─" * (cells - full - len(tip))
+
+
+def progress_words(state: RunState) -> str:
+    """Where a run is, on one line."""
+    where = [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
+    if state.trouble:
+        # The rest stands still, whatever the run does.
+        return join_words([*where, state.trouble])
+    left = state.remaining()
+    return join_words([*where, *_learning(state), "" if left is None else f"left {format_duration(left)}"])
+
+
+def _learning(state: RunState) -> list[str]:
+    losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
+    return [
+        f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
+        f"accuracy {format_percent(state.evaluations[-1].accuracy, 1)}" if state.evaluations else "",
+        f"{format_rate(state.examples_per_second)} examples/s" if state.examples_per_second is not None else "",
+    ]
+
+
+def _times(state: RunState, now: float) -> list[str]:
+    left = state.remaining()
+    began = state.started.time if state.started else now
+    return [
+        f"elapsed {format_duration(max(0.0, now - began))}",
+        f"left {format_duration(left)}" if left is not None and state.is_live else "",
+    ]
+
+
+def _rank_words(rank: RankState, leader: RankState, now: float) -> str:
+    behind = rank.behind(leader, now)
+    words = f"rank {rank.rank} loss {format_metric(rank.loss)} {format_seconds(rank.pace.seconds_per_step)}"
+    return f"{words} {behind:,} behind" if behind > 0 else words

@@ -1,0 +1,59 @@
+"""`tuiapp rm`: deletes runs that are over."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from trainers.contract.removal import RemovalError, remove_run, sweep_removed
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import find_run, summarise
+from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
+from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.sources import runs_dir
+
+
+def remove_runs(options: Namespace) -> int:
+    """Delete the runs, all of them or, where one cannot be, none; asks on a terminal."""
+    directory = runs_dir(options)
+    runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
+    if live := [run for run in runs if run.is_live()]:
+        raise RemovalError(
+            "\n".join(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}" for run in live)
+        )
+    if not options.yes and not _agreed(runs):
+        print("nothing was deleted", file=sys.stderr)
+        return 0
+    failed = False
+    for run in runs:
+        try:
+            remove_run(run)
+        except RemovalError as error:
+            failed = True
+            print(f"tuiapp: {sanitize(str(error))}", file=sys.stderr)
+        else:
+            print(f"deleted {sanitize(run.run_id)}", file=sys.stderr)
+    for parent in {directory, *(run.path.parent for run in runs)}:
+        sweep_removed(parent)
+    return 1 if failed else 0
+
+
+def _agreed(runs: list[RunDir]) -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("Nobody can be asked without a terminal. To delete without being asked: --yes.")
+    for run in runs:
+        info = summarise(run)
+        steps = f"{format_count(info.summary.steps)} steps"
+        print(f"  {join_words([sanitize(run.run_id), info.status, steps, _size(run)])}", file=sys.stderr)
+    print(f"Delete {plural(len(runs), 'run')} with all checkpoints? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _size(run: RunDir) -> str:
+    total = 0
+    for file in run.path.rglob("*"):
+        try:
+            total += file.lstat().st_size
+        except OSError:
+            continue
+    return format_bytes(total)

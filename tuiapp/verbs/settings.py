@@ -1,0 +1,71 @@
+"""`tuiapp settings`: what the user has set, and what can be set."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from trainers.contract.options import Problem
+from trainers.contract.settings import Settings, host_of, read_settings, settings_path
+from tuiapp.state.text import sanitize
+
+USAGE_ERROR = 2
+
+
+def read_all() -> tuple[Settings, list[Problem]]:
+    """The settings, and all that is wrong with the file: also themes and keys, which only the dashboard knows."""
+    settings, problems = read_settings()
+    found = list(problems)
+    if settings.theme or settings.keys:
+        # It imports Textual, and every screen for the keys.
+        from tuiapp.preferences import check_keys, check_theme
+
+        found += [*check_theme(settings.theme), *check_keys(settings.keys)]
+    return settings, found
+
+
+def show(options: Namespace) -> int:
+    """The settings in force, as the file would hold them; what is wrong with the file goes to stderr."""
+    settings, problems = read_all()
+    facts: dict[str, object] = {
+        "theme": settings.theme,
+        "unicode": settings.unicode,
+        "bell": settings.bell,
+        "notification": settings.notification,
+        "command": list(settings.command),
+        # It may be a secret, and this a shared screen.
+        "webhook": f"{host_of(settings.webhook)}/…" if settings.webhook else "",
+        "keys": dict(settings.keys),
+    }
+    if options.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        import tomlkit
+
+        print(f"# {sanitize(str(settings_path()))}")
+        print(tomlkit.dumps(facts), end="")
+    for problem in problems:
+        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
+    return USAGE_ERROR if problems else 0
+
+
+def path(_: Namespace) -> int:
+    """Where the file lies, whether there is one or not."""
+    print(sanitize(str(settings_path())))
+    return 0
+
+
+def keys(options: Namespace) -> int:
+    """What keys do, under the names by which the file gives them other keys."""
+    # It imports every screen.
+    from tuiapp.preferences import bindings
+
+    found = list(bindings())
+    if options.json:
+        print(json.dumps([{"name": one.name, "keys": one.keys, "does": one.does} for one in found], indent=2))
+        return 0
+    width = max(len(one.name) for one in found)
+    for one in found:
+        print(f"{one.name:{width}}  {one.keys:28}  {one.does}")
+    return 0

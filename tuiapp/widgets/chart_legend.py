@@ -1,0 +1,87 @@
+"""What stands over a chart: which line is whose; or, at the cursor, the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from tuiapp.state.axes import short_duration
+from tuiapp.state.chart import BAND, Chart
+from tuiapp.state.metrics import METRICS, MetricName
+from tuiapp.state.text import join_words
+from tuiapp.widgets.palette import MUTED, series_color
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a chart is drawn."""
+
+    dark: bool
+    """Whether the theme is dark."""
+    metric: MetricName
+
+    def color(self, index: int) -> str:
+        """A curve's colour."""
+        return ("#808080" if self.dark else "#A0A0A0") if index == BAND else series_color(index, dark=self.dark)
+
+
+def names(chart: Chart, look: Look) -> Content:
+    """The metric, the lines with their ranks, and what the marks mean."""
+    parts = [Content.styled(look.metric, "bold")]
+    if chart.gaps:
+        parts.append(Content.styled("not finite ✕", "bold $text-warning"))
+    if chart.band is not None:
+        curve = chart.curves[0]
+        name = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
+        parts.append(Content.assemble(name, ("━", look.color(curve.color))))
+        parts.append(Content.assemble("least–greatest ", ("▒", look.color(BAND))))
+    elif look.metric != "accuracy" and chart.curves:
+        if look.metric != "utilization":
+            parts.append(Content("rank"))
+        parts += [Content.assemble(f"{c.label} ", ("━", look.color(c.color))) for c in chart.curves]
+    if chart.evaluations:
+        parts.append(Content("test ◆"))
+    return Content("  ").join(parts)
+
+
+def reading(chart: Chart, column: int, look: Look) -> Content:
+    """The values at a column of dots."""
+    words, place = METRICS[look.metric].format, chart.x_at(column)
+
+    def told(y: float) -> str:
+        return words(None if y != y else 10**y if chart.log else y)
+
+    at = short_duration(place) if chart.by_time else f"step {place:,.0f}"
+    parts = [Content.styled(at, "bold")]
+    for label, color, value in chart.read(column):
+        if color == BAND and chart.band is not None:
+            low, high = told(float(chart.band.low[column])), told(float(chart.band.high[column]))
+            parts.append(Content.assemble(("▒ ", look.color(color)), f"{low} to {high}"))
+        else:
+            name = label if label in ("mean", "test") or label.startswith("GPU") else f"rank {label}"
+            parts.append(Content.assemble(("━ ", look.color(color)), f"{name} {words(value)}"))
+    width = (chart.x_range[1] - chart.x_range[0]) / max(1, chart.columns - 1)
+    near = [y for x, y in chart.evaluations if abs(x - place) <= 2 * width]
+    if near:
+        parts.append(Content(f"◆ test {told(near[0])}"))
+    return Content("  ").join(parts)
+
+
+def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
+    """The legend with as many settings at its right end as there is room for; what matters most comes first."""
+    room = width - left.cell_length - 2
+    kept = next((count for count in range(len(settings), 0, -1) if len(join_words(settings[:count])) <= room), 0)
+    if not kept:
+        return left
+    words = join_words(settings[:kept])
+    return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
+
+
+def why_empty(metric: MetricName, *, live: bool) -> str:
+    """What stands in the place of a chart that has nothing to show."""
+    if not live:
+        return "no step was taken" if metric == "loss" else "the run told nothing of it"
+    awaited = {"loss": "the first step", "accuracy": "the first evaluation", "utilization": "the first sample of a GPU"}
+    return f"waiting for {awaited[metric]}…" if metric in awaited else "the run has not told of it yet"

@@ -1,0 +1,200 @@
+"""The rows of the log: wrapped to the width, only those in sight rendered."""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeAlias
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from tuiapp.state.run_facts import LogEntry
+from tuiapp.state.text import fit, format_clock
+
+MAX_ROWS = 20_000
+"""Rows kept on the screen's side: long lines take several."""
+
+PREFIX_CELLS = 18
+
+
+_Row: TypeAlias = tuple[LogEntry, str]
+"""One row of the screen: a line of the log, and the part of its text that stands there."""
+
+
+class LogRows(ScrollView, can_focus=True):
+    """The rows of the log."""
+
+    follow: reactive[bool] = reactive(True)
+    """Whether new rows are scrolled to."""
+
+    needle: reactive[str] = reactive("")
+    """What is marked wherever it stands, whatever its case."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log--prefix",
+        "log--stdout",
+        "log--stderr",
+        "log--run",
+        "log--event",
+        "log--problem",
+        "log--found",
+    }
+
+    class Widened(Message):
+        """There is another width than the one that lines were wrapped for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: list[_Row] = []
+        self._width = 0
+        """What they are wrapped for, with what stands before them."""
+        self._found = -1
+        """The row that was gone to."""
+
+    def add(self, entries: list[LogEntry]) -> None:
+        """Append lines of the log."""
+        width = max(20, self._width - PREFIX_CELLS)
+        for entry in entries:
+            text = entry.text
+            if len(text) <= width and text.isascii():
+                self._rows.append((entry, text))
+            else:
+                self._rows += [(entry, part) for part in _wrap(text, width)]
+        surplus = len(self._rows) - MAX_ROWS
+        if surplus > 0:
+            del self._rows[:surplus]
+            self._found -= surplus
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows))
+        if self.follow:
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+        elif surplus > 0:
+            self.scroll_to(y=max(0, self.scroll_y - surplus), animate=False, immediate=True)
+        self.refresh()
+
+    def texts(self) -> list[str]:
+        """The rows' texts, without what stands before them."""
+        return [text for _, text in self._rows]
+
+    def refill(self, entries: list[LogEntry]) -> None:
+        """Show these lines of the log and no others."""
+        self._rows.clear()
+        self._found = -1
+        self._width = self.scrollable_content_region.width
+        self.add(entries)
+
+    def find(self, by: int) -> tuple[int, int]:
+        """Go to a row with the needle.
+
+        Args:
+            by: 1 for the next one, -1 for the one before; after the last comes the first.
+
+        Returns:
+            Its number among those with the needle, from 1 on, and how many there are; zeros if there is none.
+        """
+        wanted = self.needle.casefold()
+        places = [number for number, (_, text) in enumerate(self._rows) if wanted in text.casefold()] if wanted else []
+        if not places:
+            return 0, 0
+        at = self._found if self._found >= 0 else self.scroll_offset.y + (-1 if by > 0 else 1)
+        beyond = [place for place in places if (place > at if by > 0 else place < at)]
+        self._found = (beyond or places)[0 if by > 0 else -1]
+        self.follow = False
+        self.scroll_to(
+            y=max(0, self._found - self.scrollable_content_region.height // 2), animate=False, immediate=True
+        )
+        self.refresh()
+        return places.index(self._found) + 1, len(places)
+
+    def on_resize(self) -> None:
+        """Have lines wrapped anew that are now cut elsewhere; stay at the end."""
+        if self.scrollable_content_region.width != self._width:
+            self.post_message(self.Widened())
+        elif self.follow:
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Stop following when the user scrolls back, begin again at the end."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value >= self.max_scroll_y:
+            self.follow = True
+        elif new_value < old_value:
+            self.follow = False
+
+    def watch_follow(self, follow: bool) -> None:
+        """Go to the end."""
+        if follow:
+            self.scroll_end(animate=False, x_axis=False)
+
+    def render_line(self, y: int) -> Strip:  # noqa: D102
+        number = self.scroll_offset.y + y
+        width = self.scrollable_content_region.width
+        if number >= len(self._rows):
+            return Strip.blank(width, self.rich_style)
+        entry, text = self._rows[number]
+        base = self.rich_style
+        styles = (self.get_component_rich_style("log--prefix"), self.get_component_rich_style(f"log--{entry.stream}"))
+        segments = [Segment(self._prefix(number), base + styles[0]), *self._marked(text, base + styles[1], number)]
+        selection = self.text_selection
+        if selection is not None and (span := selection.get_span(number)) is not None:
+            chosen = self.screen.get_component_rich_style("screen--selection")
+            segments = _select(segments, span, chosen)
+        return Strip(segments).adjust_cell_length(width, base).apply_offsets(0, number)
+
+    def _prefix(self, number: int) -> str:
+        """Time and rank, once a line."""
+        entry = self._rows[number][0]
+        if number and self._rows[number - 1][0] is entry:
+            return " " * PREFIX_CELLS
+        who = "run" if entry.rank is None else f"rank {entry.rank}"
+        return f"{format_clock(entry.time)} {fit(who, 7)}  "
+
+    def _marked(self, text: str, style: Style, number: int) -> list[Segment]:
+        """The text with the needle marked."""
+        wanted, folded = self.needle.casefold(), text.casefold()
+        if not wanted or len(folded) != len(text) or wanted not in folded:
+            return [Segment(text, style)]
+        found = style + self.get_component_rich_style("log--found")
+        if number == self._found:
+            found += Style(bold=True, underline=True)
+        segments, start = [], 0
+        while (place := folded.find(wanted, start)) >= 0:
+            segments += [Segment(text[start:place], style), Segment(text[place : place + len(wanted)], found)]
+            start = place + len(wanted)
+        return [segment for segment in [*segments, Segment(text[start:], style)] if segment.text]
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text under the selection, as it stands on the screen."""
+        lines = [self._prefix(number) + text for number, (_, text) in enumerate(self._rows)]
+        return selection.extract("\n".join(lines)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Show it."""
+        self.refresh()
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    if text.isascii():
+        return [text[start : start + width] for start in range(0, len(text), width)] or [""]
+    return chop_cells(text, width) if cell_len(text) > width else [text]
+
+
+def _select(segments: list[Segment], span: tuple[int, int], style: Style) -> list[Segment]:
+    """Style the characters from the span's start to its end; -1 is the line's end."""
+    start, end = span
+    chosen: list[Segment] = []
+    position = 0
+    for text, own, _ in segments:
+        stop = position + len(text)
+        low = min(max(start, position), stop) - position
+        high = len(text) if end == -1 else min(max(end, position), stop) - position
+        high = max(low, high)
+        pieces = ((text[:low], own), (text[low:high], (own or Style()) + style), (text[high:], own))
+        chosen += [Segment(piece, piece_style) for piece, piece_style in pieces if piece]
+        position = stop
+    return chosen

@@ -1,0 +1,206 @@
+"""Curves between axes, drawn cell by cell; only the cells that changed are painted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tuiapp.state.chart import BAND, Chart
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
+from tuiapp.widgets.palette import series_color
+
+if TYPE_CHECKING:
+    from textual_plotext.plot import Plot as Plotext
+
+LABEL_CELLS = 7
+"""What the labels of the axis of values take: always the same, so that the curves stand still."""
+
+LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
+
+GAP_COLOR = "#D55E00"
+"""Okabe & Ito's vermillion: reads on dark and on light."""
+
+_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
+
+
+class Plot(Widget):
+    """Shows a chart: the axes are drawn by plotext, the cells of the curves by `rasterize`."""
+
+    DEFAULT_CSS = """
+    Plot { width: 1fr; height: 1fr; }
+    """
+
+    ALLOW_SELECT: ClassVar[bool] = False
+
+    @dataclass
+    class Picked(Message):
+        """A column was clicked."""
+
+        column: int
+        """In dots."""
+
+    @dataclass
+    class Scrolled(Message):
+        """The mouse's wheel was turned over the curves."""
+
+        column: int
+        by: int
+        """1 for up, away from the user."""
+
+    @dataclass
+    class Dragged(Message):
+        """The curves were drawn to a side with the mouse."""
+
+        cells: int
+        """To the right; negative for the left."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._cells: Cells | None = None
+        self._axes: list[str] = []
+        self._axes_of: object = None
+        self._styles: dict[int, Style] = {}
+        self._plotext: Plotext | None = None
+        self._held: int | None = None
+        """Where the mouse was pressed, while it is."""
+
+    @property
+    def columns(self) -> int:
+        """Cells across that curves have."""
+        return max(2, self.size.width - LEFT_CELLS)
+
+    @property
+    def rows(self) -> int:
+        """Cells down that curves have."""
+        return max(2, self.size.height - BOTTOM_CELLS)
+
+    def show(self, chart: Chart, cursor: int | None = None) -> None:
+        """Draw a chart; what is on the screen already is left alone.
+
+        Args:
+            chart: With two values per column of cells.
+            cursor: The dots' column at which a line stands.
+        """
+        cells = rasterize(chart, self.columns, self.rows, None if cursor is None else cursor // 2)
+        theme = self.app.theme
+        axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks)
+        old, self._cells = self._cells, cells
+        if axes_of != self._axes_of or old is None or old.inks.shape != cells.inks.shape:
+            self._axes_of = axes_of
+            self._axes = self._draw_axes(chart)
+            self._styles.clear()
+            self.refresh()
+            return
+        differs = (old.characters != cells.characters) | (old.inks != cells.inks)
+        regions = []
+        for row in np.flatnonzero(differs.any(axis=1)).tolist():
+            places = np.flatnonzero(differs[row])
+            left, right = int(places[0]), int(places[-1])
+            regions.append(Region(LEFT_CELLS + left, row, right - left + 1, 1))
+        if regions:
+            self.refresh(*regions)
+
+    def render_line(self, y: int) -> Strip:  # noqa: D102
+        base = self.rich_style
+        if self._cells is None or y >= len(self._axes):
+            return Strip.blank(self.size.width, base)
+        axis = self._axes[y]
+        muted = base + self._style(NONE)
+        if y >= len(self._cells.inks):
+            return Strip([Segment(axis, muted)]).adjust_cell_length(self.size.width, base)
+        segments = [Segment(axis[:LEFT_CELLS], muted), *self._runs(y, base)]
+        return Strip(segments).adjust_cell_length(self.size.width, base)
+
+    def _runs(self, row: int, base: Style) -> Iterator[Segment]:
+        """The cells of a row, those of one colour together."""
+        assert self._cells is not None
+        inks = self._cells.inks[row]
+        text = self._cells.characters[row].astype("<u4").tobytes().decode("utf-32-le")
+        stops = np.append(np.flatnonzero(inks[1:] != inks[:-1]) + 1, len(inks)).tolist()
+        start = 0
+        for stop in stops:
+            yield Segment(text[start:stop], base + self._style(int(inks[start])))
+            start = stop
+
+    def _style(self, ink: int) -> Style:
+        if ink not in self._styles:
+            dark = self.app.current_theme.dark
+            named = {
+                BAND: "#808080" if dark else "#A0A0A0",
+                NONE: "#8A8A8A" if dark else "#6A6A6A",
+                EVALUATION: "#FFFFFF" if dark else "#000000",
+                CURSOR: "#FFFFFF" if dark else "#000000",
+                GAP: GAP_COLOR,
+            }
+            color = named[ink] if ink in named else series_color(ink, dark=dark)
+            self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))
+        return self._styles[ink]
+
+    def _draw_axes(self, chart: Chart) -> list[str]:
+        """The axes, line by line: plotext draws them around a plot without curves."""
+        if self._plotext is None:
+            # It takes a while to import: not before there is a chart.
+            from textual_plotext.plot import Plot as Plotext
+
+            self._plotext = Plotext()
+        plt = self._plotext
+        plt.clear_figure()
+        width, height = self.size
+        plt.plotsize(width, height)
+        # Without this a figure keeps its first size (textual-plotext#5).
+        plt._set_size(width, height)
+        plt.xaxes(True, False)
+        plt.yaxes(True, False)
+        plt.xlim(*chart.x_range)
+        plt.ylim(*chart.y_range)
+        plt.xticks([x for x, _ in chart.x_ticks], [label for _, label in chart.x_ticks])
+        ticks = chart.y_ticks or [(chart.y_range[0], "")]
+        plt.yticks([y for y, _ in ticks], [label[:LABEL_CELLS].rjust(LABEL_CELLS) for _, label in ticks])
+        plt.scatter([chart.x_range[0]], [chart.y_range[0]], marker=" ")
+        return _ESCAPES.sub("", plt.build()).split("\n")[:height]
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Zoom in."""
+        self._scrolled(event, 1)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Zoom out."""
+        self._scrolled(event, -1)
+
+    def _scrolled(self, event: events.MouseEvent, by: int) -> None:
+        event.stop()
+        self.post_message(self.Scrolled(self._column(event), by))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Hold the curves."""
+        self._held = event.x
+        self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Draw them along."""
+        if self._held is not None and event.x != self._held:
+            self.post_message(self.Dragged(event.x - self._held))
+            self._held = event.x
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Let them go."""
+        self._held = None
+        self.release_mouse()
+
+    def on_click(self, event: events.Click) -> None:
+        """Ask for the values under the pointer."""
+        self.post_message(self.Picked(self._column(event)))
+
+    def _column(self, event: events.MouseEvent) -> int:
+        return min(2 * self.columns - 1, max(0, 2 * (event.x - LEFT_CELLS)))

@@ -1,0 +1,61 @@
+"""What a row of the table has no room for: one run's name, place, reason, and what is not as by default."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from trainers.contract.config import RunConfig, changed_keys
+from trainers.contract.options import format_value
+from trainers.contract.runs import RunInfo
+from tuiapp.state.run_list import SYMBOLS
+from tuiapp.state.text import format_count, format_metric, format_path, format_percent, join_words, sanitize
+from tuiapp.widgets.palette import MUTED
+
+
+class RunDetails(Static):
+    """Shows one run."""
+
+    DEFAULT_CSS = """
+    RunDetails {
+        height: 4;
+        padding: 0 1;
+        background: $background;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+
+    def show(self, info: RunInfo | None) -> None:
+        """Show a run; None for none."""
+        self.update(Content("\n").join(_lines(info)) if info else "", layout=False)
+
+
+def _lines(info: RunInfo) -> list[Content]:
+    summary = info.summary
+    came_to = join_words(
+        [
+            f"{SYMBOLS[info.status]} {info.status}",
+            sanitize(info.reason),
+            f"step {format_count(summary.steps)}" if summary.steps else "",
+            f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
+            f"test loss {format_metric(summary.test_loss)}" if summary.test_loss is not None else "",
+        ]
+    )
+    second = Content.styled(sanitize(info.problem), "$text-warning") if info.problem else Content(_changed(info.config))
+    return [
+        Content.styled(sanitize(info.directory.run_id), "bold"),
+        Content(came_to),
+        second,
+        Content.styled(format_path(info.directory.path), MUTED),
+    ]
+
+
+def _changed(config: RunConfig | None) -> str:
+    if config is None:
+        return ""
+    changed = changed_keys(config, RunConfig())
+    return sanitize("  ".join(f"{key}={format_value(value)}" for key, value in changed.items()) or "all defaults")

@@ -1,0 +1,240 @@
+"""The table of runs: only the rows that can be seen are drawn, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from trainers.contract.rundir import RunDir
+from trainers.contract.runs import RunInfo, RunStatus
+from tuiapp.state.run_list import Column, fitting
+from tuiapp.state.text import fit
+
+MARK_CELLS = 2
+"""Before the columns: the letter of a run that is marked."""
+
+_CLASSES: dict[RunStatus, str] = {
+    "running": "live",
+    "completed": "good",
+    "stopped": "muted",
+    "failed": "bad",
+    "lost": "odd",
+    "newer": "odd",
+    "unreadable": "bad",
+}
+
+
+class RunTable(ScrollView, can_focus=True):
+    """Runs in rows, with a cursor that stays on its run when the rows are sorted anew."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "runs--header",
+        "runs--cursor",
+        "runs--mark",
+        "runs--live",
+        "runs--good",
+        "runs--muted",
+        "runs--bad",
+        "runs--odd",
+    }
+
+    DEFAULT_CSS = """
+    RunTable {
+        background: $background;
+        scrollbar-size-vertical: 1;
+
+        & > .runs--header { color: $text-muted; text-style: bold; background: $panel; }
+        & > .runs--cursor { background: $foreground 12%; }
+        &:focus > .runs--cursor { background: $primary 40%; text-style: bold; }
+        & > .runs--mark { color: $text-primary; text-style: bold; }
+        & > .runs--live { color: $text-primary; text-style: bold; }
+        & > .runs--good { color: $text-success; }
+        & > .runs--muted { color: $text-muted; }
+        & > .runs--bad { color: $text-error; text-style: bold; }
+        & > .runs--odd { color: $text-warning; text-style: bold; }
+    }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", id="runs.up", show=False),
+        Binding("down,j", "move(1)", "Down", id="runs.down", show=False),
+        Binding("pageup", "page(-1)", "Page up", id="runs.page-up", show=False),
+        Binding("pagedown", "page(1)", "Page down", id="runs.page-down", show=False),
+        Binding("home", "jump(0)", "First", id="runs.first", show=False),
+        Binding("end", "jump(-1)", "Last", id="runs.last", show=False),
+    ]
+
+    cursor: reactive[int] = reactive(0)
+    """The row it stands on."""
+
+    @dataclass
+    class CursorMoved(Message):
+        """It stands on another run, or on what that run has become."""
+
+        info: RunInfo | None
+
+    @dataclass
+    class RunChosen(Message):
+        """A run was clicked that the cursor stood on already."""
+
+        info: RunInfo
+
+    @dataclass
+    class ColumnChosen(Message):
+        """A column's title was clicked."""
+
+        name: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._infos: Sequence[RunInfo] = ()
+        self._marked: dict[RunDir, str] = {}
+        self._sorted: tuple[str, bool] = ("", False)
+        self._columns: list[Column] = []
+
+    @property
+    def current(self) -> RunInfo | None:
+        """The run under the cursor."""
+        return self._infos[self.cursor] if 0 <= self.cursor < len(self._infos) else None
+
+    def show(self, infos: Sequence[RunInfo], marked: dict[RunDir, str], by: str, *, reverse: bool) -> None:
+        """Show runs in this order.
+
+        Args:
+            infos: The runs.
+            marked: Those that are marked, with their letters.
+            by: The column that they are sorted by.
+            reverse: Whether the other way round.
+        """
+        before = self.current
+        self._infos, self._marked, self._sorted = infos, marked, (by, reverse)
+        self._fit()
+        # Where its run is gone it stays in its place.
+        place = next((n for n, info in enumerate(infos) if before and info.directory == before.directory), self.cursor)
+        self.cursor = max(0, min(place, len(infos) - 1))
+        self._scroll_to_cursor()
+        self.refresh()
+        if self.current != before:
+            self.post_message(self.CursorMoved(self.current))
+
+    def put_cursor_on(self, runs: Set[RunDir]) -> None:
+        """Put the cursor on the first of these runs."""
+        self.cursor = next((n for n, info in enumerate(self._infos) if info.directory in runs), self.cursor)
+
+    def on_resize(self) -> None:
+        """Choose the columns anew."""
+        self._fit()
+        self._scroll_to_cursor()
+
+    def watch_cursor(self, before: int, now: int) -> None:
+        """Keep it in sight."""
+        self._scroll_to_cursor()
+        self.refresh()
+        if before != now:
+            self.post_message(self.CursorMoved(self.current))
+
+    def action_move(self, by: int) -> None:
+        """Go up or down."""
+        self._go(self.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        """Go up or down by what can be seen."""
+        self._go(self.cursor + by * max(1, self._rows_shown - 1))
+
+    def action_jump(self, place: int) -> None:
+        """Go to the first row or the last one."""
+        self._go(place if place >= 0 else len(self._infos) - 1)
+
+    def on_click(self, event: events.Click) -> None:
+        """A row takes the cursor; once more opens its run. A title sorts by its column."""
+        if event.y == 0:
+            left = MARK_CELLS
+            for column in self._columns:
+                if left <= event.x < left + column.width:
+                    self.post_message(self.ColumnChosen(column.name))
+                left += column.width + 2
+            return
+        row = event.y - 1 + self.scroll_offset.y
+        if row < len(self._infos):
+            if row == self.cursor and event.chain > 1:
+                self.post_message(self.RunChosen(self._infos[row]))
+            self.cursor = row
+
+    def render_line(self, y: int) -> Strip:  # noqa: D102
+        width = self.scrollable_content_region.width
+        if y == 0:
+            segments = [Segment(self._heading(), self.rich_style + self.get_component_rich_style("runs--header"))]
+            return Strip(segments).adjust_cell_length(width, segments[0].style)
+        number = y - 1 + self.scroll_offset.y
+        if not 0 <= number < len(self._infos):
+            return Strip.blank(width, self.rich_style)
+        base = self.rich_style
+        if number == self.cursor:
+            base += self.get_component_rich_style("runs--cursor")
+        strip = Strip(self._row(self._infos[number], base)).adjust_cell_length(width, base)
+        selection = self.text_selection
+        if selection is not None and (span := selection.get_span(number)) is not None:
+            start, end = span[0], width if span[1] < 0 else span[1]
+            chosen = strip.crop(start, end).apply_style(self.screen.get_component_rich_style("screen--selection"))
+            strip = Strip.join([strip.crop(0, start), chosen, strip.crop(end)])
+        return strip.apply_offsets(0, number)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text under the selection, as it stands on the screen."""
+        plain = Style.null()
+        rows = ("".join(segment.text for segment in self._row(info, plain)) for info in self._infos)
+        return selection.extract("\n".join(rows)), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Show it."""
+        self.refresh()
+
+    @property
+    def _rows_shown(self) -> int:
+        return max(1, self.scrollable_content_region.height - 1)
+
+    def _go(self, row: int) -> None:
+        self.cursor = max(0, min(row, len(self._infos) - 1))
+
+    def _scroll_to_cursor(self) -> None:
+        top, shown = self.scroll_offset.y, self._rows_shown
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+        elif self.cursor >= top + shown:
+            self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
+
+    def _fit(self) -> None:
+        self._columns = fitting(self.scrollable_content_region.width - MARK_CELLS)
+        # The heading stays: it takes a row of what can be scrolled.
+        self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
+
+    def _heading(self) -> str:
+        by, reverse = self._sorted
+        titles = []
+        for column in self._columns:
+            arrow = "▼" if column.falls != reverse else "▲"
+            title = f"{column.title} {arrow}" if column.name == by else column.title
+            titles.append(fit(title, column.width) if column.left else title.rjust(column.width))
+        return " " * MARK_CELLS + "  ".join(titles)
+
+    def _row(self, info: RunInfo, base: Style) -> list[Segment]:
+        mark = self._marked.get(info.directory, "")
+        segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
+        state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True)
+        for column in self._columns:
+            text = column.cell(info)
+            text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
+            segments.append(Segment(text + "  ", base + state if column.name == "state" else base))
+        return segments

@@ -1,0 +1,103 @@
+"""A chart to look into: zoomed, panned, and read out at a cursor, by keys and by mouse."""
+
+from __future__ import annotations
+
+import numpy as np
+from textual import on
+from textual.containers import Vertical
+from textual.reactive import reactive
+
+from tuiapp.state.chart import Chart
+from tuiapp.state.window import Window, panned, zoomed
+from tuiapp.widgets.plot import Plot
+
+PAN = 0.2
+"""By how much of what is in sight a key pans."""
+
+
+class Zoomable(Vertical, can_focus=True):
+    """Holds a `Plot`, knows which part of its chart is in sight and where values are read.
+
+    What is drawn is the business of those that stand on it: they keep `_chart` as it was drawn last, and draw anew when
+    `window` or `cursor` changes.
+    """
+
+    window: reactive[Window | None] = reactive(None)
+    """The part of the lower axis that is in sight; None for all."""
+
+    cursor: reactive[int | None] = reactive(None)
+    """The column of dots whose values are read out; the chart then stands still. None for none."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._chart = Chart()
+
+    @property
+    def least_span(self) -> float:
+        """How much of the lower axis is in sight at least, in its unit."""
+        raise NotImplementedError
+
+    @property
+    def share_in_sight(self) -> float:
+        """How much of all that there is can be seen, from 0 to 1."""
+        (left, right), (first, last) = self._chart.x_range, self._chart.extent
+        return (min(right, last) - left) / (last - first)
+
+    def zoom(self, by: int, column: int | None = None) -> None:
+        """See less, and that larger, or more.
+
+        Args:
+            by: 1 for less, -1 for more.
+            column: The column of dots that stays where it is; by default the cursor's, or the newest.
+        """
+        column = self.cursor if column is None else column
+        self.window = zoomed(
+            self.window,
+            by,
+            x_range=self._chart.x_range,
+            extent=self._chart.extent,
+            place=None if column is None else self._chart.x_at(column),
+            least=self.least_span,
+        )
+
+    def pan(self, by: float) -> None:
+        """See what is earlier or later.
+
+        Args:
+            by: How much of what is in sight; below 0 for earlier.
+        """
+        self.window = panned(self.window, by, self._chart.extent)
+
+    def toggle_cursor(self) -> None:
+        """Read values out at the newest place of any curve, or go on."""
+        if self.cursor is not None:
+            self.cursor = None
+        elif self._chart.curves:
+            known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self._chart.curves]
+            self.cursor = max((int(places[-1]) for places in known if len(places)), default=self._chart.columns - 1)
+
+    def move(self, by: int) -> None:
+        """Move the cursor by cells; without one, pan.
+
+        Args:
+            by: To the right; below 0 to the left.
+        """
+        if self.cursor is None:
+            self.pan(PAN if by > 0 else -PAN)
+        else:
+            self.cursor = min(self._chart.columns - 1, max(0, self.cursor + 2 * by))
+
+    @on(Plot.Picked)
+    def _pick(self, event: Plot.Picked) -> None:
+        event.stop()
+        self.cursor = None if self.cursor is not None and self.cursor // 2 == event.column // 2 else event.column
+
+    @on(Plot.Scrolled)
+    def _scroll(self, event: Plot.Scrolled) -> None:
+        event.stop()
+        self.zoom(event.by, event.column)
+
+    @on(Plot.Dragged)
+    def _drag(self, event: Plot.Dragged) -> None:
+        event.stop()
+        self.pan(-event.cells / self.query_one(Plot).columns)
