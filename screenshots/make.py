@@ -1,6 +1,6 @@
 """Makes the pictures in this directory from the real program with real training: `python -m screenshots.make`.
 
-Needs the `dev` extra and the font DejaVu Sans Mono (Debian: fonts-dejavu-core). Takes about a minute; presets and runs
+Needs the `dev` extra and the font DejaVu Sans Mono (Debian: fonts-dejavu-core). Takes some minutes; presets and runs
 are made in a temporary directory.
 """
 
@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from screenshots import picture
-from tests.processes.harness import watching
+from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
+from trainers.contract.events import Alert
 from trainers.contract.runs import find_run
+from trainers.runtime.hangs import LIMIT_VARIABLE
 
 HERE = Path(__file__).parent
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 CPU = ("--set", "platform=cpu", "--set", "devices=2")
+
+PATIENCE_S = 400.0
+"""What a busy machine may take for anything."""
 
 
 def main() -> None:
@@ -30,11 +38,16 @@ def main() -> None:
             "XDG_CONFIG_HOME": f"{home}/config",
             "TUIAPP_RUNS_DIR": f"{home}/runs",
             "LANG": "C.UTF-8",
+            # A run whose rank was stopped is told of after seconds, not half a minute.
+            LIMIT_VARIABLE: "5",
         }
         os.environ.update(places)
-        _configure_and_run(Path(home) / "runs")
-        _small(Path(home) / "runs")
-        _failed(Path(home) / "runs")
+        runs_dir = Path(home) / "runs"
+        _configure_and_run(runs_dir)
+        _small(runs_dir)
+        _failed(runs_dir)
+        _hang(runs_dir)
+        _runs_and_compare()
 
 
 def _configure_and_run(runs_dir: Path) -> None:
@@ -42,20 +55,25 @@ def _configure_and_run(runs_dir: Path) -> None:
         terminal.wait("CPU ranks|GPU")
         _take(terminal, "configure")
         terminal.press("ctrl+s")
-        terminal.wait("(?i)save")
+        terminal.wait("Save preset")
         _take(terminal, "save-preset")
         terminal.press("escape")
         terminal.wait_for_silence()
         terminal.press("ctrl+r")
-        terminal.wait("RUNNING", 60)
+        terminal.wait("RUNNING", PATIENCE_S)
         with watching(find_run("latest", runs_dir)) as run:
-            terminal.wait(r"epoch +1[0-9]/", 60)
+            terminal.wait(r"epoch +1[0-9]/", PATIENCE_S)
             _take(terminal, "run")
+            terminal.press("?")
+            terminal.wait("Everywhere")
+            _take(terminal, "keys")
+            terminal.press("?")
+            terminal.wait_for_silence()
             terminal.press("q")
             terminal.wait("Leave running")
             _take(terminal, "leave")
             terminal.press("escape")
-            run.end()
+            run.end(PATIENCE_S)
             terminal.wait("COMPLETED")
             _take(terminal, "completed")
 
@@ -70,22 +88,68 @@ def _small(runs_dir: Path) -> None:
 
 
 def _failed(runs_dir: Path) -> None:
+    """A rank is killed."""
+    with _beside_headless(runs_dir) as (run, terminal):
+        os.kill(run.pid(1), signal.SIGKILL)
+        terminal.wait("FAILED")
+        _take(terminal, "failed")
+
+
+def _hang(runs_dir: Path) -> None:
+    """A rank is stopped, as by a debugger."""
+    with _beside_headless(runs_dir) as (run, terminal):
+        os.kill(run.pid(1), signal.SIGSTOP)
+        run.wait(Alert, lambda alert: alert.kind in ("hang", "stopped"), PATIENCE_S)
+        terminal.wait("no progress|stopped")
+        _take(terminal, "hang")
+
+
+@contextmanager
+def _beside_headless(runs_dir: Path) -> Iterator[tuple[Watched, Terminal]]:
+    """A run that was launched from the command line, and a dashboard that looks on."""
     with Terminal([*TUIAPP, "run", "quickstart", *CPU], columns=120, lines=40) as headless:
-        headless.wait("epoch 1/", 60)
+        headless.wait("epoch +1/", PATIENCE_S)
         with (
             watching(find_run("latest", runs_dir)) as run,
             Terminal([*TUIAPP, "attach"], columns=120, lines=40) as terminal,
         ):
-            terminal.wait(r"epoch +[3-9]/", 60)
-            os.kill(run.pid(1), signal.SIGKILL)
-            terminal.wait("FAILED")
-            _take(terminal, "failed")
+            terminal.wait(r"epoch +[3-9]/", PATIENCE_S)
+            yield run, terminal
+
+
+def _runs_and_compare() -> None:
+    for rate in ("0.003", "0.0003"):
+        subprocess.run(
+            [*TUIAPP, "run", "quickstart", *CPU, "--set", f"learning_rate={rate}", "--set", "epochs=6"], check=True
+        )
+    with Terminal(TUIAPP, columns=120, lines=40) as terminal:
+        terminal.wait("CPU ranks|GPU")
+        terminal.press("f3")
+        terminal.wait("host memory")
+        # A short history is gathered.
+        terminal.wait_for_silence(0.5, 6)
+        _take(terminal, "devices")
+        terminal.press("escape", "ctrl+g")
+        terminal.wait("5 runs")
+        terminal.press("x", "x", "end", "x")
+        terminal.wait("3 marked")
+        _take(terminal, "runs")
+        terminal.press("c")
+        terminal.wait("Compare 3 runs")
+        terminal.wait_for_silence(1, 5)
+        _take(terminal, "compare")
+        terminal.press("escape")
+        terminal.wait("3 marked")
+        terminal.press("p")
+        terminal.wait("REPLAY")
+        terminal.press(*["."] * 8)
+        _take(terminal, "replay")
 
 
 def _take(terminal: Terminal, name: str) -> None:
     terminal.wait_for_silence(0.6, 2)
     path = HERE / f"{name}.png"
-    picture.save(terminal.screen, path)
+    picture.save(picture.cells_of(terminal.screen), path)
     print(path)
 
 

@@ -1,16 +1,23 @@
-"""A terminal's screen as a picture."""
+"""A screen as a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyte
 from PIL import Image, ImageDraw, ImageFont
 
-FONT = "DejaVuSansMono.ttf"
+from tests.snapshots.screen_text import DEFAULT, Cell, Look
+
+FONT, BOLD = "DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf"
 FONT_SIZE = 16
-CELL = (10, 20)
+WIDTH, HEIGHT = 10, 20
+"""Of a cell, in pixels."""
+
 FOREGROUND, BACKGROUND = "#e0e0e0", "#121212"
+"""What stands for the terminal's own colours."""
+
 _NAMED = {
     "black": "#000000", "red": "#cd3131", "green": "#0dbc79", "brown": "#e5e510",
     "blue": "#2472c8", "magenta": "#bc3fbc", "cyan": "#11a8cd", "white": "#e5e5e5",
@@ -19,28 +26,55 @@ _NAMED = {
 _DOTS = ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3))
 
 
-def save(screen: pyte.Screen, path: Path) -> None:
+def save(rows: Sequence[Sequence[Cell]], path: Path) -> None:
     """Write a screen as PNG.
 
     Raises:
         OSError: the font is not installed (Debian: fonts-dejavu-core).
     """
-    regular = ImageFont.truetype(FONT, FONT_SIZE)
-    width, height = CELL
-    image = Image.new("RGB", (screen.columns * width, screen.lines * height), BACKGROUND)
+    fonts = ImageFont.truetype(FONT, FONT_SIZE), ImageFont.truetype(BOLD, FONT_SIZE)
+    image = Image.new("RGB", (max(map(len, rows)) * WIDTH, len(rows) * HEIGHT), BACKGROUND)
     draw = ImageDraw.Draw(image)
-    for row in range(screen.lines):
-        for column in range(screen.columns):
-            cell = screen.buffer[row][column]
-            ink, paper = _colour(cell.fg, FOREGROUND), _colour(cell.bg, BACKGROUND)
-            if cell.reverse:
-                ink, paper = paper, ink
-            left, top = column * width, row * height
-            if paper != BACKGROUND:
-                draw.rectangle((left, top, left + width - 1, top + height - 1), fill=paper)
-            if cell.data.strip():
-                _draw_character(draw, cell.data, left, top, ink, regular)
-    image.save(path, optimize=True)
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            _draw(draw, cell, column * WIDTH, row * HEIGHT, fonts)
+    # Text in a few colours: a palette makes the file a third as large, and nothing is seen of it.
+    image.quantize(128).save(path, optimize=True)
+
+
+def cells_of(screen: pyte.Screen) -> list[list[Cell]]:
+    """The cells of an emulated terminal."""
+    return [[_cell(screen.buffer[row][column]) for column in range(screen.columns)] for row in range(screen.lines)]
+
+
+def _cell(char: pyte.screens.Char) -> Cell:
+    set_ones = {
+        "bold": char.bold,
+        "italic": char.italics,
+        "underline": char.underscore,
+        "strike": char.strikethrough,
+        "reverse": char.reverse,
+    }
+    foreground, background = (n if n == DEFAULT or n in _NAMED else f"#{n}" for n in (char.fg, char.bg))
+    return Cell(char.data, Look(foreground, background, frozenset(n for n, is_set in set_ones.items() if is_set)))
+
+
+def _draw(
+    draw: ImageDraw.ImageDraw, cell: Cell, left: int, top: int, fonts: tuple[ImageFont.FreeTypeFont, ...]
+) -> None:
+    attributes = cell.look.attributes
+    ink = _colour(cell.look.foreground, FOREGROUND)
+    paper = _colour(cell.look.background, BACKGROUND)
+    if "reverse" in attributes:
+        ink, paper = paper, ink
+    if cell.text:
+        # A wide character's second cell has no ground of its own: it would hide half of the first.
+        draw.rectangle((left, top, left + WIDTH - 1, top + HEIGHT - 1), fill=paper)
+    if cell.text.strip():
+        _draw_character(draw, cell.text, left, top, ink, fonts["bold" in attributes])
+    for name, line in (("underline", top + HEIGHT - 2), ("strike", top + HEIGHT // 2)):
+        if name in attributes:
+            draw.line((left, line, left + WIDTH - 1, line), fill=ink)
 
 
 def _draw_character(
@@ -58,6 +92,6 @@ def _draw_character(
 
 
 def _colour(name: str, default: str) -> str:
-    if name == "default":
+    if name == DEFAULT:
         return default
-    return _NAMED.get(name) or f"#{name}"
+    return _NAMED.get(name) or name
