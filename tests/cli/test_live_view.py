@@ -100,7 +100,9 @@ def test_ascii_alone() -> None:
 
 
 def test_in_a_real_terminal(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", "--set", "devices=1", "--set", "epochs=6"]
+    # Long enough for the bar to be drawn a few times, however fast the machine: 200 epochs of digits are 5,800 steps.
+    settings = ("devices=1", "epochs=200", "eval_every=100")
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", *(word for s in settings for word in ("--set", s))]
     home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
     with Terminal(command, columns=100, lines=24, environment=home) as terminal:
         terminal.wait(r"training +[━╸─]+ +\d+ %", 120)
