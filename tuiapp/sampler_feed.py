@@ -35,11 +35,19 @@ class Samples(Protocol):
     """A source of samples, one moment after the other."""
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Begin to sample.
+
+        Raises:
+            SamplerGone: that cannot be done.
+        """
         ...
 
     def samples(self) -> Iterator[list[AnyEvent]]:
-        """All events of each moment; blocks until the next has come."""
+        """All events of each moment; blocks until the next has come.
+
+        Raises:
+            SamplerGone: there will be none any more.
+        """
         ...
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
 from textual.app import App
 
 from tests import histories as h
 from tests.screens.run_app import until
-from trainers.contract.events import AnyEvent
+from trainers.contract.events import AnyEvent, TelemetrySource
 from trainers.contract.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.sampler_feed import SamplerGone
@@ -19,10 +20,12 @@ from tuiapp.widgets.device_panel import DevicePanel
 
 
 class Recorded:
-    """Gives out samples that were taken before."""
+    """Gives out samples that were taken before; what has become of the sampler may be among them."""
 
-    def __init__(self, samples: Sequence[list[AnyEvent]], end: str = "") -> None:
-        self._samples, self._end = samples, end
+    def __init__(self, samples: Sequence[list[AnyEvent]], problem: str = "") -> None:
+        self._samples = list(samples)
+        if problem:
+            self._samples.append([TelemetrySource(source="sampler", problem=problem, **h.at(1.0))])
         self.closed = threading.Event()
 
     def start(self) -> None:
@@ -30,8 +33,6 @@ class Recorded:
 
     def samples(self) -> Iterator[list[AnyEvent]]:
         yield from self._samples
-        if self._end:
-            raise SamplerGone(self._end)
         self.closed.wait(60)
 
     def close(self) -> None:
@@ -47,7 +48,7 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
     feed = Recorded([[h.host_sample(second), *[h.device_sample(gpu, second) for gpu in range(4)]] for second in (1, 2)])
     app = App[None]()
     async with app.run_test(size=(120, 40)) as pilot:
-        await app.push_screen(DevicesScreen(tmp_path, feed))
+        await app.push_screen(DevicesScreen(tmp_path, lambda: feed))
         await until(pilot, lambda: "3 H200" in text_of(app))
         assert "host memory" in text_of(app)
         assert "▲ hot" in text_of(app) or "▲ slowed: hot" in text_of(app)
@@ -55,13 +56,41 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
         await until(pilot, feed.closed.is_set)
 
 
-async def test_a_sampler_that_ends_says_why(tmp_path: Path) -> None:
-    feed = Recorded([[h.host_sample(1.0)]], end="nothing was heard from the GPU driver for 30 s: it hangs")
+class Crashing(Recorded):
+    """Says that it is gone after what it gives out."""
+
+    def samples(self) -> Iterator[list[AnyEvent]]:
+        yield from self._samples
+        raise SamplerGone("the sampler was killed by SIGSEGV")
+
+
+class Waiting(Recorded):
+    """Gives out nothing before it may."""
+
+    may_go_on = threading.Event()
+
+    def samples(self) -> Iterator[list[AnyEvent]]:
+        assert self.may_go_on.wait(60)
+        yield from super().samples()
+
+
+async def test_a_sampler_that_ends_says_why_and_is_started_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuiapp.kept_sampler.FIRST_PAUSE_S", 0.0)
+    first = Crashing([[h.host_sample(1.0)]])
+    second = Waiting([[h.host_sample(2.0), h.device_sample(0, 2.0)]])
+    samplers = iter([first, second])
     app = App[None]()
     async with app.run_test(size=(120, 40)) as pilot:
-        await app.push_screen(DevicesScreen(tmp_path, feed))
-        await until(pilot, lambda: "▲ sampler: nothing was heard" in text_of(app))
+        await app.push_screen(DevicesScreen(tmp_path, lambda: next(samplers)))
+        await until(pilot, lambda: "▲ sampler: the sampler was killed by SIGSEGV; it is started anew" in text_of(app))
         assert "host memory" in text_of(app)
+        second.may_go_on.set()
+        await until(pilot, lambda: "H200" in text_of(app) and "▲ sampler" not in text_of(app))
+        assert first.closed.is_set()
+        await pilot.press("escape")
+        await until(pilot, second.closed.is_set)
 
 
 async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:

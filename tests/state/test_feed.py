@@ -14,6 +14,7 @@ from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 from tuiapp.feed import JournalFeed
+from tuiapp.screens.run_reader import RunReader
 from tuiapp.state.run_state import RunState
 
 
@@ -132,6 +133,32 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
     os.close(lock)
     until(lambda: feed.lost)
     feed.close()
+
+
+def test_a_directory_that_is_away_for_a_while(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    lock = run.take_lock()
+    write(run, h.running(last_step=72))
+    reader = RunReader(run, quick(run), time.time)
+    reader.start()
+
+    def status() -> str:
+        reader.read(1.0)
+        return reader.state.status
+
+    until(lambda: status() == "running" and reader.state.step == 72)
+    run.path.rename(tmp_path / "elsewhere")
+    until(lambda: status() == "lost")
+    assert reader.state.removed
+    # It is back, and nothing new stands in its journal.
+    (tmp_path / "elsewhere").rename(run.path)
+    until(lambda: status() == "running")
+    assert not reader.state.removed
+    os.close(lock)
+    until(lambda: status() == "lost")
+    assert not reader.state.removed
+    reader.close()
 
 
 def test_a_missing_journal_is_a_lost_run(run: RunDir) -> None:

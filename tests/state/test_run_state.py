@@ -190,9 +190,11 @@ def test_lost_runs_come_back_with_their_next_event() -> None:
     state = fold(h.running(last_step=72))
     state.mark_lost()
     assert state.lost
+    state.take_changes()
     assert state.elapsed(h.START + 9999) == pytest.approx(5.6)
     state.apply(h.steps(0, 73, 80, 6.0))
     assert (state.status, state.lost) == ("running", False)
+    assert "alerts" in state.take_changes()
 
 
 def test_a_run_whose_directory_was_removed_says_so() -> None:
@@ -201,6 +203,8 @@ def test_a_run_whose_directory_was_removed_says_so() -> None:
     found = headline(state)
     assert found is not None
     assert "directory was removed" in found.text
+    state.mark_found()
+    assert (state.status, headline(state)) == ("running", None)
 
 
 def test_an_ended_run_is_not_lost() -> None:

@@ -75,6 +75,16 @@ class RunDir:
         """A rank's directory: stdout.log, stderr.log, and error.json after an exception."""
         return self.path / "ranks" / str(rank)
 
+    def is_gone(self) -> bool:
+        """Whether there is no such directory; one that only cannot be reached is not gone."""
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
+
     def is_live(self) -> bool:
         """Whether a supervisor holds the lock, on whatever host."""
         try:

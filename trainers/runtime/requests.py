@@ -71,7 +71,7 @@ class Requests:
 
     def _is_given_up(self) -> bool:
         """Whether the directory is removed, or has not been at its place for too long."""
-        if not _is_gone(self._run.path):
+        if not self._run.is_gone():
             self._missing_since = None
             return False
         if self._missing_since is None:
@@ -94,14 +94,3 @@ def _open(path: Path) -> int | None:
         return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-
-
-def _is_gone(path: Path) -> bool:
-    """Whether a directory is no more; one that only cannot be reached may come back."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,8 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Footer
 
-from trainers.contract.events import AnyEvent, TelemetrySource
-from tuiapp.sampler_feed import SamplerFeed, SamplerGone, Samples, existing
+from trainers.contract.events import AnyEvent
+from tuiapp.kept_sampler import KeptSampler
+from tuiapp.sampler_feed import SamplerFeed, Samples, existing
 from tuiapp.screens.quiet import QuietScreen
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.device_panel import DevicePanel
@@ -34,16 +37,16 @@ class DevicesScreen(QuietScreen[None]):
         Binding("q", "app.leave", "Leave", id="app.leave-letter"),
     ]
 
-    def __init__(self, runs_dir: Path, feed: Samples | None = None) -> None:
+    def __init__(self, runs_dir: Path, make_sampler: Callable[[], Samples] | None = None) -> None:
         """Prepare the screen.
 
         Args:
             runs_dir: Whose disk is shown.
-            feed: Where the samples come from; a sampler by default.
+            make_sampler: Gives what the samples come from, again when that is gone; a process of its own by default.
         """
         super().__init__()
         self.state = RunState()
-        self._feed = feed or SamplerFeed(existing(runs_dir), INTERVAL_S)
+        self._feed = KeptSampler(make_sampler or partial(SamplerFeed, existing(runs_dir), INTERVAL_S))
         self._arrived: deque[AnyEvent] = deque()
 
     def compose(self) -> ComposeResult:  # noqa: D102
@@ -61,12 +64,8 @@ class DevicesScreen(QuietScreen[None]):
         self._feed.close()
 
     def _gather(self) -> None:
-        try:
-            self._feed.start()
-            for events in self._feed.samples():
-                self._arrived.extend(events)
-        except SamplerGone as problem:
-            self._arrived.append(TelemetrySource(source="sampler", problem=str(problem)))
+        for events in self._feed.samples():
+            self._arrived.extend(events)
 
     def _take(self) -> None:
         if not self._arrived:

@@ -175,7 +175,9 @@ class RunScreen(RunActions):
             self.query_one(AlertStrip).show(state)
             self.query_one(FailurePanel).show(state)
             self.arrange_panels()
-        if self._finished != state.status and not state.is_live:
+        if state.is_live:
+            self._finished = None
+        elif self._finished != state.status:
             self._finished = state.status
             if self._reader.replay is None:
                 self.post_message(self.RunFinished(state.status))

@@ -87,8 +87,8 @@ class RunReader:
             for event in events:
                 self.state.apply(event)
             more = len(events) == TAKE
-        if not more and self._feed.lost:
-            self.state.mark_lost(removed=not self._run.path.exists())
+        if not more:
+            self._look_for_life()
         self.state.note_trouble(self._feed.trouble)
         more = more or self._feed.behind
         if begun_anew:
@@ -100,6 +100,13 @@ class RunReader:
             self._second = second
             self._held |= {"run", "ranks"} if self.state.is_live else set()
         return Reading(self._due(more), more)
+
+    def _look_for_life(self) -> None:
+        """Whether the run is lost, or no longer is; of the directory itself little is asked: it may lie far away."""
+        if not self._feed.lost:
+            self.state.mark_found()
+        elif not self.state.lost:
+            self.state.mark_lost(removed=self._run.is_gone())
 
     def _due(self, more: bool) -> frozenset[Topic]:
         """Which of the changes are shown now.

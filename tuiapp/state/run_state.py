@@ -66,7 +66,7 @@ class RunState(RunFacts):
             self.first_time = event.time
         if event.time > self.last_time:
             self.last_time = event.time
-        self.lost = False
+        self.mark_found()
         self._meter.add(event)
         handler(event)
         self.revision += 1
@@ -79,6 +79,13 @@ class RunState(RunFacts):
         """
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
+            self.revision += 1
+            self._changed |= {"run", "ranks", "alerts", "devices"}
+
+    def mark_found(self) -> None:
+        """A supervisor is alive after all: the directory that was not to be seen is back, or the run goes on again."""
+        if self.lost:
+            self.lost = self.removed = False
             self.revision += 1
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
@@ -180,7 +187,7 @@ class RunState(RunFacts):
         if self.first_time is None:
             self.first_time = digest.first_time
         self.last_time = max(self.last_time, digest.last_time)
-        self.lost = False
+        self.mark_found()
         for training in digest.training:
             self._meter.add_training(training)
         for each in digest.ranks:
