@@ -11,9 +11,6 @@ import pytest
 from tests import histories as h
 from tests.cli.terminal import Command
 from tests.contract.recorded import record, record_checkpoint
-from trainers.contract import mailbox
-from trainers.contract.events import CheckpointRequested, Event, RunEnded
-from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 
 
@@ -168,49 +165,3 @@ def test_checkpoint_of_a_run_that_is_over(tuiapp: Command, run: RunDir) -> None:
     done = tuiapp("checkpoint", "latest")
     assert (done.code, done.out, done.err) == (2, "", f"tuiapp: {h.RUN_ID} is not running: stopped.\n")
     assert os.listdir(run.commands) == []
-
-
-class Run:
-    """Stands in for a supervisor: holds the lock, and answers the first look into the mailbox by writing events."""
-
-    def __init__(self, run: RunDir, monkeypatch: pytest.MonkeyPatch, *events: Event) -> None:
-        self._run, self._events = run, events
-        self._lock: int | None = run.take_lock()
-        self._send = mailbox.send
-        monkeypatch.setattr(mailbox, "send", self._answer)
-
-    def _answer(self, commands: Path, command: mailbox.Command) -> None:
-        self._send(commands, command)
-        assert mailbox.take(commands) == [command]
-        writer = JournalWriter(self._run.journal)
-        writer.append(self._events)
-        writer.close()
-        if any(isinstance(event, RunEnded) for event in self._events):
-            self.close()
-
-    def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-def test_checkpoint_waits_for_the_one_it_asked_for(
-    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = record(runs_dir, h.RUN_ID, h.running())
-    asked = CheckpointRequested(by="command", **h.at(10))
-    # One that was being written when the request came, and the one that was asked for.
-    stand_in = Run(run, monkeypatch, asked, h.checkpoint(116, 10.01), h.checkpoint(121, 10.2))
-    done = tuiapp("checkpoint", "latest")
-    stand_in.close()
-    assert (done.code, done.out) == (0, f"{run.checkpoints}/step-00000121\n")
-
-
-def test_checkpoint_of_a_run_that_ends_instead(
-    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = record(runs_dir, h.RUN_ID, h.running())
-    Run(run, monkeypatch, h.ended("failed", 11, reason="rank 0 failed"))
-    done = tuiapp("checkpoint", "latest")
-    assert (done.code, done.out) == (1, "")
-    assert done.err.endswith(f"tuiapp: {h.RUN_ID} ended before it saved one: failed.\n")

@@ -21,6 +21,9 @@ def test_the_reason_is_told_without_a_byte_written(tmp_path: Path) -> None:
         told = f"the journal cannot be written: {os.strerror(number)}. Training goes on"
         assert read_note(run) == LockNote(attempt=3, trouble=told)
     assert run.is_live()
+    signal_trouble(lock, errno.ENOSPC, over=True)
+    over = "the journal cannot be written: No space left on device. The run is over and waits for room"
+    assert read_note(run) == LockNote(attempt=3, trouble=over, over=True)
     signal_trouble(lock, None)
     assert read_note(run).trouble == ""
     signal_trouble(lock, errno.EDQUOT)

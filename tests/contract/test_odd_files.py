@@ -15,7 +15,7 @@ import pytest
 from trainers.contract import mailbox
 from trainers.contract.events import LogLine, RunStarted
 from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with, read_first, read_tail
-from trainers.contract.lock_note import LockNote, read_note, write_note
+from trainers.contract.lock_note import NOTE_BYTES, LockNote, read_note, write_note
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import last_attempt, summarise
 
@@ -173,8 +173,8 @@ def test_the_last_attempt_without_a_note(tmp_path: Path, behind: int) -> None:
 def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     lock = run.take_lock()
-    assert write_note(lock, LockNote(attempt=7, trouble="é" * 400 + "\x1b" * 400))
-    assert run.lock.stat().st_size == 512
+    assert write_note(lock, LockNote(attempt=7, host="é\x1b" * 400, trouble="é" * 100 + "\x1b" * 400))
+    assert run.lock.stat().st_size == NOTE_BYTES
     assert last_attempt(run) == 7
     assert read_note(run).trouble.startswith("??")
     os.close(lock)

@@ -1,10 +1,12 @@
-"""A disk that is full: training goes on, the view says why it stands still, and nothing is missing afterwards."""
+"""A disk that is full: training goes on and can be ended, the view says why, and nothing is missing afterwards."""
 
 from __future__ import annotations
 
 import os
 import resource
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from tuiapp.feed import JournalFeed
 from tuiapp.state.condition import headline
 from tuiapp.state.run_state import RunState
 
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)
 
 
@@ -88,6 +91,26 @@ def check_complete(run: Watched, why: str) -> None:
     run.wait_gone(30)
     assert summarise(run.run).status == "stopped"
     print(f"\n{told.text}: {end.summary.steps:,} steps of each rank, {len(run.events):,} events, none missing")
+
+
+def test_a_disk_that_takes_no_file_more(tmp_path: Path, fake: Callable[..., None]) -> None:
+    """Neither a command's nor a checkpoint's: the one comes as a signal, the other not at all."""
+    fake()
+    with tmpfs(tmp_path / "small", "24m,nr_inodes=100") as place, launched(SILENT, place) as run:
+        run.at_step(1)
+        while os.statvfs(place).f_ffree:
+            tempfile.mkstemp(dir=place)
+        by_signal = "(No space left on device): sent {} to its supervisor, pid " + str(run.started.pid)
+        asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
+        assert by_signal.format("SIGUSR1") in asked.stderr
+        assert "was not saved: No space left on device" in asked.stderr
+        assert asked.returncode == 1
+        stopped = subprocess.run([*TUIAPP, "stop", run.run.path], capture_output=True, text=True, timeout=100)
+        assert by_signal.format("SIGTERM") in stopped.stderr
+        assert stopped.returncode == 0
+        assert run.end().status == "stopped"
+        assert [request.by for request in run.of(StopRequested)] == ["SIGTERM"]
+        run.wait_gone(30)
 
 
 def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> None:

@@ -1,13 +1,14 @@
-"""What a run is asked for: here by its directory, which is removed, moved, or moved and brought back."""
+"""What a run is asked for: here by signals, and by a directory that is removed, moved, or brought back."""
 
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import StopRequested
+from trainers.contract.events import CheckpointRequested, StopRequested
 from trainers.contract.rundir import RunDir
 from trainers.runtime.requests import MOVED_S, Requests
 
@@ -56,3 +57,18 @@ def test_a_directory_that_is_moved_may_come_back(run: RunDir, tmp_path: Path) ->
     assert asked(requests) == []
     clock.now += MOVED_S
     assert asked(requests) == ["removal"]
+
+
+def test_signals(run: RunDir) -> None:
+    requests = Requests(run, Clock())
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGTERM, signal.SIGQUIT):
+        requests.note_signal(number)
+    saved, *stops = requests.take(stopping=False)
+    assert isinstance(saved, CheckpointRequested)
+    assert saved.by == "SIGUSR1"
+    told = [(stop.by, stop.now, stop.save) for stop in stops if isinstance(stop, StopRequested)]
+    assert told == [("SIGTERM", False, True), ("SIGTERM", True, False), ("SIGQUIT", True, False)]
+    requests.note_signal(signal.SIGTERM)
+    (again,) = requests.take(stopping=True)
+    assert isinstance(again, StopRequested)
+    assert again.now

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.contract.process_identity import is_alive, pid_namespace, start_time
+
 TOKEN = "TUIAPP_RUN_TOKEN"
 """Environment variable that marks every process of a run, children of ranks included: the run's id, a dash, and 16
 random digits."""
@@ -42,28 +44,23 @@ class Stray(NamedTuple):
         return self.token[: -_TOKEN_DIGITS - 1]
 
 
-def identity(pid: int) -> str:
-    """What a process is known by as long as the machine runs: its pid and its start time."""
-    return f"{pid}:{_start(pid)}"
-
-
 def find_strays(runs_dir: Path | None = None) -> list[Stray]:
     """The processes of this user's runs whose supervisor is gone.
 
     Args:
         runs_dir: Of the runs in this directory alone.
     """
-    own_namespace, alive = _namespace("self"), dict[str, bool]()
+    own_namespace, alive = pid_namespace("self"), dict[str, bool]()
     found = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         environ = _environ(pid)
         token, supervisor = environ.get(TOKEN, ""), environ.get(SUPERVISOR, "")
         # In a container, which this process may see into, pids are others.
-        if not token or not supervisor or pid == os.getpid() or _namespace(str(pid)) != own_namespace:
+        if not token or not supervisor or pid == os.getpid() or pid_namespace(str(pid)) != own_namespace:
             continue
         if supervisor not in alive:
-            alive[supervisor] = _is_alive(supervisor)
-        if not alive[supervisor] and (start := _start(pid)):
+            alive[supervisor] = is_alive(supervisor)
+        if not alive[supervisor] and (start := start_time(pid)):
             stray = Stray(pid, start, token, environ.get("RANK", ""), _command(pid))
             if runs_dir is None or (runs_dir / stray.run_id).is_dir():
                 found.append(stray)
@@ -79,7 +76,7 @@ def end_strays(strays: list[Stray], timeout_s: float = 5.0) -> list[Stray]:
     for stray in strays:
         _kill(stray)
     deadline = time.monotonic() + timeout_s
-    while (left := [stray for stray in strays if _is_alive(f"{stray.pid}:{stray.start}")]) and (
+    while (left := [stray for stray in strays if is_alive(f"{stray.pid}:{stray.start}")]) and (
         time.monotonic() < deadline
     ):
         time.sleep(0.02)
@@ -98,7 +95,7 @@ def end_supervisor(directory: Path) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     while time.monotonic() < deadline and (
-        any(map(_start, supervisors)) or end_strays([one for one in find_strays() if one.run_id == run_id])
+        any(map(start_time, supervisors)) or end_strays([one for one in find_strays() if one.run_id == run_id])
     ):
         time.sleep(0.02)
 
@@ -125,30 +122,12 @@ def _kill(stray: Stray) -> None:
     except OSError:
         return
     try:
-        if _start(stray.pid) == stray.start and _environ(stray.pid).get(TOKEN) == stray.token:
+        if start_time(stray.pid) == stray.start and _environ(stray.pid).get(TOKEN) == stray.token:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     except OSError:
         return
     finally:
         os.close(fd)
-
-
-def _is_alive(known_as: str) -> bool:
-    """Whether a process given by `identity` runs; a zombie does not."""
-    pid, _, start = known_as.partition(":")
-    return pid.isdigit() and _start(int(pid)) == int(start or 0) != 0
-
-
-def _start(pid: int) -> int:
-    """When a process began, in clock ticks since the machine's start; 0 when it is gone, or a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read(4096)
-    except OSError:
-        return 0
-    # After the name in parentheses, which may hold anything: the state, then 18 more until the start time.
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
 
 
 def _environ(pid: int) -> dict[str, str]:
@@ -165,12 +144,5 @@ def _command(pid: int, length: int = 200) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(length).replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _namespace(pid: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
         return ""

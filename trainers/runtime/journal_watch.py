@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable
 from time import monotonic
 
+import msgspec
+
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalWriter
 from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+from trainers.contract.process_identity import identity, machine
 
 RENEW_S = 1.0
 """How often the note is written anew while the trouble lasts."""
@@ -28,7 +33,9 @@ class JournalWatch:
 
     def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
         self._journal, self._lock = journal, lock
-        self._note = LockNote(attempt=attempt)
+        self._note = LockNote(
+            attempt=attempt, supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname()
+        )
         self._since: float | None = None
         self._reason = ""
         self._noted_at = 0.0
@@ -70,6 +77,8 @@ class JournalWatch:
             limit_s: The time.
         """
         deadline = monotonic() + limit_s
+        self._note = msgspec.structs.replace(self._note, over=True)
+        self._noted_at = 0.0
         while self._journal.blocked is not None and monotonic() < deadline and not self._given_up:
             self.check()
             self._given_up = give_up()
@@ -79,7 +88,8 @@ class JournalWatch:
     def _trouble(self, seconds: float) -> str:
         waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB wait"
         lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
-        return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. Training goes on; {waiting}{lost}"
+        then = "The run is over and waits for room" if self._note.over else "Training goes on"
+        return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
 
     def _afterwards(self, seconds: float) -> str:
         lost = self._journal.dropped - self._dropped
@@ -87,7 +97,9 @@ class JournalWatch:
         return f"the journal could not be written for {seconds:,.1f} s ({self._reason}); {came}"
 
     def _say(self, trouble: str = "") -> None:
-        if self._lock is not None:
-            written = write_note(self._lock, LockNote(attempt=self._note.attempt, trouble=trouble))
-            blocked = self._journal.blocked
-            signal_trouble(self._lock, None if written or blocked is None else blocked.errno)
+        if self._lock is None:
+            return
+        note = msgspec.structs.replace(self._note, trouble=trouble, over=self._note.over and trouble != "")
+        written = write_note(self._lock, note)
+        blocked = self._journal.blocked
+        signal_trouble(self._lock, None if written or blocked is None else blocked.errno, over=note.over)

@@ -15,6 +15,9 @@ from trainers.contract.rundir import RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested
 
+SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
+"""Stop, and a second time stop now; stop now; save a checkpoint now."""
+
 MOVED_S = 30.0
 """A directory that was moved may come back, or a link may take its place: after so long a run gives it up."""
 
@@ -35,7 +38,7 @@ class Requests:
         self._removed = False
 
     def note_signal(self, number: int) -> None:
-        """A SIGTERM or SIGUSR1 has come: taken up at the next `take`, outside the signal handler."""
+        """One of `SIGNALS` has come: taken up at the next `take`, outside the signal handler."""
         self._signals.append(number)
 
     def take(self, *, stopping: bool) -> list[Request]:
@@ -59,6 +62,8 @@ class Requests:
         for number in signals:
             if number == signal.SIGUSR1:
                 found.append(CheckpointRequested(by="SIGUSR1"))
+            elif number == signal.SIGQUIT:
+                found.append(StopRequested(now=True, save=False, by="SIGQUIT"))
             else:
                 found.append(StopRequested(now=stopping, save=not stopping, by="SIGTERM"))
                 stopping = True

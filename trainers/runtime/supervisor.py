@@ -52,7 +52,7 @@ from trainers.runtime.processes import (
     rank_environment,
     start_reaper,
 )
-from trainers.runtime.requests import Requests
+from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.sampler_keeper import SamplerKeeper, keep_sampler
 from trainers.runtime.sweep import kill_carriers
 from trainers.runtime.tally import Tally
@@ -285,7 +285,7 @@ def main() -> None:
     lock = int(again[0]) if again else run.take_lock()
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
     supervisor = Supervisor(run, read_config(run), resumed, lock)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in SIGNALS:
         signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))
     # The dashboard's terminal may go; the run does not.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from textual.screen import Screen
 
 from trainers.contract import mailbox
+from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
@@ -103,8 +104,10 @@ class RunControl:
             self._tell(f"This run cannot be asked for that: {reason}.", "error")
             return False
         try:
-            mailbox.send(self._run.commands, command)
-        except OSError as error:
-            self._tell(f"Cannot ask the run for that: {error.strerror} ({self._run.commands}).", "error")
+            instead = ask(self._run, command)
+        except CannotAskError as error:
+            self._tell(f"Cannot ask the run for that: {error}", "error")
             return False
+        if instead:
+            self._tell(instead, "warning")
         return True

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 
 from trainers.contract import mailbox
+from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.removal import RemovalError, remove_run, sweep_removed
 from trainers.contract.rundir import RunDir
@@ -62,9 +63,10 @@ async def stop_asking(app: App[Any], info: RunInfo, *, again: bool) -> bool:
     else:
         return False
     try:
-        mailbox.send(run.commands, command)
-    except OSError as error:
-        tell(app, f"Cannot ask the run for that: {error.strerror} ({run.commands}).", "error")
+        if instead := ask(run, command):
+            tell(app, instead, "warning")
+    except CannotAskError as error:
+        tell(app, f"Cannot ask the run for that: {error}", "error")
         return False
     app.notify("Asked the run to stop." if again else "Asked the run to save and stop.")
     return True

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from trainers.contract import mailbox
+from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.lock_note import read_note
+from trainers.contract.manifest import MANIFEST, list_checkpoints
 from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import find_run, summarise
@@ -23,6 +28,8 @@ POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
 """Above what a run takes at most before it ends its ranks by force: an evaluation, then a checkpoint on a slow disk."""
 SAVE_TIMEOUT_S = 180.0
+SILENT_TIMEOUT_S = 30.0
+"""The same where the journal cannot be written: why there is no checkpoint would not be heard."""
 TROUBLE_EVERY_S = 0.5
 
 
@@ -30,6 +37,11 @@ def stop_run(options: Namespace) -> int:
     """Ask a run to stop, and wait until it has."""
     run, reader = _ask(options, "stop-now" if options.now else "stop")
     print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
+    with _said_when_interrupted("it stops all the same"):
+        return _wait_for_end(run, reader)
+
+
+def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
     deadline = time.monotonic() + STOP_TIMEOUT_S
     trouble = _Trouble(run)
     while run.is_live():
@@ -51,52 +63,110 @@ def stop_run(options: Namespace) -> int:
 
 def save_checkpoint(options: Namespace) -> int:
     """Ask a run for a checkpoint, wait until it is on the disk, print its directory."""
-    run, reader = _ask(options, "checkpoint")
+    run = _live_run(options)
+    before = _committed(run)
+    reader = _ask_run(run, "checkpoint")
     print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
+    with _said_when_interrupted("the run goes on and may still save it"):
+        return _wait_for_checkpoint(run, reader, before)
+
+
+def _wait_for_checkpoint(run: RunDir, reader: JournalReader, before: set[Committed]) -> int:
     deadline = time.monotonic() + SAVE_TIMEOUT_S
-    asked_at: float | None = None
-    saved: Checkpoint | None = None
-    live, trouble = True, _Trouble(run)
+    answers, trouble, live = _Answers(), _Trouble(run), True
     while live and time.monotonic() < deadline:
         # Asked before the read, so that what is written in between is still seen.
         live = run.is_live()
-        for event in (events := _read_all(reader)):
-            if isinstance(event, CheckpointRequested) and asked_at is None:
-                asked_at = event.mono
-            # One whose arrays were taken before the run heard of it is another one, on its way already.
-            if isinstance(event, Checkpoint) and asked_at is not None and event.mono - event.seconds >= asked_at:
-                return _print_saved(run, event)
-            if isinstance(event, Checkpoint):
-                saved = event
+        events = _read_all(reader)
+        if saved := answers.find(events):
+            return _print_saved(run, describe_checkpoint(saved), saved.name)
         if _tell_troubles(events):
             return 1
-        trouble.tell()
+        if trouble.tell():
+            print(f"waiting for one to appear in {sanitize(str(run.checkpoints))} …", file=sys.stderr)
+            deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
+        if trouble.there and (new := _committed(run) - before):
+            name = max(new).name
+            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, committed since", name)
         time.sleep(POLL_S)
     if live:
-        print(
-            f"tuiapp: no checkpoint within {SAVE_TIMEOUT_S:.0f} s; the run goes on and may still save it.",
-            file=sys.stderr,
-        )
+        why = ", and it cannot tell why" if trouble.there else ""
+        print(f"tuiapp: no checkpoint yet{why}; the run goes on and may still save it.", file=sys.stderr)
         return 1
-    if saved is not None:
-        return _print_saved(run, saved)
+    if answers.saved is not None:
+        return _print_saved(run, describe_checkpoint(answers.saved), answers.saved.name)
     print(f"tuiapp: {sanitize(run.run_id)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
     return 1
 
 
+class _Answers:
+    """Finds the checkpoint that was asked for among a run's events."""
+
+    def __init__(self) -> None:
+        self._asked_at: float | None = None
+        self.saved: Checkpoint | None = None
+        """The last one that was not asked for."""
+
+    def find(self, events: list[AnyEvent]) -> Checkpoint | None:
+        for event in events:
+            if isinstance(event, CheckpointRequested) and self._asked_at is None:
+                self._asked_at = event.mono
+            if isinstance(event, Checkpoint):
+                # One whose arrays were taken before the run heard of it is another one, on its way already.
+                if self._asked_at is not None and event.mono - event.seconds >= self._asked_at:
+                    return event
+                self.saved = event
+        return None
+
+
 class _Trouble:
-    """Tells, once, why a run that is waited for cannot answer."""
+    """Why a run that is waited for cannot answer: told once, and again when the run is over."""
 
     def __init__(self, run: RunDir) -> None:
-        self._run, self._told, self._look_at = run, False, 0.0
+        self._run, self._look_at = run, 0.0
+        self._told: set[bool] = set()
+        self.there = False
+        """Whether there is trouble, as of the last look."""
 
-    def tell(self) -> None:
-        if self._told or time.monotonic() < self._look_at:
-            return
+    def tell(self) -> bool:
+        """Look from time to time; whether something was told now."""
+        if time.monotonic() < self._look_at:
+            return False
         self._look_at = time.monotonic() + TROUBLE_EVERY_S
-        if trouble := read_note(self._run).trouble:
-            print(f"tuiapp: {sanitize(trouble)}", file=sys.stderr)
-            self._told = True
+        note = read_note(self._run)
+        self.there = note.trouble != ""
+        if not self.there or note.over in self._told:
+            return False
+        self._told.add(note.over)
+        print(f"tuiapp: {sanitize(note.trouble)}", file=sys.stderr)
+        return True
+
+
+class Committed(NamedTuple):
+    """A checkpoint as it lies on the disk."""
+
+    written_ns: int
+    name: str
+
+
+def _committed(run: RunDir) -> set[Committed]:
+    """The checkpoints that a run has: what can be seen of them without its journal."""
+    found = set()
+    for one in list_checkpoints(run.checkpoints)[0]:
+        # It may be removed meanwhile, to make room for a later one.
+        with contextlib.suppress(OSError):
+            found.add(Committed((one.path / MANIFEST).stat().st_mtime_ns, one.path.name))
+    return found
+
+
+@contextlib.contextmanager
+def _said_when_interrupted(what_goes_on: str) -> Iterator[None]:
+    """Ctrl-C ends the wait, not what was asked for."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"tuiapp: no longer waiting; {what_goes_on}.", file=sys.stderr)
+        raise
 
 
 def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
@@ -105,17 +175,29 @@ def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalR
     Returns:
         The run, and a reader of what it writes from now on.
     """
+    run = _live_run(options)
+    return run, _ask_run(run, command)
+
+
+def _live_run(options: Namespace) -> RunDir:
+    """The run that is meant, which goes on."""
     run = find_run(options.run, runs_dir(options))
     if reason := why_read_only(run):
         raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
     if not run.is_live():
         raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")
+    return run
+
+
+def _ask_run(run: RunDir, command: mailbox.Command) -> JournalReader:
     reader = JournalReader(run.journal, journal_end(run.journal))
     try:
-        mailbox.send(run.commands, command)
-    except OSError as error:
-        raise LaunchError(f"Cannot write to {run.commands}: {error.strerror}.") from error
-    return run, reader
+        instead = ask(run, command)
+    except CannotAskError as error:
+        raise LaunchError(f"Cannot ask {run.run_id}: {error}") from error
+    if instead:
+        print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
+    return reader
 
 
 def _read_all(reader: JournalReader) -> list[AnyEvent]:
@@ -125,9 +207,9 @@ def _read_all(reader: JournalReader) -> list[AnyEvent]:
     return events
 
 
-def _print_saved(run: RunDir, saved: Checkpoint) -> int:
-    print(describe_checkpoint(saved), file=sys.stderr)
-    print(sanitize(str(run.checkpoints / saved.name)))
+def _print_saved(run: RunDir, words: str, name: str) -> int:
+    print(words, file=sys.stderr)
+    print(sanitize(str(run.checkpoints / name)))
     return 0
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from trainers.contract import mailbox
+from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.config import Check, RunConfig
 from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
@@ -158,7 +159,7 @@ class _Interrupts:
 
     def _ask(self, command: mailbox.Command) -> None:
         try:
-            mailbox.send(self._run.commands, command)
-        except OSError as error:
-            where = sanitize(str(self._run.commands))
-            print(f"tuiapp: cannot tell the run {command}: {error.strerror} ({where})", file=sys.stderr)
+            if instead := ask(self._run, command):
+                print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
+        except CannotAskError as error:
+            print(f"tuiapp: cannot tell the run {command}: {sanitize(str(error))}", file=sys.stderr)

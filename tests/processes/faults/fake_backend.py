@@ -1,7 +1,8 @@
 """Stands in for torch-ddp where the framework does not matter: ranks in lockstep over the run's rendezvous socket.
 
 A rank starts within a moment, and its steps take as long as TUIAPP_TEST_STEP_S says. Evaluation, checkpoints and
-compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S.
+compiling take TUIAPP_TEST_EVALUATE_S, TUIAPP_TEST_SAVE_S and TUIAPP_TEST_COMPILE_S. With TUIAPP_TEST_PACE_S steps begin
+on the clock, so many seconds apart, and a step's loss is by how many milliseconds it was late.
 """
 
 from __future__ import annotations
@@ -49,6 +50,27 @@ class Collective:
                 peer.sendall(b".")
 
 
+class Pace:
+    """Steps on the clock, as a GPU takes them: Python prepares one while the one before is computed.
+
+    Args:
+        period_s: From one step to the next.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s, self._due = period_s, time.monotonic()
+
+    def wait(self) -> float:
+        """Wait for a step's time; by how many seconds it is late."""
+        self._due += self._period_s
+        time.sleep(max(0.0, self._due - time.monotonic()))
+        late_s = time.monotonic() - self._due
+        if late_s > self._period_s:
+            # The device has had nothing to do meanwhile: that time is lost.
+            self._due += late_s
+        return late_s
+
+
 def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train like torch-ddp, but for the training."""
     report.rank_started("cpu")
@@ -59,6 +81,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         time.sleep(_seconds("COMPILE"))
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     step_s = _seconds("STEP", 0.005)
+    pace = Pace(_seconds("PACE")) if _seconds("PACE") else None
     local_batch = config.global_batch_size // config.devices
 
     def save(step: int) -> None:
@@ -78,10 +101,11 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
                 report.phase("training")
             if report.stop_before(step):
                 return
-            if step_s:
+            loss = 1e3 * pace.wait() if pace else 1.0 / step + rank
+            if step_s and not pace:
                 time.sleep(step_s)
             collective.all_reduce()
-            report.step(step, 1.0 / step + rank, local_batch, 0.1)
+            report.step(step, loss, local_batch, 0.1)
         if config.evaluates_after(step):
             report.phase("evaluating")
             collective.all_reduce()

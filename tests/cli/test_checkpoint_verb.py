@@ -1,0 +1,118 @@
+"""`tuiapp checkpoint`, on recorded run directories whose supervisor is stood in for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.cli.terminal import Command
+from tests.contract.recorded import record, record_checkpoint
+from trainers.contract import mailbox
+from trainers.contract.events import CheckpointRequested, Event, RunEnded
+from trainers.contract.journal import JournalWriter
+from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.rundir import RunDir
+from tuiapp.verbs import control
+
+
+class Run:
+    """Stands in for a supervisor: holds the lock, and answers a command by writing events."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        monkeypatch: pytest.MonkeyPatch,
+        *events: Event,
+        trouble: str = "",
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._run, self._events, self._then = run, events, then
+        self._lock: int | None = run.take_lock()
+        write_note(self._lock, LockNote(trouble=trouble))
+        self._send = mailbox.send
+        monkeypatch.setattr(mailbox, "send", self._answer)
+
+    def _answer(self, commands: Path, command: mailbox.Command) -> None:
+        self._send(commands, command)
+        assert mailbox.take(commands) == [command]
+        self._then()
+        writer = JournalWriter(self._run.journal)
+        writer.append(self._events)
+        writer.close()
+        if any(isinstance(event, RunEnded) for event in self._events):
+            self.close()
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def test_checkpoint_waits_for_the_one_it_asked_for(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    asked = CheckpointRequested(by="command", **h.at(10))
+    # One that was being written when the request came, and the one that was asked for.
+    stand_in = Run(run, monkeypatch, asked, h.checkpoint(116, 10.01), h.checkpoint(121, 10.2))
+    done = tuiapp("checkpoint", "latest")
+    stand_in.close()
+    assert (done.code, done.out) == (0, f"{run.checkpoints}/step-00000121\n")
+
+
+def test_checkpoint_of_a_run_that_ends_instead(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    Run(run, monkeypatch, h.ended("failed", 11, reason="rank 0 failed"))
+    done = tuiapp("checkpoint", "latest")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.endswith(f"tuiapp: {h.RUN_ID} ended before it saved one: failed.\n")
+
+
+def test_checkpoint_of_a_run_whose_journal_is_full(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    record_checkpoint(run, 29)
+    trouble = "the journal cannot be written: No space left on device. Training goes on"
+    stand_in = Run(run, monkeypatch, trouble=trouble, then=lambda: record_checkpoint(run, 72))
+    done = tuiapp("checkpoint", "latest")
+    stand_in.close()
+    assert (done.code, done.out) == (0, f"{run.checkpoints}/step-00000072\n")
+    assert f"tuiapp: {trouble}\nwaiting for one to appear in {run.checkpoints} …\n" in done.err
+    assert "checkpoint step-00000072, committed since" in done.err
+
+
+def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    record_checkpoint(run, 29)
+    stand_in = Run(run, monkeypatch, trouble="the journal cannot be written")
+    monkeypatch.setattr(control, "SILENT_TIMEOUT_S", 0.0)
+    done = tuiapp("checkpoint", "latest")
+    stand_in.close()
+    assert (done.code, done.out) == (1, "")
+    assert "no checkpoint yet, and it cannot tell why; the run goes on" in done.err
+
+
+@pytest.mark.parametrize(("verb", "words"), [("checkpoint", "may still save it"), ("stop", "it stops all the same")])
+def test_ctrl_c_ends_the_wait(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: str
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    stand_in = Run(run, monkeypatch)
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    done = tuiapp(verb, "latest")
+    stand_in.close()
+    assert (done.code, done.out) == (130, "")
+    assert words in done.err.splitlines()[-1]

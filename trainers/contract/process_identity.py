@@ -1,0 +1,70 @@
+"""Which process is meant: a pid is given to another process in time, and means nothing on another machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def identity(pid: int) -> str:
+    """What a process is known by as long as the machine runs: its pid and its start time."""
+    return f"{pid}:{start_time(pid)}"
+
+
+def is_alive(known_as: str) -> bool:
+    """Whether a process given by `identity` runs; a zombie does not."""
+    pid, start = _parse(known_as)
+    return start_time(pid) == start != 0
+
+
+def start_time(pid: int) -> int:
+    """When a process began, in clock ticks since the machine's start; 0 when it is gone, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read(4096)
+    except OSError:
+        return 0
+    # After the name in parentheses, which may hold anything: the state, then 18 more until the start time.
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
+
+
+def send_signal(known_as: str, number: signal.Signals) -> None:
+    """Send a signal to the process given by `identity`, and to no other that has its pid by now.
+
+    Raises:
+        ProcessLookupError: it is gone.
+        PermissionError: it is another user's.
+    """
+    pid, start = _parse(known_as)
+    # A pidfd stays with the process, whatever becomes of the pid while it is looked at.
+    fd = os.pidfd_open(pid) if pid else -1
+    try:
+        if start == 0 or start_time(pid) != start:
+            raise ProcessLookupError
+        signal.pidfd_send_signal(fd, number)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def machine() -> str:
+    """This machine, since it was started, and the namespace in which this process sees pids; "" if that is unknown."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read(64).strip()} {pid_namespace('self')}"
+    except OSError:
+        return ""
+
+
+def pid_namespace(pid: str) -> str:
+    """The namespace of a process's pid; "" when that cannot be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def _parse(known_as: str) -> tuple[int, int]:
+    pid, _, start = known_as.partition(":")
+    return (int(pid), int(start)) if pid.isdecimal() and start.isdecimal() else (0, 0)
