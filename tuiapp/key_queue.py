@@ -3,6 +3,9 @@
 A slow connection, a paste or a busy machine brings several keys at once. Textual gives each to the widget that has the
 focus at that moment, before the ones ahead of it have been dealt with: what is typed after Tab would end in the field
 before, and what is typed after a key that opens a question would be lost.
+
+Characters that wait for a text field are typed into it together: a long text that is pasted where the terminal does not
+say that it is a paste would otherwise be checked and drawn anew for each of them.
 """
 
 from __future__ import annotations
@@ -64,11 +67,32 @@ class KeyQueue:
             await self._settle()
             while self._waiting:
                 await self._until(self._is_ready)
-                await self._deliver(self._waiting.popleft())
+                await self._deliver(self._next())
                 await self._settle()
         finally:
             self._busy = None
             self._answered_at = time.monotonic()
+
+    def _next(self) -> events.Event:
+        """What is to be dealt with next: a key, a paste, or all characters up to the next other key as a paste."""
+        first = self._waiting.popleft()
+        if not self._waiting or not _character(first) or not _character(self._waiting[0]):
+            return first
+        # Not imported before somebody types that fast: the first picture needs no text field.
+        from textual.widgets import Input
+
+        box = self._app.focused
+        if not isinstance(box, Input) or box.restrict or box.type != "text":
+            return first
+        typed = [_character(first)]
+        while self._waiting and (character := _character(self._waiting[0])):
+            typed.append(character)
+            self._waiting.popleft()
+        text = "".join(typed)
+        if box.max_length:
+            # What is too long would be refused whole. A full field is given one character to refuse.
+            text = text[: max(1, box.max_length - len(box.value) + len(box.selected_text))]
+        return events.Paste(text)
 
     async def _settle(self) -> None:
         """Wait until a key has gone all the way from the focused widget to the app, and what it set off as well."""
@@ -90,3 +114,8 @@ class KeyQueue:
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
         while not is_so() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
+
+
+def _character(event: events.Event) -> str:
+    """What a key types; "" of one that does something else, and of a paste."""
+    return (event.character or "") if isinstance(event, events.Key) and event.is_printable else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class Preferences:
         app = self._app
         app.theme_changed_signal.subscribe(app, self._keep_theme)
         if self.settings.keys:
-            app.set_keymap(dict(self.settings.keys))
+            app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
             # It imports every screen: nothing to be done before the first picture.
             app.set_timer(0.5, self._check_keys)
         app.call_after_refresh(self._say, self._problems)
@@ -121,16 +121,26 @@ def _below(root: type[DOMNode]) -> Iterator[type[DOMNode]]:
         yield from _below(node)
 
 
-def check_keys(keys: Iterable[str]) -> list[Problem]:
-    """Which names of the table `keys` name nothing that a key does. Imports every screen if there are any."""
-    if not (names := list(keys)):
+def check_keys(keys: Mapping[str, str]) -> list[Problem]:
+    """What of the table `keys` names nothing that a key does, or no key. Imports every screen if there is any."""
+    if not keys:
         return []
     known = {bound.name for bound in bindings()}
-    return [
+    unknown = [
         Problem(f"keys.{name}", f"there is no such thing to be done by a key.{suggest(name, known)}")
-        for name in names
+        for name in keys
         if name not in known
     ]
+    return [*unknown, *(problem for name, given in keys.items() for problem in check_key_names(name, given))]
+
+
+def check_key_names(name: str, keys: str) -> list[Problem]:
+    """Which of the keys that are to do something do not exist."""
+    # Not imported where the settings name no key.
+    from tuiapp.key_names import key_problem
+
+    wrong = [words for key in keys.split(",") if (words := key_problem(key.strip()))]
+    return [Problem(f"keys.{name}", words) for words in wrong]
 
 
 def check_theme(theme: str) -> list[Problem]:

@@ -15,6 +15,7 @@ from trainers.contract.options import Problem
 from trainers.contract.settings import Settings, read_settings, settings_path
 from tuiapp.app import TuiApp
 from tuiapp.ascii_filter import to_ascii
+from tuiapp.key_names import key_problem
 from tuiapp.preferences import bindings, nodes
 from tuiapp.state.terminal_facts import wants_ascii
 
@@ -62,6 +63,43 @@ async def test_keys_are_remapped_and_unknown_ones_named(start: Start) -> None:
         # Keys are looked at later than the rest, of which nothing may be lost.
         said = "\n".join(note.message for note in pilot.app._notifications)
         assert (said.count("bell: 3"), said.count("configure.lunch")) == (1, 1)
+
+
+async def test_a_key_that_there_is_not_is_named_and_the_old_one_stays(start: Start) -> None:
+    async with start(settings=Settings(keys={"configure.copy": "f9,ctrl+foo+x"})) as pilot:
+        await pilot.press("ctrl+y")
+        assert pilot.app.clipboard == "tuiapp run"
+        await until(pilot, lambda: any("'ctrl+foo+x'" in note.message for note in pilot.app._notifications))
+
+
+def test_keys_of_all_bindings_are_keys() -> None:
+    assert [bound for bound in bindings() for key in bound.keys.split(",") if key_problem(key)] == []
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "A", "?", "+", "é", "f12", "space", "question_mark", "alt+ctrl+x", "ctrl+shift+left", "shift+tab"]
+)
+def test_keys_that_there_are(key: str) -> None:
+    assert key_problem(key) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("ctrl+foo+x", "Before a + there may be alt, ctrl,"),
+        ("contrl+x", "Did you mean 'ctrl'?"),
+        ("Ctrl+x", "Did you mean 'ctrl'?"),
+        ("ctrl+", 'it must be keys, comma-separated, as "f9"'),
+        ("ctrl+ctrl+x", "Did you mean 'ctrl+x'?"),
+        ("ctrl+alt+x", "Did you mean 'alt+ctrl+x'?"),
+        ("page_up", "Did you mean 'pageup'?"),
+        ("f99", "is not allowed"),
+        ("shift+a", "Did you mean 'A'?"),
+        ("\x1b", "is not allowed"),
+    ],
+)
+def test_keys_that_there_are_not(key: str, hint: str) -> None:
+    assert hint in key_problem(key)
 
 
 async def test_without_unicode_everything_is_ascii(start: Start) -> None:

@@ -1,0 +1,56 @@
+"""Keys that arrive faster than they can be dealt with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual.events import Key, Paste
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tests.screens.configure_app import Start, field, screen, until
+from tuiapp.screens.save_preset import SavePreset
+
+
+def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
+    """Keys as they come from a terminal that does not say that they are a paste."""
+    for key in keys:
+        pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+
+
+async def test_thousands_of_characters_are_typed_into_a_field_together(start: Start) -> None:
+    async with start() as pilot:
+        box = field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        shown: list[str] = []
+        screen(pilot).watch(box, "value", lambda value: shown.append(value), init=False)
+        text = "".join(str(number % 10) for number in range(5000))
+        type_at_once(pilot, *text)
+        # What stood there was selected: it gives way to the first one.
+        await until(pilot, lambda: len(box.value) == len(text))
+        assert box.value == text
+        assert len(shown) < len(text) / 10
+
+
+async def test_other_keys_and_pastes_among_them_keep_their_places(start: Start) -> None:
+    async with start() as pilot:
+        first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))
+        first.focus()
+        await until(pilot, lambda: first.has_focus)
+        type_at_once(pilot, *"12345", "backspace", "left", *"67")
+        pilot.app.post_message(Paste("890"))
+        type_at_once(pilot, *"11", "tab", *"42")
+        await until(pilot, lambda: second.value == "42")
+        assert first.value == "12367890114"
+
+
+async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
+    async with start() as pilot:
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        name, description = pilot.app.screen.query(Input)
+        await until(pilot, lambda: name.has_focus)
+        type_at_once(pilot, *"n" * 300, "tab", *"what it is for")
+        await until(pilot, lambda: description.value == "what it is for")
+        assert name.value == "n" * 64
