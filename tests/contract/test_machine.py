@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -98,13 +97,11 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
     [
         ("return 9", "NVML: Driver Not Loaded"),
         ("crash", "the NVML probe died (exit code -11)"),
-        ("hang 30", "NVML did not answer within 1 s"),
+        ("hang 600", "NVML did not answer within 1 s"),
     ],
 )
 def test_a_driver_that_does_not_work(tmp_path: Path, fault: str, problem: str) -> None:
-    began = time.monotonic()
     machine = inspect_with(tmp_path, f"fault nvmlInitWithFlags {fault}\n", 1 if "hang" in fault else 30)
     assert machine.gpus == ()
     assert machine.gpu_problem == problem
     assert machine.cpu_cores > 0
-    assert time.monotonic() - began < 30

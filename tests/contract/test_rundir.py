@@ -79,15 +79,16 @@ def test_a_stopped_holder_still_holds_it(tmp_path: Path) -> None:
 
 def test_there_is_one_holder(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    descriptors = os.listdir("/proc/self/fd")
     with holder(run):
         began = time.monotonic()
         with pytest.raises(BlockingIOError):
             run.take_lock(timeout_s=0.1)
-        assert 0.1 <= time.monotonic() - began < 5
+        assert time.monotonic() - began >= 0.1
         assert run.is_live()
     os.close(run.take_lock())
-    assert os.listdir("/proc/self/fd") == descriptors
+    # Those that lead elsewhere are other threads'.
+    descriptors = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+    assert str(run.lock) not in descriptors
 
 
 def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_look_does_not_keep_a_supervisor_out(tmp_path: Path) -> None:
         looker.stdout.readline()
         try:
             for _ in range(50):
-                os.close(run.take_lock())
+                os.close(run.take_lock(timeout_s=60))
         finally:
             looker.kill()
 
@@ -120,7 +121,9 @@ def test_a_lock_that_is_none(tmp_path: Path) -> None:
 
 
 def test_ids() -> None:
+    before = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     ids = {new_run_id("torch-ddp", "net") for _ in range(20)}
+    after = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     assert len(ids) > 15
     assert all(RUN_ID.fullmatch(name) for name in ids)
-    assert time.strftime("%Y%m%d", time.gmtime()) in next(iter(ids))
+    assert all(before <= name[: len(before)] <= after for name in ids)

@@ -35,7 +35,8 @@ def server() -> Iterator[DataServer]:
 def _small(server: DataServer, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small data sets whose mirrors are /a and /b of the server, and an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
     monkeypatch.setattr(downloads, "PAUSE_S", 0)
     files = mnist_files()
     table = {"mnist": files, "cifar10": {"cifar-10-binary.tar.gz": cifar_file()}}
@@ -112,12 +113,14 @@ def test_a_first_mirror_that_fails_otherwise(
         server.files[f"a/{IMAGES}"] = b"<html>sign in</html>"
     elif fault == "half":
         server.cut.add(f"a/{IMAGES}")
-    else:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            url = f"http://127.0.0.1:{free.getsockname()[1]}/{IMAGES}"
-        first, *others = FILES["mnist"]
-        monkeypatch.setitem(FILES, "mnist", (replace(first, urls=(url, first.urls[1])), *others))
-    load("mnist")
+    with socket.socket() as deaf:
+        # A port that is taken, and where nobody listens.
+        deaf.bind(("127.0.0.1", 0))
+        if fault == "refused":
+            url = f"http://127.0.0.1:{deaf.getsockname()[1]}/{IMAGES}"
+            first, *others = FILES["mnist"]
+            monkeypatch.setitem(FILES, "mnist", (replace(first, urls=(url, first.urls[1])), *others))
+        load("mnist")
     assert said in capsys.readouterr().out
     assert leftovers() == sorted(mnist_files())
 
@@ -244,7 +247,7 @@ def test_of_several_processes_one_downloads(server: DataServer, home: Path) -> N
     server.files["big"] = data
     command = [sys.executable, "-c", PROCESS, server.url("big"), sha256(data)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [process.communicate(timeout=60)[0] for process in processes]
+    said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert all(words.splitlines()[-1] == str(cache_dir("mnist") / "big.gz") for words in said)
     assert server.asked["big"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from trainers.runtime.processes import rank_environment
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "KERAS_BACKEND"):
+    """Two cores, and an environment in which nobody has chosen anything."""
+    chosen = {"XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "KERAS_BACKEND", "LD_PRELOAD", "GLIBC_TUNABLES"}
+    for name in chosen | {name for name in os.environ if name.startswith("MALLOC_")}:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
 
 
 def test_torch_ranks_get_torchruns_contract() -> None:
@@ -62,8 +66,6 @@ def test_keras_is_told_what_to_compute_with_before_it_is_imported(
 
 
 def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX"):
-        monkeypatch.delenv(name, raising=False)
     kept = rank_environment(RunConfig(platform="cpu", devices=2), "token", 4711, 2)
     assert (kept["MALLOC_MMAP_MAX_"], kept["MALLOC_TRIM_THRESHOLD_"]) == ("0", str(1 << 30))
     gpu = RunConfig(platform="cuda", devices=1, device_ids=("GPU-1",))

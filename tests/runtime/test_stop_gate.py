@@ -13,7 +13,7 @@ from trainers.runtime import wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.stop_gate import StopGate
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @dataclass

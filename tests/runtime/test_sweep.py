@@ -45,9 +45,17 @@ def process(token: str, code: str = SLEEP) -> Iterator[tuple[subprocess.Popen[by
 
 
 def wait_gone(pid: int) -> None:
-    deadline = time.monotonic() + 10
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    deadline = time.monotonic() + 60
+    while _is_there(pid):
         assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_those_with_the_token_and_no_others(token: str) -> None:
@@ -87,8 +95,8 @@ def test_a_zombie_is_not_waited_for(token: str) -> None:
         os.kill(dead.pid, signal.SIGKILL)
         wait_gone(dead.pid)
         began = time.monotonic()
-        assert kill_carriers(token) == []
-        assert time.monotonic() - began < 3
+        assert kill_carriers(token, timeout_s=120) == []
+        assert time.monotonic() - began < 60
 
 
 def test_this_process_is_never_ended() -> None:

@@ -172,6 +172,6 @@ def test_closing_ends_the_thread(run: RunDir) -> None:
     feed = quick(run)
     feed.start()
     feed.close()
-    feed._thread.join(5)
+    feed._thread.join(60)
     assert not feed._thread.is_alive()
     assert feed._thread.daemon
