@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from tuiapp import ahead
 from tuiapp.ahead import ReadAhead, read_ahead
 from tuiapp.ahead_feed import AheadFeed
 from tuiapp.ahead_worker import Message, decoder, digest
-from tuiapp.state.curves import STEP_METRICS
-from tuiapp.state.digest import Digest, Digester
+from tuiapp.state.columns import STEP_METRICS
+from tuiapp.state.digest import Digest, digested
+from tuiapp.state.entries import gather
 from tuiapp.state.run_state import RunState
 from tuiapp.state.series import Series
 
@@ -34,7 +36,7 @@ import os, sys, time
 import trainers.contract.journal
 from tuiapp import ahead_worker
 
-trainers.contract.journal.READ_BYTES = 20_000
+trainers.contract.journal.READ_BYTES = ahead_worker.MESSAGE_BYTES = 20_000
 left, write = {limit}, os.write
 
 def write_some(fd, data):
@@ -188,19 +190,18 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_digests_come_to_the_same_as_their_events(seed: int) -> None:
     events = _without_huge([event for each in history(seed) if (event := decode(encode(each)))])
-    ordinary, digested, digester = RunState(), RunState(), Digester()
+    ordinary, other = RunState(), RunState()
     for event in events:
         ordinary.apply(event)
     told = 0
     for start in range(0, len(events), 50):
-        message = Message(start, list(digest(events[start : start + 50], digester)))
+        message = Message(start, list(digest(events[start : start + 50])))
         for each in decoder.decode(msgspec.msgpack.encode(message)).told:
-            digested.apply(each)
+            other.apply(each)
             told += isinstance(each, Digest)
     assert told
-    assert_same(digested, ordinary)
-    one, other = digested._meter._totals, ordinary._meter._totals
-    assert one.telling_seconds == pytest.approx(other.telling_seconds)
+    assert_same(other, ordinary)
+    assert other._meter._totals.telling_seconds == pytest.approx(ordinary._meter._totals.telling_seconds)
 
 
 def _without_huge(events: list[AnyEvent]) -> list[AnyEvent]:
@@ -296,21 +297,25 @@ def test_a_run_that_never_said_that_it_ended_is_lost(run: RunDir, ended: bool) -
 
 
 def test_columns_that_do_not_go_together_are_refused() -> None:
-    digester = Digester()
-    assert digester.add(h.steps(0, 1, 10, 3.0))
-    whole = digester.finish()
-    assert whole
+    (whole,) = digested([h.steps(0, 1, 10, 3.0)])
+    assert isinstance(whole, Digest)
     (rank,) = whole.ranks
+    with pytest.raises(ValueError, match="no steps"):
+        msgspec.structs.replace(rank, batches=[]).__post_init__()
+    with pytest.raises(ValueError, match="no steps"):
+        msgspec.structs.replace(rank, entries=gather([])).__post_init__()
     changes: list[dict[str, Any]] = [
-        {"steps": b""},
-        {"table": rank.table[:-8]},
+        {"firsts": b""},
+        {"losses": rank.entries.losses[:-8]},
+        {"sizes": array("q", [-1]).tobytes()},
+        {"lows": rank.entries.losses},
         {"norms": b"12345678"},
-        {"batches": []},
+        {"told": array("q", [1]).tobytes()},
     ]
     for change in changes:
-        with pytest.raises(ValueError, match=r"no steps|columns"):
-            msgspec.structs.replace(rank, **change).__post_init__()
-    assert digester.finish() is None
+        with pytest.raises(ValueError, match="columns"):
+            msgspec.structs.replace(rank.entries, **change).__post_init__()
+    assert not list(digested([]))
 
 
 @pytest.mark.parametrize("started", [True, False])

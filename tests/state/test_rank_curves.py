@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from trainers.contract.events import Steps
-from tuiapp.state.curves import STEP_METRICS, RankCurves
+from tuiapp.state.columns import STEP_METRICS
+from tuiapp.state.curves import RankCurves
 
 ENTRIES = 10
 

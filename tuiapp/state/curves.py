@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from trainers.contract.events import Steps
-from tuiapp.state.series import LIMIT, Floats, Integers, Series
-
-StepMetric: TypeAlias = Literal["loss", "examples/s", "step time", "learning rate", "gradient norm"]
-
-STEP_METRICS: tuple[StepMetric, ...] = ("loss", "examples/s", "step time", "learning rate", "gradient norm")
+from tuiapp.state.columns import STEP_METRICS, Columns, StepMetric, together
+from tuiapp.state.entries import Entries, gather, joined
+from tuiapp.state.series import Floats, Series
 
 BUCKETS = 4096
 """Of a curve of one of the first ranks."""
@@ -25,107 +20,61 @@ SAMPLE_BUCKETS = 1024
 ALL_BUCKETS = 65_536
 """About how many the same curve of all ranks may have: the higher a rank's number, the fewer it gets."""
 
-MAX_COUNT = 2.0**31
-"""Of the steps that share an entry."""
-
 WAITING_ENTRIES = 8192
-"""Entries of events that wait to be added to the curves; taken together they cost a tenth."""
+"""Entries of events that wait to be laid end to end; taken together they cost a tenth."""
 
+UNSEEN_FACTOR = 8
+"""So many times as many entries as a curve has buckets wait to be added to curves that nobody looks at."""
 
-LOSS, SECONDS, RATE, LEARNING_RATE, LOW, HIGH = range(6)
-"""The rows of a table of entries; the last two are there where windows of steps share an entry."""
-
-ENTRY_ROWS, WINDOW_ROWS = LOW, HIGH + 1
-
-
-class Columns(NamedTuple):
-    """Entries of one rank, as they are added to its curves."""
-
-    steps: Integers
-    """Where each entry stands: a window of steps at its last one."""
-    table: Floats
-    """A row for each metric but the gradient norm; not a number where a value is missing."""
-    norm_steps: Integers
-    """Where gradient norms were told."""
-    norms: Floats
-
-    @property
-    def in_order(self) -> bool:
-        """Whether its steps never go back."""
-        return not (self.steps[1:] < self.steps[:-1]).any()
-
-
-def columns_of(events: Sequence[Steps]) -> Columns:
-    """What events of one rank tell, in the order of their entries."""
-    steps, counts = _steps(events)
-    sizes = [len(each.losses) for each in events]
-    windows = any(each.counts for each in events)
-    table = np.empty((WINDOW_ROWS if windows else ENTRY_ROWS, len(steps)))
-    table[LOSS] = _column([each.losses for each in events], sizes)
-    table[SECONDS] = _column([each.seconds for each in events], sizes)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        table[RATE] = _column([each.examples for each in events], sizes) / (table[SECONDS] * counts)
-    table[LEARNING_RATE] = _column([each.learning_rates for each in events], sizes)
-    if windows:
-        table[LOW] = _column([each.losses_min or each.losses for each in events], sizes)
-        table[HIGH] = _column([each.losses_max or each.losses for each in events], sizes)
-    norms = [each.gradient_norms for each in events]
-    told = [place for place, norm in enumerate(norms) if norm]
-    if not told:
-        return Columns(steps, table, np.empty(0, np.int64), np.empty(0))
-    values = _column([norms[place] or () for place in told], [sizes[place] for place in told])
-    at, _ = _steps([events[place] for place in told])
-    return Columns(steps, table, at, values)
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    """Columns one after the other."""
-    rows = max(len(part.table) for part in parts)
-    # Where steps have entries of their own, the least and the greatest loss are the loss.
-    tables = [part.table if len(part.table) == rows else part.table[[*range(ENTRY_ROWS), LOSS, LOSS]] for part in parts]
-    return Columns(
-        np.concatenate([part.steps for part in parts]),
-        np.concatenate(tables, axis=1),
-        np.concatenate([part.norm_steps for part in parts]),
-        np.concatenate([part.norms for part in parts]),
-    )
+MOST_PARTS = 256
+"""In which these entries may lie."""
 
 
 class RankCurves:
     """What a rank told of each step, in bounded memory.
 
-    Events are put aside and added many at a time, when a curve is looked at or enough of them wait.
+    Events are put aside, laid end to end when a curve is looked at or enough of them wait, and added to a curve when
+    that one is looked at, or to all of them when enough has come together: most curves are hardly ever looked at.
 
     Args:
         rank: Its number.
     """
 
     def __init__(self, rank: int = 0) -> None:
-        self._capacity = max(128, min(BUCKETS, ALL_BUCKETS // (rank + 1)))
-        self._series: dict[StepMetric, Series] = {}
+        capacity = max(128, min(BUCKETS, ALL_BUCKETS // (rank + 1)))
+        self._series = {metric: Series(capacity) for metric in STEP_METRICS}
         self._waiting: list[Steps] = []
-        self._waiting_columns: list[Columns] = []
+        self._waiting_entries: list[Entries] = []
         """They were there before the events that wait."""
         self._entries = 0
+        """How many entries wait in either."""
+        self._parts: list[Columns] = []
+        """What not all curves have been given."""
+        self._given: dict[StepMetric, int] = dict.fromkeys(STEP_METRICS, 0)
+        """How many of these parts a curve has been given."""
+        self._unseen = 0
+        """How many entries they have."""
         # Not as many for all ranks: they report in step, and all curves settled at once would hold up a key.
-        self._most_waiting = WAITING_ENTRIES - rank % 8 * (WAITING_ENTRIES // 16)
+        stagger = 1 - rank % 8 / 16
+        self._most_waiting, self._most_unseen = WAITING_ENTRIES * stagger, UNSEEN_FACTOR * capacity * stagger
 
     def add(self, event: Steps) -> None:
         """Take in a batch of steps."""
         self._waiting.append(event)
         self._grow(len(event.losses))
 
-    def add_columns(self, columns: Columns) -> None:
-        """Take in the entries of many batches, in order."""
+    def add_entries(self, entries: Entries) -> None:
+        """Take in many batches, in order."""
         if self._waiting:
-            self._settle()
-        self._waiting_columns.append(columns)
-        self._grow(len(columns.steps))
+            self._lay_out()
+        self._waiting_entries.append(entries)
+        self._grow(len(entries))
 
     def __getitem__(self, metric: StepMetric) -> Series:
         """One of the curves, with all that was taken in."""
-        self._settle()
-        return self._series.get(metric) or self._series.setdefault(metric, Series(self._capacity))
+        self._lay_out()
+        self._give(metric)
+        return self._series[metric]
 
     def truncate(self, step: int) -> None:
         """Forget that step and all later ones."""
@@ -136,33 +85,39 @@ class RankCurves:
     def _grow(self, entries: int) -> None:
         self._entries += entries
         if self._entries >= self._most_waiting:
+            self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Lay end to end what waits."""
+        events, self._waiting = self._waiting, []
+        parts, self._waiting_entries = self._waiting_entries, []
+        if not self._entries:
+            return
+        self._unseen += self._entries
+        self._entries = 0
+        if events:
+            together = gather(events)
+            # Out of order: one by one they find their places.
+            in_order = Columns(together).in_order
+            parts += [together] if in_order else [gather([each]) for each in events]
+        whole = Columns(joined(parts))
+        self._parts += [whole] if whole.in_order else map(Columns, parts)
+        if self._unseen >= self._most_unseen or len(self._parts) >= MOST_PARTS:
             self._settle()
 
     def _settle(self) -> None:
-        events, self._waiting = self._waiting, []
-        parts, self._waiting_columns = self._waiting_columns, []
-        self._entries = 0
-        if events:
-            together = columns_of(events)
-            # Out of order: one by one they find their places.
-            parts += [together] if together.in_order else [columns_of([each]) for each in events]
-        if parts:
-            joined = _joined(parts) if len(parts) > 1 else parts[0]
-            for columns in [joined] if joined.in_order else parts:
-                self._add(columns)
+        """Give all curves what they have not been given."""
+        self._lay_out()
+        for metric in STEP_METRICS:
+            self._give(metric)
+        self._parts, self._unseen = [], 0
+        self._given = dict.fromkeys(STEP_METRICS, 0)
 
-    def _add(self, columns: Columns) -> None:
-        steps, table = columns.steps, columns.table
-        windows = len(table) == WINDOW_ROWS
-        self._of("loss").add(steps, table[LOSS], *(table[LOW:] if windows else ()))
-        self._of("examples/s").add(steps, table[RATE])
-        self._of("step time").add(steps, table[SECONDS])
-        self._of("learning rate").add(steps, table[LEARNING_RATE])
-        if len(columns.norms):
-            self._of("gradient norm").add(columns.norm_steps, columns.norms)
-
-    def _of(self, metric: StepMetric) -> Series:
-        return self._series.setdefault(metric, Series(self._capacity))
+    def _give(self, metric: StepMetric) -> None:
+        parts = self._parts[self._given[metric] :]
+        self._given[metric] = len(self._parts)
+        for values in together(parts, metric):
+            self._series[metric].add(*values)
 
 
 class SampledCurve:
@@ -235,43 +190,3 @@ class Timeline:
     def steps(self, seconds: Floats) -> Floats:
         """Which steps were made at these seconds of the run."""
         return np.interp(seconds, self._times, self._steps)
-
-
-def _steps(waiting: Sequence[Steps]) -> tuple[Integers, Floats]:
-    """The steps at which the entries of events stand, a window of steps at its last one; and steps per entry."""
-    sizes = [len(each.losses) for each in waiting]
-    counts = _counts(waiting, sizes)
-    done = np.cumsum(counts, dtype=np.int64)
-    starts = np.cumsum([0, *sizes[:-1]])
-    before = np.where(starts > 0, done[starts - 1], 0)
-    firsts = np.array([each.first_step for each in waiting], np.int64)
-    return np.repeat(firsts - 1 - before, sizes) + done, counts
-
-
-def _counts(waiting: Sequence[Steps], sizes: list[int]) -> Floats:
-    """Steps per entry; one at least, whatever a journal says."""
-    ones = {size: (1,) * size for size in set(sizes)}
-    told = [each.counts or ones[size] for each, size in zip(waiting, sizes, strict=True)]
-    return np.clip(np.nan_to_num(_column(told, sizes), nan=1.0), 1.0, MAX_COUNT)
-
-
-def _column(fields: Sequence[Sequence[float | None]], sizes: list[int]) -> Floats:
-    """One field of all events as one array, as many values of each as it has losses."""
-    if list(map(len, fields)) != sizes:
-        fields = [[*field[:size], *[None] * (size - len(field))] for field, size in zip(fields, sizes, strict=True)]
-    if fields[0] == fields[-1] and fields.count(fields[0]) == len(fields):
-        # What stays the same from event to event, as counts and examples do, is turned into floats once.
-        return np.tile(_column_of(fields[:1], sizes[0]), len(fields))
-    return _column_of(fields, sum(sizes))
-
-
-def _column_of(fields: Sequence[Sequence[float | None]], size: int) -> Floats:
-    try:
-        return np.fromiter(chain.from_iterable(fields), np.float64, size)
-    except (TypeError, OverflowError):
-        # A loss that is not finite, or a whole number beyond all floats.
-        return np.array([_bounded(value) for value in chain.from_iterable(fields)], np.float64)
-
-
-def _bounded(value: float | None) -> float | None:
-    return value if value is None or abs(value) <= LIMIT else None

@@ -5,15 +5,16 @@ A digest changes a run's state as its batches would, one after the other, but co
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice
 from operator import mul
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from trainers.contract.efficiency import Training, training_of
 from trainers.contract.events import Steps
-from tuiapp.state.curves import ENTRY_ROWS, MAX_COUNT, WINDOW_ROWS, Columns, columns_of
+from tuiapp.state.entries import Entries, gather
 
 MAX_NUMBER = 2**53
 """Of a step, or of examples: what a float still counts exactly."""
@@ -26,6 +27,12 @@ MAX_BATCHES = 96
 
 TRAINING_S = 1.0
 """Training within so long counts as one: it is averaged over half a minute."""
+
+MAX_COUNT = 2**31
+"""Of the steps that share an entry."""
+
+LEAST_EVENTS = 16
+"""Of fewer among which one is odd no digest is made."""
 
 
 class Batch(NamedTuple):
@@ -59,33 +66,16 @@ class RankDigest(msgspec.Struct, frozen=True, array_like=True):
     learning_rate: float
     batches: list[Batch]
     """The last of them."""
-    steps: bytes
-    """int64 [entries]."""
-    table: bytes
-    """float64 [rows, entries], the rows of `Columns.table`."""
-    norm_steps: bytes
-    """int64 [entries that tell a gradient norm]."""
-    norms: bytes
-    """float64, as many."""
+    entries: Entries
 
     def __post_init__(self) -> None:
-        whole = self.steps and len(self.table) in (rows * len(self.steps) for rows in (ENTRY_ROWS, WINDOW_ROWS))
-        if not whole or len(self.steps) % 8 or len(self.norms) % 8 or len(self.norm_steps) != len(self.norms):
-            raise ValueError("columns of different lengths")
-        if not self.batches or not 0 <= self.last_step <= MAX_NUMBER:
+        if not len(self.entries) or not self.batches or not 0 <= self.last_step <= MAX_NUMBER:
             raise ValueError("no steps, or more than there can be")
 
     @property
     def last_step(self) -> int:
         """The last step that it covers."""
         return self.batches[-1].last_step
-
-    @property
-    def columns(self) -> Columns:
-        """Its entries; nothing is copied."""
-        steps = np.frombuffer(self.steps, np.int64)
-        table = np.frombuffer(self.table, np.float64).reshape(-1, len(steps))
-        return Columns(steps, table, np.frombuffer(self.norm_steps, np.int64), np.frombuffer(self.norms, np.float64))
 
 
 class Digest(msgspec.Struct, frozen=True, tag="digest"):
@@ -102,77 +92,105 @@ class Digest(msgspec.Struct, frozen=True, tag="digest"):
     ranks: list[RankDigest]
 
 
-class Digester:
-    """Puts batches of steps together."""
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._events: dict[int, list[Steps]] = {}
-        self._batches: dict[int, list[Batch]] = {}
-        self._marks: list[tuple[float, int]] = []
-        self._training: list[Training] = []
-        self._since = 0.0
-        self._times: list[float] = []
-
-    def add(self, event: Steps) -> bool:
-        """Put a batch to the others; whether it can be: what is odd goes its own way."""
-        if not _is_whole(event):
-            return False
-        batches = self._batches.setdefault(event.rank, [])
-        if batches and event.first_step <= batches[-1].last_step:
-            return False
-        last_step = event.last_step
-        batches.append(batch_of(event, last_step - event.first_step + 1, last_step))
-        self._events.setdefault(event.rank, []).append(event)
-        self._times.append(event.time)
-        if not self._marks or last_step > self._marks[-1][1]:
-            self._marks.append((event.time, last_step))
-        training = training_of(event)
-        if self._training and 0 <= event.mono - self._since < TRAINING_S:
-            self._training[-1] = self._training[-1].plus(training)
-        else:
-            self._training.append(training)
-            self._since = event.mono
-        return True
-
-    def finish(self) -> Digest | None:
-        """All that was put together since the last time; None if nothing was."""
-        if not self._times:
-            self._forget()
-            return None
-        ranks = [_digest(rank, events, self._batches[rank]) for rank, events in self._events.items()]
-        digest = Digest(self._times[0], max(self._times), self._marks, self._training, ranks)
-        self._forget()
-        return digest
+def digested(events: Sequence[Steps]) -> Iterator[Digest | Steps]:
+    """The same batches, put together; what is odd goes its own way, with those near it."""
+    ranks: dict[int, list[Steps]] = {}
+    for event in events:
+        ranks.setdefault(event.rank, []).append(event)
+    if all(map(_is_whole, ranks.values())):
+        if events:
+            yield _digest(events, ranks)
+    elif len(events) < LEAST_EVENTS:
+        yield from events
+    else:
+        half = len(events) // 2
+        yield from digested(events[:half])
+        yield from digested(events[half:])
 
 
-def _digest(rank: int, events: list[Steps], batches: list[Batch]) -> RankDigest:
-    last, columns = events[-1], columns_of(events)
+def _digest(events: Sequence[Steps], ranks: dict[int, list[Steps]]) -> Digest:
+    marks, step = [], -1
+    for event in events:
+        if (last_step := event.last_step) > step:
+            step = last_step
+            marks.append((event.time, step))
+    return Digest(
+        first_time=events[0].time,
+        last_time=max(event.time for event in events),
+        marks=marks,
+        training=_training(events),
+        ranks=[_rank_digest(rank, of_rank) for rank, of_rank in ranks.items()],
+    )
+
+
+def _rank_digest(rank: int, events: list[Steps]) -> RankDigest:
+    last = events[-1]
     return RankDigest(
         rank=rank,
         time=last.time,
         loss=last.losses[-1],
         learning_rate=last.learning_rates[-1],
-        batches=batches[-MAX_BATCHES:],
-        steps=columns.steps.tobytes(),
-        table=columns.table.tobytes(),
-        norm_steps=columns.norm_steps.tobytes(),
-        norms=columns.norms.tobytes(),
+        batches=[
+            batch_of(event, event.last_step - event.first_step + 1, event.last_step) for event in events[-MAX_BATCHES:]
+        ],
+        entries=gather(events),
     )
 
 
-def _is_whole(event: Steps) -> bool:
-    """Whether its lists go together and its numbers are numbers of something."""
-    size, counts = len(event.losses), event.counts
-    optional = (counts, event.losses_min, event.losses_max, event.gradient_norms)
+def _training(events: Sequence[Steps]) -> list[Training]:
+    """What batches came to, those of a second together."""
+    groups: list[list[Training]] = []
+    since = 0.0
+    for training in map(training_of, events):
+        if groups and 0 <= training.mono - since < TRAINING_S:
+            groups[-1].append(training)
+        else:
+            groups.append([training])
+            since = training.mono
+    return [Training(group[-1].mono, *map(sum, islice(zip(*group, strict=True), 1, None))) for group in groups]
+
+
+def _is_whole(events: Sequence[Steps]) -> bool:
+    """Whether a rank's batches go together and their numbers are numbers of something."""
+    sizes = [len(event.losses) for event in events]
+    last_steps = [event.last_step for event in events]
     return (
-        size > 0
-        and len(event.seconds) == len(event.examples) == len(event.learning_rates) == size
-        and all(each is None or len(each) == size for each in optional)
-        and (counts is None or (min(counts) >= 1 and max(counts) <= MAX_COUNT))
-        and 0 <= min(event.examples) <= max(event.examples) < MAX_NUMBER
-        and 0 <= event.rank < MAX_RANKS
-        and 0 <= event.first_step <= event.last_step <= MAX_NUMBER
+        0 <= events[0].rank < MAX_RANKS
+        and min(sizes) > 0
+        and _have_lists(events, sizes)
+        and _within((event.counts for event in events), 1, MAX_COUNT)
+        and _within((event.examples for event in events), 0, MAX_NUMBER - 1)
+        and min(event.first_step for event in events) >= 0
+        and max(last_steps) <= MAX_NUMBER
+        and all(event.first_step > before for event, before in zip(events[1:], last_steps, strict=False))
     )
+
+
+def _have_lists(events: Sequence[Steps], sizes: list[int]) -> bool:
+    """Whether events have as many of each as they have losses."""
+    needed: Iterable[list[Sized]] = (
+        [event.seconds for event in events],
+        [event.examples for event in events],
+        [event.learning_rates for event in events],
+    )
+    optional: Iterable[list[Sized | None]] = (
+        [event.counts for event in events],
+        [event.losses_min for event in events],
+        [event.losses_max for event in events],
+        [event.gradient_norms for event in events],
+    )
+    return all(list(map(len, field)) == sizes for field in needed) and all(
+        each is None or len(each) == size for field in optional for each, size in zip(field, sizes, strict=True)
+    )
+
+
+def _within(fields: Iterable[list[int] | None], least: int, most: int) -> bool:
+    """Whether all numbers of lists are within bounds."""
+    seen: list[int] | None = None
+    for field in fields:
+        # Most are the same as the one before.
+        if field is not None and field != seen:
+            if not least <= min(field) <= max(field) <= most:
+                return False
+            seen = field
+    return True

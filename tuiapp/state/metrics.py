@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tuiapp.state.curves import STEP_METRICS, StepMetric
+from tuiapp.state.columns import STEP_METRICS, StepMetric
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds
 

@@ -163,7 +163,7 @@ class RankState:
 
     def add_digest(self, digest: RankDigest) -> None:
         """Take in many batches of the rank's steps."""
-        self.curves.add_columns(digest.columns)
+        self.curves.add_entries(digest.entries)
         self.pace.add_batches(digest.batches)
         if digest.last_step >= self.step:
             self.step, self.loss, self.learning_rate = digest.last_step, digest.loss, digest.learning_rate

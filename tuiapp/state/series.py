@@ -9,11 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tuiapp.state.entries import LIMIT as LIMIT
+
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
-
-LIMIT = 1e30
-"""Values beyond it count as not finite: no axis can show them beside others."""
 
 FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)
 """The rows of a table of buckets."""
