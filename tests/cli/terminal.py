@@ -39,5 +39,5 @@ def in_process(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
 def as_process(*arguments: object) -> Done:
     """Run a command as `python -m tuiapp`, its output going to pipes."""
     command = [sys.executable, "-m", "tuiapp", *map(str, arguments)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False)
     return Done(done.returncode, done.stdout, done.stderr)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ def facts(done: Any) -> dict[str, Any]:
     return found
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def open_processes() -> set[int]:
     """Samplers that are still there."""
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
@@ -50,7 +58,8 @@ def open_processes() -> set[int]:
 
 @needs_compiler
 @pytest.mark.usefixtures("_no_driver")
-def test_a_machine_without_gpus_tells_of_its_host(tuiapp: Command) -> None:
+def test_a_machine_without_gpus_tells_of_its_host(tuiapp: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     done = tuiapp("devices")
     assert (done.code, done.err) == (0, "")
     assert "0 GPUs" in done.out
@@ -63,7 +72,9 @@ def test_a_machine_without_gpus_tells_of_its_host(tuiapp: Command) -> None:
 
 @needs_compiler
 def test_gpus_as_json_are_what_the_library_says(tuiapp: Command, nvml: FakeNvml) -> None:
-    nvml.say([gpu("GPU-aaaa", "NVIDIA H200", "process 1 1073741824", temperature=88, reasons="0x24"),
+    # What the driver measures itself needs no clock of ours.
+    measured = {"pcie_rx_bytes": None, "pcie_tx_bytes": None, "pcie_rx_kb": 2000, "pcie_tx_kb": 1000}
+    nvml.say([gpu("GPU-aaaa", "NVIDIA H200", "process 1 1073741824", temperature=88, reasons="0x24", **measured),
               gpu("GPU-bbbb", "NVIDIA H200", utilization=None, fan=None, energy_mj=None, power_mw=None)])  # fmt: skip
     done = tuiapp("devices", "--json")
     assert (done.code, done.err) == (0, "")
@@ -74,7 +85,7 @@ def test_gpus_as_json_are_what_the_library_says(tuiapp: Command, nvml: FakeNvml)
     assert (first["memory_used_bytes"], first["memory_total_bytes"]) == (5 * GIB, 80 * GIB)
     assert (first["power_w"], first["power_limit_w"]) == (310.5, 700)
     assert (first["temperature_c"], first["throttle_reasons"]) == (88, ["power limit", "hot"])
-    assert first["pcie_rx_bytes_per_s"] == pytest.approx(2e6, rel=0.2)
+    assert (first["pcie_rx_bytes_per_s"], first["pcie_tx_bytes_per_s"]) == (2e6, 1e6)
     assert first["processes"][0]["memory_bytes"] == GIB
     for name in ("utilization_percent", "fan_percent", "power_w"):
         assert second[name] is None
@@ -147,7 +158,8 @@ def test_parts_of_a_gpu(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mon
 def test_a_driver_that_hangs_or_crashes_takes_nothing_with_it(
     fault: str, words: str, tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler_feed, "DRIVER_START_S", 1.5)
+    if "hang" in fault:
+        monkeypatch.setattr(sampler_feed, "DRIVER_START_S", 1.5)
     nvml.say(f"{fault}\n{several(2)}")
     done = tuiapp("devices", "--json")
     assert done.code == 1
@@ -155,10 +167,7 @@ def test_a_driver_that_hangs_or_crashes_takes_nothing_with_it(
     found = facts(done)
     assert words in found["problems"]["sampler"]
     assert found["host"]["memory_total_bytes"] > 0
-    deadline = time.monotonic() + 30
-    while open_processes():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: not open_processes())
 
 
 @needs_compiler
@@ -174,7 +183,7 @@ def test_watching_into_a_pipe_gives_an_object_a_line(nvml: FakeNvml) -> None:
             if found["gpus"][1]["utilization_percent"] == 77:
                 break
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
 
 
 @needs_compiler
@@ -189,7 +198,7 @@ def test_watching_into_a_pipe_without_json_appends_blocks(nvml: FakeNvml) -> Non
             if blocks == 3:
                 break
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(60) == 128 + signal.SIGTERM
 
 
 @needs_compiler
@@ -198,7 +207,8 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
         terminal.wait(r"utilization +42 %")
         nvml.say(several(2, utilization=99))
         terminal.wait(r"utilization +99 %")
-        assert terminal.text.count("host memory") == 1
+        # A picture may come in two parts; the lower one of the one before is gone by then.
+        wait_for(lambda: terminal.text.count("host memory") == 1)
         terminal.resize(60, 20)
         terminal.wait(r"2 GPUs +busy")
         terminal.wait(r"host CPU")

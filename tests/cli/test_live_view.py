@@ -11,8 +11,11 @@ import pyte
 import pytest
 
 from tests import histories as h
+from tests.processes.conftest import FAULTS
+from tests.processes.harness import START_S, Gate, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
+from trainers.contract.runs import find_run
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs import live_lines
 from tuiapp.verbs.live_lines import LiveLines, cell_count, cut
@@ -100,15 +103,20 @@ def test_ascii_alone() -> None:
 
 
 def test_in_a_real_terminal(tmp_path: Path) -> None:
-    # Long enough for the bar to be drawn a few times, however fast the machine: 200 epochs of digits are 5,800 steps.
-    settings = ("devices=1", "epochs=200", "eval_every=100")
+    settings = ("platform=cpu", "devices=1", "epochs=2")
     command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", *(word for s in settings for word in ("--set", s))]
     home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
-    with Terminal(command, columns=100, lines=24, environment=home) as terminal:
-        terminal.wait(r"training +[━╸─]+ +\d+ %", 120)
-        terminal.resize(60, 24)
-        terminal.wait(r"COMPLETED", 120)
-        assert terminal.wait_exit(60) == 0
+    # In the midst of its first epoch it waits until the bar was seen.
+    gate = Gate(tmp_path / "gate")
+    faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": "gate:0:15", "TUIAPP_TEST_GATE": str(gate.path)}
+    environment = {**home, **faults, "PYTHONPATH": str(FAULTS)}
+    with Terminal(command, columns=100, lines=24, environment=environment) as terminal:
+        terminal.wait(r"training +[━╸─]+ +\d+ %", START_S)
+        with watching(find_run("latest", tmp_path / "runs")):
+            terminal.resize(60, 24)
+            gate.open()
+            terminal.wait(r"COMPLETED", START_S)
+            assert terminal.wait_exit() == 0
         # The last words stay: the view as it was last, once, and the line that says what came of it.
         text = terminal.text
         assert len(re.findall(r"\d+ % +epoch", text)) == 1, text

@@ -11,7 +11,7 @@ import pytest
 
 from tests import histories as h
 from tests.cli.terminal import Command
-from tests.screens.run_app import RunApp
+from tests.screens.run_app import RunApp, until
 from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.events import RunStarted
 from trainers.contract.journal import JournalWriter
@@ -19,6 +19,7 @@ from trainers.contract.removal import RemovalError, remove_run
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import summarise
 from trainers.launch import LaunchError, resume
+from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip
 
 
@@ -93,8 +94,11 @@ async def test_the_run_screen(newer: RunDir, runs_dir: Path) -> None:
     before = contents(runs_dir)
     app = RunApp(h.running(), path=newer.path)
     async with app.run_test(size=(120, 40)) as pilot:
-        await pilot.pause(0.3)
-        assert "newer version of tuiapp" in str(app.run_screen.query_one(AlertStrip).render())
+        strip = app.run_screen.query_one(AlertStrip)
+        await until(pilot, lambda: "newer version of tuiapp" in str(strip.render()))
         await pilot.press("c", "s")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await app.workers.wait_for_complete()
     assert contents(runs_dir) == before

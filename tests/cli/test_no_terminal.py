@@ -47,7 +47,7 @@ def test_output_onto_a_full_disk(home: Path, command: str) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=150,
         )
     assert done.returncode == 1
     assert done.stderr == "tuiapp: the output could not be written: No space left on device\n"

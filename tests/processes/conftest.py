@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+from tests.processes.harness import Gate
 
 FAULTS = Path(__file__).with_name("faults")
 
@@ -22,6 +25,20 @@ def fault(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setenv("TUIAPP_TEST_FAULT", text)
 
     return set_fault
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[str], None]) -> Callable[[int, int], Gate]:
+    """Holds up a rank of the runs launched from now on before it starts a step; 0: before anything is loaded."""
+    numbers = count(1)
+
+    def set_gate(rank: int, step: int) -> Gate:
+        closed = Gate(tmp_path / f"gate-{next(numbers)}")
+        fault(f"gate:{rank}:{step}")
+        monkeypatch.setenv("TUIAPP_TEST_GATE", str(closed.path))
+        return closed
+
+    return set_gate
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TypeVar
 import psutil
 
 from trainers.contract.config import RunConfig
-from trainers.contract.events import AnyEvent, RankStarted, RunEnded, RunStarted, Steps
+from trainers.contract.events import Alert, AnyEvent, RankStarted, RunEnded, RunStarted, Steps
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch, resume
@@ -22,8 +22,28 @@ E = TypeVar("E", bound=AnyEvent)
 START_S = 60.0
 """What a loaded machine may take until the first step."""
 
-MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1000)
-"""Runs until it is ended; a step takes a few milliseconds."""
+END_S = 150.0
+"""What a loaded machine may take to get through a short run; a test has 180 s."""
+
+GONE_S = 30.0
+"""What a loaded machine may take until the last process of a run that is over has ended."""
+
+MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
+"""Runs until it is ended, however fast the machine; a step takes a few milliseconds."""
+
+OF_THE_MACHINE = ("disk", "shm")
+"""Alerts that say how full the machine is on which the tests happen to run."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Where a rank waits before it starts a step, until a test has seen or done what it wants."""
+
+    path: Path
+
+    def open(self) -> None:
+        """Let the rank on."""
+        self.path.touch()
 
 
 @dataclass
@@ -59,7 +79,11 @@ class Watched:
         for rank in range(self.started.world_size):
             self.wait(Steps, lambda event, rank=rank: event.rank == rank and event.last_step >= step)  # type: ignore[misc]
 
-    def end(self, seconds: float = START_S) -> RunEnded:
+    def alerts(self) -> list[Alert]:
+        """What was said of the run itself."""
+        return [alert for alert in self.of(Alert) if alert.kind not in OF_THE_MACHINE]
+
+    def end(self, seconds: float = END_S) -> RunEnded:
         """The run's last event."""
         return self.wait(RunEnded, seconds=seconds)
 
@@ -81,11 +105,15 @@ class Watched:
             for step in range(event.first_step, event.last_step + 1)
         ]
 
-    def processes(self) -> list[psutil.Process]:
-        """What still runs of it: whatever has its directory's name in its command line or environment."""
-        return [process for process in psutil.process_iter() if self._belongs(process)]
+    def processes(self, module: str = "trainers.") -> list[psutil.Process]:
+        """What still runs of it: whatever has its directory's name in its command line or environment.
 
-    def wait_gone(self, seconds: float) -> float:
+        Args:
+            module: What the name of the process's module begins with.
+        """
+        return [process for process in psutil.process_iter() if self._belongs(process, module)]
+
+    def wait_gone(self, seconds: float = GONE_S) -> float:
         """Wait until no process of the run is left; gives the seconds that took."""
         began = time.monotonic()
         while left := self.processes():
@@ -93,14 +121,32 @@ class Watched:
             time.sleep(0.01)
         return time.monotonic() - began
 
-    def _belongs(self, process: psutil.Process) -> bool:
+    def _belongs(self, process: psutil.Process, module: str) -> bool:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            words = [*process.cmdline(), process.environ().get("TUIAPP_RUN_TOKEN", "")]
+            command = process.cmdline()
+            token = process.environ().get("TUIAPP_RUN_TOKEN", "")
         except psutil.Error:
             return False
-        return "trainers." in " ".join(words) and any(self.run.run_id in word for word in words)
+        ours = any(word.startswith(module) for word in command)
+        return ours and any(self.run.run_id in word for word in (*command, token))
+
+
+def wait_dead(processes: Iterable[psutil.Process], seconds: float = GONE_S) -> float:
+    """Wait until processes have ended, whether or not anybody has collected them; gives the seconds that took."""
+    began = time.monotonic()
+    while left := [process for process in processes if _is_alive(process)]:
+        assert time.monotonic() - began < seconds, f"still there after {seconds} s: {left}"
+        time.sleep(0.005)
+    return time.monotonic() - began
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
@@ -115,7 +161,7 @@ def watching(run: RunDir, offset: int = 0) -> Iterator[Watched]:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        watched.wait_gone(10)
+        watched.wait_gone()
 
 
 @contextmanager

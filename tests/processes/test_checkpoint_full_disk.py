@@ -119,7 +119,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         steps = run.steps_of(0)
         assert steps == list(range(1, len(steps) + 1))
         assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
-        run.wait_gone(30)
+        run.wait_gone()
         disk.make_room()
         goes_on_from(run.run, saved.step)
     print(f"\n{disk.why}: {len(refusals(run))} checkpoints refused, {len(steps):,} steps of each rank, none missing")

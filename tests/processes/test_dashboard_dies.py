@@ -73,8 +73,8 @@ def test_ctrl_c_reaches_no_rank_and_a_second_stop_skips_the_save(runs_dir: Path,
             dashboard.press(*(["enter"] if question == "Stop this run" else ["tab", "enter"]))
             run.wait(StopRequested, lambda request, now=question == "Stop now": request.now == now)  # type: ignore[misc]
         asked = time.monotonic()
-        end = run.end(20)
+        end = run.end()
         print(f"\nsecond stop: ended {time.monotonic() - asked:.1f} s after it, while a checkpoint took 25 s")
         assert end.status == "stopped"
         assert [one for one in run.of(Checkpoint) if one.step == end.summary.steps] == []
-        run.wait_gone(10)
+        run.wait_gone()

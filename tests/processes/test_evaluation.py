@@ -53,7 +53,7 @@ def test_one_to_four_devices_find_the_same(backend: str, runs_dir: Path, tmp_pat
             max_steps=1,
         )
         with launched(config, runs_dir) as run:
-            assert run.end(120).status == "completed"
+            assert run.end().status == "completed"
             found += run.of(Evaluation)
     assert [one.examples for one in found] == [EXAMPLES] * 4
     assert len({one.accuracy for one in found}) == 1

@@ -44,7 +44,7 @@ def test_the_model_is_loaded_as_readme_says(
     devices = 1 if backend == "torch-dp" else 2
     config = RunConfig(backend=backend, platform="cpu", devices=devices, epochs=2, max_steps=40, checkpoint_every=0)
     with launched(config, runs_dir) as run:
-        assert run.end(120).status == "completed"
+        assert run.end().status == "completed"
         evaluation = run.of(Evaluation)[-1]
     blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     (lines,) = (block for block in blocks if f"{framework}" in block.splitlines()[0] and "DIR" in block)

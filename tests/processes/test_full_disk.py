@@ -88,7 +88,7 @@ def check_complete(run: Watched, why: str) -> None:
     assert why in told.text
     assert "what was reported meanwhile stands in it" in told.text
     assert run.events[-1] is end
-    run.wait_gone(30)
+    run.wait_gone()
     assert summarise(run.run).status == "stopped"
     print(f"\n{told.text}: {end.summary.steps:,} steps of each rank, {len(run.events):,} events, none missing")
 
@@ -125,11 +125,11 @@ def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> Non
         last = run.steps_of(0)[-1]
         enlarge(small_disk)
         run.at_step(last + 200)
-        assert read_note(run.run).trouble == ""
+        wait_for(lambda: not read_note(run.run).trouble)
         mailbox.send(run.run.commands, "stop-now")
         check_complete(run, "No space left on device")
         assert [line.text.split()[1] for line in run.of(LogLine) if line.rank == 1 and line.stream == "stdout"]
-        run.wait_gone(10)
+        run.wait_gone()
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_limit_on_the_size_of_files(runs_dir: Path, ends: str) -> None:
             run.at_step(last + 200)
             mailbox.send(run.run.commands, "stop-now")
         check_complete(run, "File too large")
-        run.wait_gone(10)
+        run.wait_gone()
 
 
 @pytest.mark.slow
@@ -167,5 +167,5 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         mailbox.send(run.run.commands, "stop-now")
         wait_for(lambda: len(run.processes()) <= 2)
         mailbox.send(run.run.commands, "stop-now")
-        run.wait_gone(10)
+        run.wait_gone()
         assert summarise(run.run).status == "lost"

@@ -50,7 +50,7 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         mailbox.send(run.run.commands, "stop-now")
         assert run.end().status == "stopped"
         assert len([one for one in run.of(Alert) if one.kind == "hang"]) == 1
-        run.wait_gone(10)
+        run.wait_gone()
 
 
 @pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.slow), FOUR], ids=["2", "4"])
@@ -82,7 +82,7 @@ def test_real_torch_ranks_in_an_all_reduce(runs_dir: Path, fault: Callable[[str]
 @pytest.mark.slow
 def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("hang:0:30")
-    config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", devices=2, epochs=1000)
+    config = RunConfig(backend="jax-sharding", model="mlp", platform="cpu", devices=2, epochs=100_000)
     with launched(config, runs_dir) as run:
         alert = _hang_of(run, 120)
         assert (alert.rank, alert.step) == (None, 29)
@@ -90,7 +90,7 @@ def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> Non
         (stacks,) = run.of(Stacks)
         assert "jax_sharding.py" in stacks.text
         os.kill(run.started.pid, signal.SIGKILL)
-        run.wait_gone(10)
+        run.wait_gone()
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake
     fake(compile=long, evaluate=long, save=long, step=0.001)
     config = msgspec.structs.replace(MLP, epochs=1, checkpoint_every=1)
     with launched(config, runs_dir) as run:
-        assert run.end(120).status == "completed"
+        assert run.end().status == "completed"
         assert [one.seconds >= long for one in run.of(Evaluation)] == [True]
-        assert run.of(Alert) == []
+        assert run.alerts() == []
         assert run.of(Stacks) == []
 
 
@@ -121,7 +121,7 @@ def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable
         # No signal was left waiting for it: it goes on.
         run.at_step(step + 100)
         assert run.of(Stacks) == []
-        assert {one.kind for one in run.of(Alert)} == {"stopped"}
+        assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Cal
         for process in processes:
             process.resume()
         run.at_step(step + 200)
-        assert run.of(Alert) == []
+        assert run.alerts() == []
 
 
 @pytest.mark.slow

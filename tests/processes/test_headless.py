@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Watched, watching
+from tests.processes.harness import Gate, Watched, watching
 from trainers.contract.events import Checkpoint, CheckpointRequested
 from trainers.contract.runs import find_run
 
@@ -52,12 +52,14 @@ def test_a_failed_run_shows_the_first_traceback_and_exits_1(runs_dir: Path, faul
     assert json.loads(done.stdout.splitlines()[-1])["status"] == "failed"
     assert "ValueError: the test's own failure" in done.stderr
     assert "FAILED: rank 1 failed" in done.stderr
-    Watched(find_run("latest", runs_dir)).wait_gone(5)
+    Watched(find_run("latest", runs_dir)).wait_gone()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 3)])
 def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, code: int) -> None:
-    process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        _run(runs_dir, "epochs=99999"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         _wait_for_an_epoch(process)
         with watching(find_run("latest", runs_dir)) as run:
@@ -65,7 +67,7 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
             asked = run.wait(CheckpointRequested)
             run.wait(Checkpoint, lambda event: event.mono - event.seconds >= asked.mono)
             process.send_signal(number)
-            stdout, stderr = process.communicate(timeout=60)
+            stdout, stderr = process.communicate(timeout=120)
             assert process.returncode == code, stderr
             result = json.loads(stdout.splitlines()[-1])
             assert result["status"] == "stopped"
@@ -77,16 +79,19 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
         process.wait()
 
 
-def test_kill_9_of_the_headless_program_does_not_touch_the_run(runs_dir: Path) -> None:
-    process = subprocess.Popen(
-        _run(runs_dir, "epochs=40"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+def test_kill_9_of_the_headless_program_does_not_touch_the_run(
+    runs_dir: Path, gate: Callable[[int, int], Gate]
+) -> None:
+    held = gate(0, 40)
+    process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _wait_for_an_epoch(process)
-        process.kill()
         with watching(find_run("latest", runs_dir)) as run:
+            process.kill()
+            process.wait()
+            held.open()
             assert run.end().status == "completed"
-            assert run.steps_of(0) == list(range(1, 40 * 29 + 1))
+            assert run.steps_of(0) == list(range(1, 8 * 29 + 1))
     finally:
         process.kill()
         process.wait()
@@ -106,12 +111,14 @@ def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
 
 
 def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
-    process = subprocess.Popen(_run(runs_dir, "epochs=1000"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        _run(runs_dir, "epochs=99999"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         _wait_for_an_epoch(process)
         with watching(find_run("latest", runs_dir)) as run:
             os.kill(run.started.pid, signal.SIGKILL)
-            stdout, stderr = process.communicate(timeout=60)
+            stdout, stderr = process.communicate(timeout=120)
             assert (process.returncode, "LOST: " in stderr) == (1, True)
             result = json.loads(stdout.splitlines()[-1])
             assert result["steps"] >= 29
@@ -122,11 +129,11 @@ def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None
 
 
 def test_detached_runs_are_stopped_by_name(runs_dir: Path) -> None:
-    command = [*_run(runs_dir, "epochs=1000"), "--detach"]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    command = [*_run(runs_dir, "epochs=99999"), "--detach"]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     name = json.loads(started.stdout)["run"]
     with watching(find_run(name, runs_dir)) as run:
         run.at_step(1)
         stop = [*TUIAPP, "stop", name[:15], "--runs-dir", str(runs_dir)]
-        subprocess.run(stop, check=True, timeout=60, capture_output=True)
+        subprocess.run(stop, check=True, timeout=120, capture_output=True)
         assert run.end(1).status == "stopped"

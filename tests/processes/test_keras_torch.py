@@ -33,8 +33,8 @@ print((model.predict(images, verbose=0).argmax(1) == labels).mean())
 def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
     config = msgspec.structs.replace(CONFIG, model="net", epochs=4)
     with launched(config, runs_dir) as run:
-        end = run.end(120)
-        run.wait_gone(5)
+        end = run.end()
+        run.wait_gone()
         assert end.status == "completed", end
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
         evaluations = run.of(Evaluation)
@@ -70,8 +70,8 @@ def test_a_resumed_run_goes_on_bit_for_bit(runs_dir: Path) -> None:
     # Dropout and BatchNorm differ from rank to rank, and a schedule from step to step.
     config = msgspec.structs.replace(CONFIG, model="convnet", epochs=2, schedule="cosine", eval_every=2)
     with launched(config, runs_dir) as run:
-        assert run.end(120).status == "completed"
-        run.wait_gone(5)
+        assert run.end().status == "completed"
+        run.wait_gone()
         before = len(run.events)
         shutil.rmtree(run.run.checkpoints / "step-00000058")
         assert resume(run.run).step == 29
@@ -88,4 +88,4 @@ def test_a_resumed_run_goes_on_bit_for_bit(runs_dir: Path) -> None:
         assert losses(0, 0) != losses(0, 1)
         first, second = run.of(Evaluation)
         assert (first.step, first.loss, first.accuracy) == (second.step, second.loss, second.accuracy)
-        run.wait_gone(5)
+        run.wait_gone()

@@ -47,4 +47,4 @@ def test_flagged_within_the_step_and_the_policy_carried_out(runs_dir: Path, tmp_
         waited = told.mono - alert.mono
         print(f"\nNaN on rank {alert.rank} at step {alert.step}: flagged there; asked to stop {waited:.3f} s later,")
         print(f"stopped {after} steps later; the other rank's first was at step {first[1 - alert.rank]}")
-        run.wait_gone(10)
+        run.wait_gone()

@@ -31,7 +31,7 @@ def test_a_loss_that_is_not_finite(runs_dir: Path, backend: str, policy: str) ->
         checkpoint_every=0, eval_every=0,
     )  # fmt: skip
     with launched(config, runs_dir) as run:
-        end = run.end(60)
+        end = run.end()
         alert = next(one for one in run.of(Alert) if one.kind == "nan")
         assert alert.step is not None
         requests = run.of(StopRequested)
@@ -43,5 +43,5 @@ def test_a_loss_that_is_not_finite(runs_dir: Path, backend: str, policy: str) ->
             assert requests[0].by == "nan_policy"
         saved = [one.step for one in run.of(Checkpoint)]
         assert saved == ([end.summary.steps] if policy == "checkpoint-and-stop" else [])
-        run.wait_gone(10)
+        run.wait_gone()
         print(f"\n{backend}, {policy}: not finite at {alert.step}, {end.status} after step {end.summary.steps}")

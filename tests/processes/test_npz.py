@@ -26,7 +26,7 @@ def test_colour_images_of_floats_with_torch_ddp(
         # All that a run needs of the file it has by now.
         file.unlink()
         end = run.end()
-        run.wait_gone(5)
+        run.wait_gone()
         assert end.status == "completed", end
         assert end.summary.test_accuracy is not None
         assert end.summary.test_accuracy > 0.9
@@ -44,8 +44,8 @@ def test_grey_images_of_bytes_with_jax_sharding(
         dataset=name, model="net", backend="jax-sharding", platform="cpu", global_batch_size=30, epochs=6
     )
     with launched(config, runs_dir) as run:
-        end = run.end(120)
-        run.wait_gone(5)
+        end = run.end()
+        run.wait_gone()
         assert end.status == "completed", end
         assert end.summary.steps == 60
         assert end.summary.test_accuracy is not None
@@ -61,4 +61,4 @@ def test_damaged_images_are_said_of_the_run(runs_dir: Path, tmp_path: Path) -> N
     with launched(RunConfig(dataset=name, model="mlp", platform="cpu", devices=1), runs_dir) as run:
         assert run.end().status == "failed"
         assert f"DataError: {file} is damaged: Bad CRC-32" in run.of(RankFailed)[0].error
-        run.wait_gone(5)
+        run.wait_gone()

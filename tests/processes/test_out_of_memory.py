@@ -42,11 +42,11 @@ def test_a_rank_that_the_kernel_kills_for_want_of_memory(
             (small_group / "cgroup.procs").write_text(str(process.pid))
         limited = (small_group / "cgroup.procs").read_text().split()
         assert {str(run.pid(0)), str(run.pid(1))} <= set(limited)
-        end = run.end(170)
+        end = run.end()
         failed = next(one for one in run.of(RankFailed) if one.rank == 1)
         print(f"\n{end.reason}")
         assert failed.signal == "SIGKILL"
         assert end.failed_rank == 1
         assert "by the kernel's out-of-memory killer" in end.reason
         assert "not by" not in end.reason
-        run.wait_gone(10)
+        run.wait_gone()

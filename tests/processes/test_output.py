@@ -59,7 +59,7 @@ def test_ten_megabytes_bad_bytes_bars_sequences_and_markup(runs_dir: Path, fault
         assert (run.run.rank(1) / "stdout.log").stat().st_size > LONG_BYTES
         mailbox.send(run.run.commands, "stop-now")
         assert run.end().status == "stopped"
-        run.wait_gone(10)
+        run.wait_gone()
     print(f"\nsupervisor at most {most:.0f} MiB, dashboard {view:.0f} MiB")
     assert most < 80
     assert view < 200

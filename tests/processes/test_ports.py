@@ -47,7 +47,7 @@ def _two_at_once(runs_dir: Path, config: RunConfig) -> None:
         thread.join()
     with watching(runs[0]) as one, watching(runs[1]) as other:
         for run in (one, other):
-            assert run.end(120).status == "completed"
+            assert run.end().status == "completed"
 
 
 def test_two_runs_started_at_once(runs_dir: Path, fake: Callable[..., None]) -> None:

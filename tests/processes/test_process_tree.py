@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched, resumed
+from tests.processes.harness import MLP, START_S, Watched, launched, resumed, wait_dead
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, RankFailed
 from trainers.contract.runs import summarise
@@ -28,7 +28,7 @@ GRACE_S = 3.0
 """What ranks get to end by themselves, and then on SIGTERM: SETTLE_S + TERM_GRACE_S."""
 
 
-def _view(run: Watched, words: str, seconds: float) -> float:
+def _view(run: Watched, words: str, seconds: float = START_S) -> float:
     """Wait until the dashboard's own reading of the run says something; gives the time."""
     feed, state = JournalFeed(run.run), RunState(run.run.run_id)
     feed.start()
@@ -49,12 +49,14 @@ def test_kill_9_of_a_rank_of_four_with_one_that_ignores_sigterm(runs_dir: Path, 
     fake("deaf:0:1", step=0.01)
     with launched(FOUR, runs_dir) as run:
         run.at_step(50)
-        os.kill(run.pid(1), signal.SIGKILL)
+        ranks = [psutil.Process(run.pid(rank)) for rank in range(4)]
+        ranks[1].kill()
         killed = time.monotonic()
-        seen = _view(run, "rank 1 was killed by SIGKILL at step", 10) - killed
-        end = run.end(15)
-        run.wait_gone(10)
+        seen = _view(run, "rank 1 was killed by SIGKILL at step") - killed
+        wait_dead(ranks)
         gone = time.monotonic() - killed
+        end = run.end()
+        run.wait_gone()
         print(f"\nkill -9 of 1 of 4: in the view after {seen:.2f} s, all gone after {gone:.2f} s of {GRACE_S:g}+1")
         assert seen < 2
         assert gone < GRACE_S + 1
@@ -74,11 +76,10 @@ def test_kill_9_of_the_supervisor_takes_the_ranks_children_along_and_the_run_can
         saved = run.wait(Checkpoint)
         children = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
         assert len(children) == 1
+        ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
         os.kill(run.started.pid, signal.SIGKILL)
-        began = time.monotonic()
-        run.wait_gone(10)
-        _wait_dead(children)
-        gone = time.monotonic() - began
+        gone = wait_dead([*ranks, *children])
+        run.wait_gone()
         print(f"\nkill -9 of the supervisor: ranks and their children gone after {gone:.2f} s")
         assert gone < 2
         assert summarise(run.run).status == "lost"
@@ -86,14 +87,6 @@ def test_kill_9_of_the_supervisor_takes_the_ranks_children_along_and_the_run_can
     with resumed(run.run, config) as again:
         assert again.started.resumed_from >= saved.step
         assert again.end().status == "completed"
-
-
-def _wait_dead(processes: list[psutil.Process], seconds: float = 10) -> None:
-    """Wait until processes have ended, whether or not anybody has collected them."""
-    deadline = time.monotonic() + seconds
-    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes):
-        assert time.monotonic() < deadline, processes
-        time.sleep(0.005)
 
 
 def _is_child_of_rank(process: psutil.Process, run: Watched) -> bool:
@@ -111,7 +104,7 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(runs_dir: Path, 
         run.at_step(10)
         ranks = [psutil.Process(run.pid(rank)) for rank in (0, 1)]
         (child,) = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
-        (reaper,) = [process for process in run.processes() if "trainers.runtime.reaper" in process.cmdline()]
+        (reaper,) = run.processes("trainers.runtime.reaper")
         # Stopped ones cannot end themselves, which they would do after some seconds.
         for process in (*ranks, child):
             process.suspend()
@@ -120,7 +113,7 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(runs_dir: Path, 
         reaper.kill()
         supervisor.kill()
         # Not before it is dead has it let go of the run's lock.
-        _wait_dead([reaper, supervisor])
+        wait_dead([reaper, supervisor])
         strays = {stray.pid: stray for stray in find_strays(runs_dir)}
         assert {one.pid for one in (*ranks, child)} <= set(strays)
         assert strays[child.pid].run_id == run.run.run_id
@@ -134,7 +127,7 @@ def test_what_outlives_supervisor_and_reaper_is_found_and_ended(runs_dir: Path, 
         print(f"\nstrays: {len(strays)} found; ended, doctor included, in {time.monotonic() - began:.2f} s")
         assert "ended what was left behind by" in said.stdout
         assert find_strays(runs_dir) == []
-        _wait_dead([*ranks, child])
+        wait_dead([*ranks, child])
         assert summarise(run.run).status == "lost"
 
 
@@ -145,8 +138,8 @@ def test_a_stopped_rank_is_torn_down(runs_dir: Path, fake: Callable[..., None]) 
         os.kill(run.pid(0), signal.SIGSTOP)
         os.kill(run.pid(1), signal.SIGKILL)
         began = time.monotonic()
-        assert run.end(15).failed_rank == 1
-        run.wait_gone(5)
+        assert run.end().failed_rank == 1
+        run.wait_gone()
         print(f"\nwith a rank in SIGSTOP: all gone after {time.monotonic() - began:.2f} s")
 
 
@@ -162,7 +155,7 @@ def test_the_first_cause_comes_first_and_what_follows_from_it_is_folded_under_it
         assert "sitecustomize.py" in next(one for one in failures if one.rank == 2).traceback
         others = {one.rank: one.error for one in failures if one.rank != 2}
         assert all("Connection" in error for error in others.values()), others
-        run.wait_gone(5)
+        run.wait_gone()
 
 
 @pytest.mark.parametrize("kind", ["kill", "raise", "exit"])
@@ -173,11 +166,11 @@ def test_death_before_the_first_step_is_told_within_two_seconds(
     with launched(MLP, runs_dir) as run:
         failed = run.wait(RankFailed, lambda one: one.rank == 1)
         assert failed.step == 0
-        seen = _view(run, "rank 1", 10) - failed.mono
+        seen = _view(run, "rank 1") - failed.mono
         print(f"\n{kind} before step 1: in the view {seen:.2f} s after the rank's end")
         assert seen < 2
-        assert "before its first step" in run.end(15).reason
-        run.wait_gone(5)
+        assert "before its first step" in run.end().reason
+        run.wait_gone()
 
 
 @pytest.mark.parametrize(
@@ -199,4 +192,4 @@ def test_deaths_are_named_in_words(runs_dir: Path, fake: Callable[..., None], ki
         if kind == "memory":
             assert "needs less memory" in run.end().reason
             assert "MemoryError" in failed.traceback
-        run.wait_gone(5)
+        run.wait_gone()

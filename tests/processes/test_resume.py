@@ -8,16 +8,26 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
 
-from tests.processes.harness import Watched, launched, resumed
+from tests.processes.harness import Gate, Watched, launched, resumed
 from trainers.contract import mailbox
 from trainers.contract.config import RunConfig
-from trainers.contract.events import Alert, Checkpoint, Evaluation, RunEnded, RunStarted, Steps, StopRequested
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    CheckpointRequested,
+    Evaluation,
+    RunEnded,
+    RunStarted,
+    Steps,
+    StopRequested,
+)
 from trainers.contract.manifest import list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import summarise
@@ -28,13 +38,21 @@ CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
+Hold: TypeAlias = Callable[[int, int], Gate]
+"""Makes a gate for a rank at a step."""
+
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDir]:
+def straight(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     """The same run without interruption."""
-    with launched(CONFIG, tmp_path_factory.mktemp("straight")) as run:
-        assert run.end().status == "completed"
-        yield run.run
+    place = tmp_path_factory.mktemp("straight")
+    with pytest.MonkeyPatch.context() as environment:
+        # It is made before the home that each test has of its own.
+        for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+            environment.setenv(name, str(place))
+        with launched(CONFIG, place / "runs") as run:
+            assert run.end().status == "completed"
+    return run.run
 
 
 def curves(run: RunDir) -> tuple[dict[tuple[int, int], float | None], dict[int, tuple[float | None, float]]]:
@@ -66,24 +84,47 @@ def tuiapp(run: RunDir, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+def while_held(run: Watched, gate: Gate, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that asks something of a run that waits at its gate; that is opened once the run has heard it."""
+    command = [*TUIAPP, *arguments, "--runs-dir", str(run.run.path.parent)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        run.wait(StopRequested if arguments[0] == "stop" else CheckpointRequested)
+        gate.open()
+        out, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def stop_while_held(run: Watched, gate: Gate) -> RunEnded:
+    """Have a run stop that waits at its gate."""
+    mailbox.send(run.run.commands, "stop")
+    run.wait(StopRequested)
+    gate.open()
+    return run.end()
+
+
 def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
-    runs_dir: Path, straight: RunDir
+    runs_dir: Path, straight: RunDir, gate: Hold
 ) -> None:
+    held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:
         run.at_step(13)
         name, launched_at = run.run.run_id, run.run.config.stat().st_mtime_ns
-        stopped = tuiapp(run.run, "stop", name)
+        stopped = while_held(run, held, "stop", name)
         end = run.end(1)
         assert (stopped.returncode, end.status) == (0, "stopped")
         assert f"checkpoint step-{end.summary.steps:08}" in stopped.stderr
         assert f"to go on: tuiapp run --resume {run.run.path}" in stopped.stderr
-        run.wait_gone(5)
+        run.wait_gone()
+        held = gate(0, 40)
         with resumed(run.run) as again:
             assert (again.started.attempt, again.started.resumed_from) == (2, end.summary.steps)
             again.at_step(31)
-            mailbox.send(run.run.commands, "stop")
-            assert again.end().status == "stopped"
-            again.wait_gone(5)
+            assert stop_while_held(again, held).status == "stopped"
+            again.wait_gone()
         newest, before, *_ = list_checkpoints(run.run.checkpoints)[0]
         weights = newest.path / "model.safetensors"
         data = bytearray(weights.read_bytes())
@@ -98,27 +139,30 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
         assert first == f"tuiapp: {said}"
         assert f"resumed from step {before.manifest.step}, attempt 3" in second
         assert "STOPPED" not in done.stderr
-        assert [alert.text for alert in run.of(Alert)] == [said]
+        assert [alert.text for alert in run.alerts()] == [said]
         assert run.run.config.stat().st_mtime_ns == launched_at
     same(run.run, straight)
 
 
 @pytest.mark.slow
-def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: RunDir) -> None:
+def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: RunDir, gate: Hold) -> None:
+    gate(0, 20)
     with launched(CONFIG, runs_dir) as run:
         run.at_step(13)
         os.kill(run.pid(1), signal.SIGKILL)
         assert run.end().status == "failed"
-        run.wait_gone(5)
+        run.wait_gone()
         newest = list_checkpoints(run.run.checkpoints)[0][0].manifest.step
         assert newest % 9 == 0
+        held = gate(0, 40)
         with resumed(run.run) as again:
             assert again.started.resumed_from == newest
             again.at_step(31)
             assert again.steps_of(0)[0] == newest + 1
             os.kill(again.started.pid, signal.SIGKILL)
-            again.wait_gone(5)
+            again.wait_gone()
             assert summarise(run.run).status == "lost"
+        held.open()
         # Asked of the attempt that is gone: the next one must not obey it.
         mailbox.send(run.run.commands, "stop")
         with resumed(run.run) as again:
@@ -128,10 +172,11 @@ def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: R
     same(run.run, straight)
 
 
-def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDir) -> None:
+def test_a_checkpoint_on_request_changes_nothing(runs_dir: Path, straight: RunDir, gate: Hold) -> None:
+    held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:
         run.at_step(11)
-        done = tuiapp(run.run, "checkpoint", "latest")
+        done = while_held(run, held, "checkpoint", "latest")
         assert done.returncode == 0, done.stderr
         saved = read_checkpoint(Path(done.stdout.strip()))
         saved.verify()
@@ -151,14 +196,14 @@ def test_weights_that_are_not_finite_are_passed_over(runs_dir: Path) -> None:
         run.at_step(20)
         mailbox.send(run.run.commands, "stop")
         healthy = run.end().summary.steps
-        run.wait_gone(5)
+        run.wait_gone()
         for policy in ("stop", "checkpoint-and-stop"):
             wild = msgspec.structs.replace(config, learning_rate=100.0, weight_decay=10.0, nan_policy=policy)
             with resumed(run.run, wild) as again:
                 assert again.started.resumed_from == healthy
                 end = again.end()
                 assert (end.status, "not finite" in end.reason) == ("stopped", True)
-                again.wait_gone(5)
+                again.wait_gone()
                 found, _ = list_checkpoints(run.run.checkpoints)
                 if policy == "stop":
                     assert [one.manifest.step for one in found] == [healthy]
@@ -190,7 +235,7 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
 def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
     with launched(msgspec.structs.replace(CONFIG, epochs=2), runs_dir) as run:
         assert run.end().status == "completed"
-        run.wait_gone(5)
+        run.wait_gone()
         before = run.run.config.read_bytes()
         done = tuiapp(run.run, "run", "--resume", "latest")
         assert done.returncode == 2
@@ -203,18 +248,20 @@ def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
 
 
 @pytest.mark.slow
-def test_on_another_number_of_devices(runs_dir: Path) -> None:
+def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
     # Without Dropout, whose numbers depend on which device draws them.
     config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
         wanted = {event.step: event for event in run.of(Evaluation)}
+    held = gate(0, 40)
     with launched(config, runs_dir) as run:
         run.wait(Checkpoint, lambda event: event.step >= 27)
         os.kill(run.pid(1), signal.SIGKILL)
         run.end()
-        run.wait_gone(5)
-        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "devices=1")
+        run.wait_gone()
+        held.open()
+        done = tuiapp(run.run, "run", "--resume", run.run.run_id, "--set", "devices=1")
         assert done.returncode == 0, done.stderr
         assert run.of(RunStarted)[-1].world_size == 1
         found = {event.step: event for event in run.of(Evaluation)}
@@ -225,12 +272,12 @@ def test_on_another_number_of_devices(runs_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_of_two_who_resume_one_does(runs_dir: Path) -> None:
+def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
+    held = gate(0, 20)
     with launched(CONFIG, runs_dir) as run:
         run.at_step(1)
-        mailbox.send(run.run.commands, "stop")
-        run.end()
-        run.wait_gone(5)
+        stop_while_held(run, held)
+        run.wait_gone()
         answers: list[str] = []
 
         def go_on() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import MLP, launched
+from tests.processes.harness import MLP, Gate, launched
 from trainers.contract import mailbox
 from trainers.contract.events import StopRequested
 
@@ -21,30 +22,34 @@ def test_all_ranks_stop_after_the_same_step(runs_dir: Path, how: str) -> None:
             mailbox.send(run.run.commands, "stop")
         else:
             os.kill(run.started.pid, signal.SIGTERM)
-        end = run.end(20)
+        end = run.end()
         assert end.status == "stopped"
+        assert not end.reason.endswith("at once")
         assert run.of(StopRequested)[0].by == how
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, end.summary.steps + 1))
-        run.wait_gone(5)
+        run.wait_gone()
         took = end.mono - run.of(StopRequested)[0].mono
         print(f"\nstop by {how}: all ranks gone {took:.2f} s after the request, at step {end.summary.steps}")
 
 
-def test_stopping_before_the_first_step(runs_dir: Path) -> None:
+def test_stopping_before_the_first_step(runs_dir: Path, gate: Callable[[int, int], Gate]) -> None:
+    start = gate(1, 0)
     with launched(MLP, runs_dir) as run:
         mailbox.send(run.run.commands, "stop")
+        run.wait(StopRequested)
+        start.open()
         end = run.end()
         assert (end.status, end.summary.steps) == ("stopped", 0)
-        run.wait_gone(5)
+        run.wait_gone()
 
 
 def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
         mailbox.send(run.run.commands, "stop-now")
-        end = run.end(10)
+        end = run.end()
         assert end.status == "stopped"
-        run.wait_gone(5)
+        run.wait_gone()
         assert end.mono - run.of(StopRequested)[0].mono < 3
 
 
@@ -55,5 +60,5 @@ def test_a_rank_that_hears_nothing_is_ended_all_the_same(runs_dir: Path) -> None
         mailbox.send(run.run.commands, "stop")
         run.wait(StopRequested)
         mailbox.send(run.run.commands, "stop-now")
-        assert run.end(10).status == "stopped"
-        run.wait_gone(5)
+        assert run.end().status == "stopped"
+        run.wait_gone()

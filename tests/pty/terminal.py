@@ -103,6 +103,13 @@ class Terminal:
             self._pump(0.05)
         return time.monotonic() - self.began
 
+    def wait_gone(self, pattern: str, seconds: float = 60) -> None:
+        """Wait until nothing on the screen matches a pattern any more: a dialog was closed, a key has come through."""
+        deadline = time.monotonic() + seconds
+        while re.search(pattern, "\n".join(self.screen.display)):
+            assert time.monotonic() < deadline, f"{pattern!r} did not go in {seconds} s:\n{self.text}"
+            self._pump(0.05)
+
     def wait_for_silence(self, quiet_s: float = 0.3, seconds: float = 5) -> None:
         """Wait until nothing has been written for a moment: what was sent has been dealt with."""
         deadline = time.monotonic() + seconds

@@ -97,6 +97,6 @@ def test_presets(environment: dict[str, str]) -> None:
         terminal.press("\x1b[200~[red]\x9b31m\x07x\x1b[201~")
         check(terminal)
         terminal.press("escape")
-        terminal.wait_for_silence()
+        terminal.wait_gone("Save preset")
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0

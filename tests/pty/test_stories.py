@@ -20,19 +20,19 @@ from trainers.contract.runs import find_run, list_runs
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 
-def launch(terminal: Terminal, preset: str) -> None:
-    """Load a preset by a click and launch it."""
+def launch(terminal: Terminal, preset: str, status: str = "RUNNING") -> None:
+    """Load a preset by a click and launch it; its run is shown then."""
     terminal.wait(rf"{preset}\b")
     terminal.wait_for_silence()
     terminal.click(rf"{preset}\b")
     terminal.wait(rf"tuiapp run {preset}\b")
     terminal.press("ctrl+r")
-    terminal.wait("RUNNING", START_S)
+    terminal.wait(status, START_S)
 
 
 def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
-        launch(terminal, "brief")
+        launch(terminal, "brief", "RUNNING|COMPLETED")
         with watching(find_run("latest", runs_dir)) as run:
             assert run.end().status == "completed"
             terminal.wait("COMPLETED")
@@ -202,7 +202,8 @@ def test_replay_a_run(runs_dir: Path) -> None:
         terminal.wait("REPLAY ×1")
         terminal.press(" ")
         terminal.wait("❚❚ REPLAY")
-        terminal.press(*["."] * 8)
+        # From its beginning, however far it had come by then.
+        terminal.press(*[","] * 20, *["."] * 8)
         terminal.wait(r"step +1\d\d/290")
         assert "RUNNING" in terminal.text
         terminal.press(" ", *["."] * 20)
@@ -226,6 +227,7 @@ def test_delete_a_run(runs_dir: Path) -> None:
         terminal.wait("Keep")
         terminal.wait_for_silence()
         terminal.press("escape")
+        terminal.wait_gone("Keep")
         terminal.wait("2 runs")
         assert removed.path.exists()
         terminal.press("d")

@@ -37,7 +37,7 @@ def modes(terminal: Terminal) -> list[Any]:
     return termios.tcgetattr(terminal.process.fileno())
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -75,7 +75,7 @@ def test_also_when_nobody_reads_it(environment: dict[str, str], number: signal.S
             time.sleep(0.02)
         began = time.monotonic()
         terminal.process.kill(number)
-        wait_for(lambda: not terminal.process.isalive(), 15)
+        wait_for(lambda: not terminal.process.isalive())
         print(f"\n{number.name}, nobody reading: ended after {time.monotonic() - began:.2f} s")
         assert terminal.wait_exit() == 128 + number
         assert terminal.restored()
@@ -92,14 +92,14 @@ def test_a_terminal_that_goes_away_without_a_word(environment: dict[str, str]) -
     try:
         os.close(slave)
         seen = b""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while b"quickstart" not in seen:
             assert time.monotonic() < deadline
             if select.select([master], [], [], 0.1)[0]:
                 seen += os.read(master, 65536)
         began = time.monotonic()
         os.close(master)
-        assert process.wait(15) == 128 + signal.SIGHUP
+        assert process.wait(60) == 128 + signal.SIGHUP
         print(f"\nterminal gone without SIGHUP: ended after {time.monotonic() - began:.2f} s")
     finally:
         process.kill()
@@ -118,10 +118,10 @@ def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
         assert terminal.restored()
         assert modes(terminal) == before
         terminal.process.kill(signal.SIGCONT)
-        terminal.wait_for_silence(1.0)
+        # What stood there before still does: it is what it writes that says that it has the terminal again.
+        wait_for(lambda: terminal.text and not terminal.restored())
+        wait_for(lambda: modes(terminal) != before)
         terminal.wait(READY)
-        assert not terminal.restored()
-        assert modes(terminal) != before
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
         assert terminal.restored()
@@ -203,7 +203,7 @@ def test_exported_columns_do_not_count(environment: dict[str, str]) -> None:
         terminal.resize(90, 30)
         terminal.wait_for_silence()
         terminal.resize(120, 40)
-        wait_for(lambda: terminal._pump(0.1) or terminal.text == wide)
+        wait_for(lambda: terminal.text == wide)
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
 

@@ -27,12 +27,13 @@ pytestmark = needs_compiler
 E = TypeVar("E")
 
 WITH_SHORT_LIMITS = """
-import sys
+import os, sys
 from trainers.telemetry import sampler
-sampler.CALL_LIMIT_S = sampler.OPEN_LIMIT_S = 1.0
+sampler.CALL_LIMIT_S, sampler.OPEN_LIMIT_S = 1.0, float(os.environ["OPEN_LIMIT_S"])
 from trainers.telemetry.__main__ import main
 main()
 """
+"""A library is found and loaded when it is opened, which a busy machine may take long over."""
 
 
 class Kept:
@@ -76,6 +77,7 @@ class Kept:
 
 @pytest.fixture
 def keep(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Kept]]:
+    monkeypatch.setenv("OPEN_LIMIT_S", "30")
     monkeypatch.setattr(sampler_keeper, "FIRST_PAUSE_S", 0.1)
     monkeypatch.setattr(sampler_keeper, "FIRST_BAN_S", 3.0)
     started: list[Kept] = []
@@ -93,8 +95,14 @@ def keep(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def samplers() -> list[psutil.Process]:
     """Those that run."""
-    children = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
-    return [child for child in children if WITH_SHORT_LIMITS in child.cmdline()]
+    return [child for child in psutil.Process().children() if _samples(child)]
+
+
+def _samples(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and WITH_SHORT_LIMITS in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def test_a_killed_sampler_is_started_anew_and_that_is_told_once(keep: Callable[..., Kept]) -> None:
@@ -116,9 +124,15 @@ def test_a_killed_sampler_is_started_anew_and_that_is_told_once(keep: Callable[.
 def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
     keep: Callable[..., Kept], nvml: FakeNvml
 ) -> None:
+    nvml.say(several(2, energy_mj=7_000_000))
     kept = keep()
-    energy = kept.wait(DeviceSample, lambda one: one.index == 0 and (one.energy_j or 0) > 100)
-    nvml.say(gpu("GPU-0000", "Fake 0") + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetTemperature crash"))
+    kept.wait(DeviceSample, lambda one: one.index == 0)
+    nvml.say(several(2, energy_mj=7_200_000))
+    kept.wait(DeviceSample, lambda one: one.index == 0 and one.energy_j == 200)
+    nvml.say(
+        gpu("GPU-0000", "Fake 0", energy_mj=7_200_000)
+        + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetTemperature crash")
+    )
     once = kept.wait(TelemetrySource, lambda one: one.source == "NVML" and bool(one.problem))
     assert once.problem == "took the sampler down, which died of SIGSEGV; it is tried again"
     twice = kept.wait(TelemetrySource, lambda one: "left alone" in one.problem)
@@ -127,14 +141,12 @@ def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
     for _ in range(3):
         kept.wait(HostSample, after=kept.mark)
         kept.wait(RankSample, after=mark)
-    nvml.say(several(2))
+    nvml.say(several(2, energy_mj=7_900_000))
     again = kept.wait(DeviceSample, lambda one: one.index == 0, after=mark)
     assert again.mono - twice.mono >= 2.5
     kept.wait(TelemetrySource, lambda one: one.source == "NVML" and not one.problem, after=mark)
     # What it used meanwhile is counted, and what was counted before is kept.
-    assert again.energy_j is not None
-    assert energy.energy_j is not None
-    assert again.energy_j - energy.energy_j == pytest.approx(310.5 * (again.mono - energy.mono), rel=0.2)
+    assert again.energy_j == 900
     assert [(one.kind, one.ended) for one in kept.of(Alert) if one.kind != "power"] == [
         ("telemetry-NVML", False),
         ("telemetry-NVML", True),
@@ -163,8 +175,11 @@ def test_a_call_that_blocks_for_30_s(keep: Callable[..., Kept], nvml: FakeNvml) 
         assert kept.wait(DeviceSample, lambda one: one.index == 0, after=kept.mark).power_w == 310.5
 
 
-def test_a_library_that_hangs_while_it_starts(keep: Callable[..., Kept], nvml: FakeNvml) -> None:
+def test_a_library_that_hangs_while_it_starts(
+    keep: Callable[..., Kept], nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nvml.say("fault nvmlInitWithFlags hang 30\n")
+    monkeypatch.setenv("OPEN_LIMIT_S", "1")
     kept = keep()
     assert "did not answer" in kept.wait(TelemetrySource).problem
     kept.wait(HostSample)
@@ -172,11 +187,13 @@ def test_a_library_that_hangs_while_it_starts(keep: Callable[..., Kept], nvml: F
 
 
 def test_a_stopped_sampler_is_replaced(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_keeper, "SILENT_S", 1.0)
     kept = keep(gpus="")
     kept.wait(HostSample)
     os.kill(samplers()[0].pid, signal.SIGSTOP)
-    assert "told nothing" in kept.wait(TelemetrySource).problem
+    with monkeypatch.context() as short:
+        # For the stopped one alone: the next may take longer to start.
+        short.setattr(sampler_keeper, "SILENT_S", 1.0)
+        assert "told nothing" in kept.wait(TelemetrySource).problem
     kept.wait(HostSample, after=kept.mark)
 
 

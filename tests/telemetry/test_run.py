@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import MLP, Watched
+from tests.processes.harness import MLP, Watched, launched
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
 from trainers.contract.options import ConfigError
@@ -28,11 +28,8 @@ def run(
     monkeypatch.setenv("TUIAPP_TELEMETRY_GPUS", "all")
     monkeypatch.setenv("TUIAPP_TELEMETRY_S", "0.25")
     monkeypatch.setenv("TUIAPP_TELEMETRY_HOST_PIDS", "1")
-    watched = Watched(launch(MLP, tmp_path / "runs"))
-    yield watched
-    for process in watched.processes():
-        process.kill()
-    watched.wait_gone(60)
+    with launched(MLP, tmp_path / "runs") as watched:
+        yield watched
 
 
 def test_what_is_sampled_is_what_the_script_says(run: Watched, nvml: FakeNvml) -> None:
