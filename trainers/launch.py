@@ -29,7 +29,7 @@ from trainers.contract.newer import why_read_only
 from trainers.contract.notices import leave_order
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.placement import place
-from trainers.contract.rundir import RunDir, new_run_id
+from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.runs import read_config
 from trainers.contract.settings import read_settings
 from trainers.contract.strays import end_supervisor
@@ -191,10 +191,9 @@ def _directories(run: RunDir, config: RunConfig) -> list[Path]:
 
 
 def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunDir:
-    run = RunDir(runs_dir.absolute() / new_run_id(config.backend, config.model))
     try:
         runs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        run.path.mkdir(mode=0o700)
+        run = make_run_dir(runs_dir.absolute(), config.backend, config.model)
     except OSError as error:
         raise LaunchError(
             f"Cannot make a run directory in {runs_dir}: {error.strerror}. "

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.rundir import RUN_ID, RunDir, new_run_id
+from trainers.contract.rundir import RUN_ID, RunDir, make_run_dir, new_run_id
 
 HOLD = """
 import sys
@@ -118,6 +118,14 @@ def test_a_lock_that_is_none(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     run.lock.mkdir()
     assert not run.is_live()
+
+
+def test_a_name_that_is_taken_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = iter(["3fa1", "3fa1", "3fa2"])
+    monkeypatch.setattr("trainers.contract.rundir.secrets.token_hex", lambda _: next(digits))
+    monkeypatch.setattr("trainers.contract.rundir.time.strftime", lambda *_: "20261120T101500")
+    made = [make_run_dir(tmp_path, "torch-ddp", "net").run_id for _ in range(2)]
+    assert made == ["20261120T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-net-3fa2"]
 
 
 def test_ids() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -130,3 +131,17 @@ def new_run_id(backend: str, model: str) -> str:
     """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"
+
+
+def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
+    """An empty directory for a new run, with a name that no other run has.
+
+    Raises:
+        OSError: none can be made there.
+    """
+    while True:
+        run = RunDir(runs_dir / new_run_id(backend, model))
+        # Of those that start within one second two may draw the same digits.
+        with contextlib.suppress(FileExistsError):
+            run.path.mkdir(mode=0o700)
+            return run
