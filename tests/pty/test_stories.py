@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests import histories as h
 from tests.contract.recorded import CONFIG, record
 from tests.processes.harness import START_S, Watched, watching
-from tests.pty.terminal import Terminal
+from tests.pty.terminal import READY, Terminal
 from trainers.contract.events import RunEnded, Steps, StopRequested
 from trainers.contract.presets import presets_dir
 from trainers.contract.rundir import RunDir
@@ -22,6 +22,7 @@ TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
 def launch(terminal: Terminal, preset: str, status: str = "RUNNING") -> None:
     """Load a preset by a click and launch it; its run is shown then."""
+    terminal.wait(READY)
     terminal.wait(rf"{preset}\b")
     terminal.wait_for_silence()
     terminal.click(rf"{preset}\b")
@@ -51,6 +52,7 @@ def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
 
 def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
+        terminal.wait(READY)
         terminal.wait(r"\d CPU ranks|\d GPU")
         terminal.wait_for_silence()
         assert re.search(r"\$ tuiapp run quickstart +│", terminal.text)
