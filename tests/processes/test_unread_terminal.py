@@ -101,7 +101,7 @@ def test_an_unread_terminal(runs_dir: Path, fake: Callable[..., None], paced: bo
             terminal.wait_exit()
         mailbox.send(run.run.commands, "stop-now")
         run.end()
-        run.wait_gone(10)
+        run.wait_gone()
     read_rate = statistics.median(read.rate for read, _ in pairs)
     print(f"\n{'paced' if paced else 'unpaced'}, {read_rate:.2f} steps/s with the terminal read; unread instead:")
     print(f"{PAIRS} pairs of {WINDOW_S:.0f} s in turns, load {os.getloadavg()[0]:.1f}")
