@@ -21,6 +21,9 @@ ENDED_POLL_S = 1.0
 LIVE_CHECK_S = 1.0
 """How often the lock is tried, to see whether the supervisor still lives."""
 
+CHUNK_BYTES = 1 << 17
+"""What is read at a time: little, so that the thread that answers keys soon has the interpreter to itself."""
+
 MAX_WAITING = 4096
 """Events that wait to be taken; the thread reads no further while there are more."""
 
@@ -89,7 +92,7 @@ class JournalFeed:
         ended: bool = False,
     ) -> None:
         self._run = run
-        self._reader = JournalReader(run.journal, offset)
+        self._reader = JournalReader(run.journal, offset, CHUNK_BYTES)
         self._poll_s = poll_s
         self._checks_every = max(1, round(live_check_s / poll_s))
         self._waiting: deque[AnyEvent] = deque()

@@ -75,9 +75,14 @@ class Watched:
         raise AssertionError(f"no such {kind.__name__} within {seconds} s; there are {self.events[-20:]}")
 
     def at_step(self, step: int) -> None:
-        """Wait until every rank has reported a step."""
+        """Wait until every rank has reported a step; fails when one does not get on in time."""
         for rank in range(self.started.world_size):
-            self.wait(Steps, lambda event, rank=rank: event.rank == rank and event.last_step >= step)  # type: ignore[misc]
+            while (last := self.last_step(rank)) < step:
+                self.wait(Steps, lambda event, rank=rank, last=last: event.rank == rank and event.last_step > last)  # type: ignore[misc]
+
+    def last_step(self, rank: int) -> int:
+        """The last step that a rank has reported; 0 before the first."""
+        return max((event.last_step for event in self.of(Steps) if event.rank == rank), default=0)
 
     def alerts(self) -> list[Alert]:
         """What was said of the run itself."""

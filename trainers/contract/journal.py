@@ -19,7 +19,7 @@ from trainers.contract.events import AnyEvent, Event, decode, encode
 from trainers.contract.files import open_regular
 
 READ_BYTES = 1 << 20
-"""What a reader takes at a time."""
+"""What is taken at a time."""
 
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: a reader drops it."""
@@ -124,10 +124,11 @@ class JournalReader:
     Args:
         path: The journal's file; it may not exist yet.
         offset: Where to begin: 0, or what `journal_end` gave.
+        chunk_bytes: What it takes at a time.
     """
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
-        self._path = path
+    def __init__(self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES) -> None:
+        self._path, self._chunk_bytes = path, chunk_bytes
         self._offset = offset
         """Always just after a newline, so that a torn tail that a new writer cuts off is never half taken."""
         self.skipped = 0
@@ -161,7 +162,7 @@ class JournalReader:
 
     def _next_lines(self, fd: int) -> list[bytes]:
         """The whole lines of the next chunk."""
-        size = READ_BYTES
+        size = self._chunk_bytes
         while True:
             data = os.pread(fd, size, self._offset)
             end = data.rfind(b"\n") + 1

@@ -41,10 +41,10 @@ from tuiapp.widgets.sharding_map import ShardingMap
 TICK_S = 0.15
 """How often what has arrived is taken and shown."""
 
-FOLD_BUDGET_S = 0.02
+FOLD_BUDGET_S = 0.01
 """Most time per tick that folding may take: keys are served between ticks."""
 
-CATCH_UP_S = 0.005
+CATCH_UP_S = 0.003
 """Until the next tick, while more events wait than a tick can fold, or a key is being answered."""
 
 MOST_PUT_OFF = 40
