@@ -16,6 +16,7 @@ os.environ["TEXTUAL_ANIMATIONS"] = "none"
 import pytest
 from textual.widgets import Input
 
+from tests.at_rest import make_pilots_patient
 from trainers.contract.machine import Machine
 
 
@@ -42,6 +43,11 @@ def home(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture(autouse=True)
 def _steady_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Input.cursor_blink, "_default", False)
+
+
+@pytest.fixture(autouse=True)
+def _patient_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_pilots_patient(monkeypatch)
 
 
 @pytest.fixture

@@ -69,12 +69,14 @@ class CompareFeed:
         with self.lock:
             run.curves.fold(events)
         progress = _share(reader.offset, run.info.directory) if events else None
-        changed = bool(events) or progress != run.progress
-        run.progress = progress
-        if not events and (changed or run.info.is_live):
-            before, run.info = run.info, summarise(run.info.directory)
-            changed |= before != run.info
-        self.version += changed
+        info, changed = run.info, bool(events) or progress != run.progress
+        if not events and (changed or info.is_live):
+            info = summarise(info.directory)
+            changed |= info != run.info
+        with self.lock:
+            # Together: whoever sees that all is read sees, too, that there is something new to draw.
+            run.info, run.progress = info, progress
+            self.version += changed
         return bool(events)
 
 

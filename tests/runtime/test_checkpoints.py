@@ -222,36 +222,59 @@ def test_a_manifest_cannot_point_elsewhere(run: RunDir) -> None:
         read_checkpoint(manifest.parent)
 
 
-CHILD = """
+WRITERS = """
 import os, pathlib, shutil, signal, sys
 from tests.runtime.test_checkpoints import save
 from trainers.contract.rundir import RunDir
 
-run, kill_at, calls = RunDir(pathlib.Path(sys.argv[1])), int(sys.argv[2]), 0
+def write(run, kill_at):
+    calls = 0
 
-def deadly(function):
-    def call(*arguments, **options):
-        global calls
-        calls += 1
-        if calls == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
+    def deadly(function):
+        def call(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+        return call
 
-save(run, 29)
-os.fsync, os.open = deadly(os.fsync), deadly(os.open)
-pathlib.Path.rename, shutil.rmtree = deadly(pathlib.Path.rename), deadly(shutil.rmtree)
-save(run, 58, 87, 116, 145)
+    save(run, 29)
+    os.fsync, os.open = deadly(os.fsync), deadly(os.open)
+    pathlib.Path.rename, shutil.rmtree = deadly(pathlib.Path.rename), deadly(shutil.rmtree)
+    save(run, 58, 87, 116, 145)
+
+kill_at, ended = 1, -1
+while ended:
+    run = RunDir(pathlib.Path(sys.argv[1], str(kill_at)))
+    run.path.mkdir()
+    if not (writer := os.fork()):
+        try:
+            write(run, kill_at)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    ended = os.waitstatus_to_exitcode(os.waitpid(writer, 0)[1])
+    print(kill_at, ended)
+    assert ended in (0, -signal.SIGKILL)
+    kill_at += 5
+"""
+"""Writers, each killed at a later call than the one before, until one comes to its end; says how each ended.
+
+They are forked by a process of its own: to start Python for each takes longer than all that is tested here.
 """
 
 
 def test_killed_at_any_moment_the_last_committed_one_is_there(tmp_path: Path) -> None:
     """A writer that is killed at every call by which it changes the disk, one after the other."""
-    kill_at, steps = 1, set[int]()
-    while True:
-        run = RunDir(tmp_path / str(kill_at))
-        run.path.mkdir()
-        child = subprocess.run([sys.executable, "-c", CHILD, str(run.path), str(kill_at)], check=False)
+    root, steps = tmp_path / "runs", set[int]()
+    root.mkdir()
+    told = subprocess.run([sys.executable, "-c", WRITERS, str(root)], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    ends = [line.split() for line in told.stdout.splitlines()]
+    assert ends[-1][1] == "0"
+    for kill_at, _ in ends:
+        run = RunDir(root / kill_at)
         checkpoint, notes = newest_usable(run.checkpoints, CONFIG, CLASSES)
         assert notes == []
         np.testing.assert_array_equal(load(checkpoint).model["fc.weight"], np.float32(checkpoint.manifest.step))
@@ -259,11 +282,7 @@ def test_killed_at_any_moment_the_last_committed_one_is_there(tmp_path: Path) ->
         # The next attempt clears away what was half-written.
         save(run, 174)
         assert not any(path.name.startswith(".") for path in run.checkpoints.iterdir())
-        if child.returncode == 0:
-            break
-        assert child.returncode == -signal.SIGKILL
-        kill_at += 5
-    print(f"\nkilled at every fifth of {kill_at} moments; went on from {sorted(steps)}")
+    print(f"\nkilled at every fifth of {ends[-1][0]} moments; went on from {sorted(steps)}")
     assert steps == {29, 58, 87, 116, 145}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainers.contract.events import Stacks
+from trainers.runtime import stacks as stacks_module
 from trainers.runtime.stacks import FILE, MAX_BYTES, SIGNAL, StackDump, suspect
 
 ANSWERS = """
@@ -29,6 +30,9 @@ waits_here()
 DEAF = "import time; print('up', flush=True); time.sleep(600)"
 
 
+DEADLINE_S = 60.0
+
+
 @contextmanager
 def process(code: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen([sys.executable, "-c", code, str(directory)], stdout=subprocess.PIPE) as started:
@@ -40,17 +44,26 @@ def process(code: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
             started.kill()
 
 
-def collect(pid: int, directory: Path) -> list[Stacks]:
+def collect(pid: int, directory: Path, last: str = "") -> list[Stacks]:
+    """Ask a process for its stacks; it is not done before it has written what comes last."""
     dump = StackDump({0: (pid, directory)}, time.monotonic())
+    deadline = time.monotonic() + DEADLINE_S
+    while last and not any(last in stacks.text for stacks in dump.read()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     while not dump.is_complete(time.monotonic()):
         time.sleep(0.01)
     return dump.read()
 
 
-def test_a_process_tells_where_it_stands_as_often_as_it_is_asked(tmp_path: Path) -> None:
+def test_a_process_tells_where_it_stands_as_often_as_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A machine under load takes longer than a run would wait.
+    monkeypatch.setattr(stacks_module, "ANSWER_S", DEADLINE_S)
     with process(ANSWERS, tmp_path) as started:
         for _ in range(2):
-            (stacks,) = collect(started.pid, tmp_path)
+            (stacks,) = collect(started.pid, tmp_path, last="in <module>")
             assert "in waits_here" in stacks.text
             assert stacks.text.count("waits_here") == 1
             assert stacks.pid == started.pid
@@ -68,7 +81,9 @@ def test_one_that_has_no_handler_is_not_asked(tmp_path: Path) -> None:
 def test_a_stopped_one_is_not_asked_and_goes_on_unharmed(tmp_path: Path, code: str) -> None:
     with process(code, tmp_path) as started:
         started.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + DEADLINE_S
         while b"T" not in Path(f"/proc/{started.pid}/stat").read_bytes().split(b") ")[-1][:1]:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         assert collect(started.pid, tmp_path) == []
         started.send_signal(signal.SIGCONT)

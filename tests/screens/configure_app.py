@@ -9,6 +9,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from tests.at_rest import until as until
 from trainers.contract.config import RunConfig
 from trainers.contract.machine import Machine
 from trainers.contract.rundir import RunDir
@@ -58,11 +59,3 @@ async def type_into(pilot: Pilot[None], key: str, text: str) -> None:
     await pilot.pause()
     await pilot.press("end", "ctrl+u", *text)
     await pilot.pause()
-
-
-async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if is_so():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError("did not come about")

@@ -20,7 +20,7 @@ from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.runs import RunsScreen
 
-ROUNDS = 12
+ROUNDS = 8
 """The collector looks when a further screen comes, and lets go of what was gone by then."""
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from textual import on
 from textual.app import App
 from textual.message import Message
 from textual.pilot import Pilot
 
 from tests import histories as h
+from tests.at_rest import until as until
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
@@ -74,16 +74,7 @@ class RunApp(App[None]):
         self.messages.append(message)
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    """Wait, in the app's own time, until the condition holds."""
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.02)
-    pytest.fail("it did not come to that")
-
-
 async def settled(pilot: Pilot[Any], app: RunApp) -> None:
-    """Wait until all events are folded and shown."""
-    await until(pilot, lambda: not app.feed.events and bool(app.messages))
+    """Wait until all events are folded and shown: figures, and what a slow machine folds in pieces, come later."""
+    await until(pilot, lambda: not app.feed.events and not app.run_screen._reader._held and bool(app.messages))
     await pilot.pause()

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input
 
-from tests.screens.configure_app import until
+from tests.screens.configure_app import screen, until
 from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.machine import Machine
 from trainers.contract.mailbox import take
@@ -54,6 +54,11 @@ def live(tmp_path: Path) -> Iterator[RunDir]:
 
 def make_app(tmp_path: Path, machine: Machine, run: RunDir | None = None) -> TuiApp:
     return TuiApp(runs_dir=tmp_path, run=run, machine=machine)
+
+
+async def ready(pilot: Pilot[None]) -> None:
+    """Wait until the fields of the form are there."""
+    await until(pilot, lambda: screen(pilot).takes_keys)
 
 
 async def asked(pilot: Pilot[None]) -> Choice:
@@ -144,6 +149,7 @@ async def test_a_run_of_another_session_is_found(tmp_path: Path, machine: Machin
 async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: RunDir) -> None:
     app = TuiApp(runs_dir=tmp_path, machine=machine, launcher=lambda config, runs_dir, machine: live)
     async with app.run_test() as pilot:
+        await ready(pilot)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
         await pilot.press("escape")
@@ -162,9 +168,10 @@ async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machi
 async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: bool(app.screen.query(Input)))
+        await ready(pilot)
         box = next(box for box in app.screen.query(Input) if box.display)
         box.focus()
+        await until(pilot, lambda: box.has_focus)
         await pilot.press("q", "question_mark")
         assert box.value == "q?"
         await pilot.press("f1")
@@ -174,7 +181,7 @@ async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -
 async def test_a_paste_of_a_whole_log_is_cut(tmp_path: Path, machine: Machine) -> None:
     app = make_app(tmp_path, machine)
     async with app.run_test() as pilot:
-        await until(pilot, lambda: bool(app.screen.query(Input)))
+        await ready(pilot)
         box = next(box for box in app.screen.query(Input) if box.display)
         box.value = ""
         box.focus()
@@ -270,6 +277,6 @@ async def test_a_run_that_was_given_lies_beneath_the_runs(tmp_path: Path, machin
 
 def test_screens_that_are_gone_are_let_go_of(tmp_path: Path, ended: RunDir) -> None:
     command = [sys.executable, "-m", "tests.screens.let_go", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170)
     # The last ones, whose messages and tasks may not have ended yet, and one that a task of the app began with.
     assert int(done.stdout) <= 4, done.stderr

@@ -31,7 +31,6 @@ async def shown(events: Sequence[AnyEvent], size: tuple[int, int], *keys: str) -
         await settled(pilot, app)
         await pilot.press(*keys)
         await until(pilot, lambda: app.run_screen.query_one(DevicePanel).size != Size(0, 0))
-        await pilot.pause(0.1)
         return lines_of(app)
 
 
@@ -119,13 +118,11 @@ async def test_figures_that_change_leave_all_else_in_its_place() -> None:
     app = RunApp(d.on_gpus(2), now=43.5)
     async with app.run_test(size=NORMAL) as pilot:
         await settled(pilot, app)
-        await pilot.pause(0.1)
         before = lines_of(app)
         app.messages.clear()
         low = {"utilization_percent": 7.0, "power_w": 88.0, "temperature_c": 9.0, "memory_used_bytes": h.GIB}
         app.feed.events = d.on_gpus(2, always={0: low, 1: low})[-6:]
         await settled(pilot, app)
-        await pilot.pause(0.1)
         after = lines_of(app)
         assert len(before) == len(after)
         columns = [[line.find(unit) for unit in (" %", " W", " °C")] for line in before[:4]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +25,12 @@ from tuiapp.widgets.preset_list import PresetList
 Cell: TypeAlias = tuple[str, object, object]
 
 
+@pytest.fixture(autouse=True)
+def _patient_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded machine may take long until a key is answered."""
+    monkeypatch.setattr("tuiapp.key_queue.PATIENCE_S", 60.0)
+
+
 def cells(pilot: Pilot[None]) -> list[list[Cell]]:
     """Each line of the screen: characters with their colours; of a space only the ground can be seen."""
     lines: list[list[Cell]] = []
@@ -41,30 +46,45 @@ def cells(pilot: Pilot[None]) -> list[list[Cell]]:
     return lines
 
 
+class LateFields:
+    """Leaves the form a picture until it is told to make the fields."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._build, self._put_off = ConfigForm.build, False
+        patch.setattr(ConfigForm, "build", lambda form: self._wait())
+
+    async def _wait(self) -> None:
+        self._put_off = True
+
+    async def picture(self, pilot: Pilot[None]) -> ConfigForm:
+        """The form, once the fields were to be made: what is before them stands."""
+        await until(pilot, lambda: self._put_off)
+        return screen(pilot).query_one(ConfigForm)
+
+    async def fields(self, pilot: Pilot[None], form: ConfigForm) -> None:
+        """Make the fields."""
+        screen(pilot).call_later(self._build, form)
+        await until(pilot, lambda: form.is_built)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> LateFields:
+    return LateFields(monkeypatch)
+
+
 @pytest.mark.parametrize("preset", ["quickstart", "d2l-torch"])
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 40), (200, 60)])
 async def test_the_picture_is_what_the_fields_show(
-    size: tuple[int, int], preset: str, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    size: tuple[int, int], preset: str, tmp_path: Path, machine: Machine, late: LateFields
 ) -> None:
-    build = ConfigForm.build
-    waiting = asyncio.Event()
-
-    async def build_later(form: ConfigForm) -> None:
-        await waiting.wait()
-        await build(form)
-
-    monkeypatch.setattr(ConfigForm, "build", build_later)
     app = TuiApp(runs_dir=tmp_path, preset=preset, machine=machine)
     async with app.run_test(size=size) as pilot:
-        form = screen(pilot).query_one(ConfigForm)
+        form = await late.picture(pilot)
         # The screen knows its breakpoints once it has been laid out.
-        await until(pilot, lambda: screen(pilot).has_class("-tall" if size[1] >= 40 else "-short"))
-        await pilot.pause()
+        assert screen(pilot).has_class("-tall" if size[1] >= 40 else "-short")
         region = form.region
         before = cells(pilot)
-        waiting.set()
-        await until(pilot, lambda: form.is_built)
-        await pilot.pause()
+        await late.fields(pilot, form)
         after = cells(pilot)
         # The bar that scrolls is all that comes with the fields.
         bar = region.right - 3 if form.show_vertical_scrollbar else size[0]
@@ -75,24 +95,18 @@ async def test_the_picture_is_what_the_fields_show(
 
 
 async def test_keys_typed_before_the_fields_are_there_reach_them(
-    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, machine: Machine, late: LateFields
 ) -> None:
-    build = ConfigForm.build
-    waiting = asyncio.Event()
-
-    async def build_later(form: ConfigForm) -> None:
-        await waiting.wait()
-        await build(form)
-
-    monkeypatch.setattr(ConfigForm, "build", build_later)
     app = TuiApp(runs_dir=tmp_path, machine=machine)
     async with app.run_test() as pilot:
+        form = await late.picture(pilot)
         # From the presets past backend, model, data and platform to the number of devices.
         keys = [*["tab"] * 5, "4", "tab", "tab", "9"]
         for key in keys:
             app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await pilot.pause()
-        waiting.set()
+        # Keys that wait for the fields give no rest.
+        await pilot.pause(0)
+        await late.fields(pilot, form)
         await until(pilot, lambda: screen(pilot).takes_keys and field(pilot, "devices").text == "4")
 
 

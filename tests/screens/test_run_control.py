@@ -34,6 +34,18 @@ def said(app: RunApp) -> str:
     return "\n".join(note.message for note in app._notifications)
 
 
+async def told(pilot: Pilot[None], run: RunDir) -> list[mailbox.Command]:
+    """What comes into the mailbox next."""
+    commands: list[mailbox.Command] = []
+
+    def came() -> bool:
+        commands.extend(mailbox.take(run.commands))
+        return bool(commands)
+
+    await until(pilot, came)
+    return commands
+
+
 async def asked(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
 
@@ -52,16 +64,14 @@ async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop")
         await until(pilot, lambda: app.screen is app.run_screen)
-        await pilot.pause()
-        assert mailbox.take(app.run_dir.commands) == ["stop"]
+        assert await told(pilot, app.run_dir) == ["stop"]
         app.feed.events = [StopRequested(by="command", **h.at(9))]
         await until(pilot, lambda: app.run_screen.state.stop_requested is not None)
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop-now")
         await until(pilot, lambda: app.screen is app.run_screen)
-        await pilot.pause()
-        assert mailbox.take(app.run_dir.commands) == ["stop-now"]
+        assert await told(pilot, app.run_dir) == ["stop-now"]
 
 
 async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -93,8 +103,7 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         assert {"c", "s"} <= offered(app)
         assert "u" not in offered(app)
         await pilot.press("c")
-        await pilot.pause()
-        assert mailbox.take(app.run_dir.commands) == ["checkpoint"]
+        assert await told(pilot, app.run_dir) == ["checkpoint"]
         assert "Asked the run for a checkpoint" in said(app)
         app.feed.events = [h.checkpoint(130, 9, best=True)]
         chart = app.run_screen.query_one(LossChart)
@@ -140,7 +149,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
 
     def resumer(run: RunDir) -> Resumed:
         resumed.append(run)
-        assert begun.wait(10)
+        assert begun.wait(60)
         return Resumed(2, 72, ["step-00000080 is damaged; going on from step-00000072"], 0)
 
     events: list[AnyEvent] = h.stopped()[:-1]
@@ -163,7 +172,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
         app.feed.events = h.resumed()
         begun.set()
         await until(pilot, lambda: app.run_screen.state.step == 82 and "is damaged" in said(app))
-        await pilot.pause()
+        await settled(pilot, app)
         assert "c" in offered(app)
         assert app.run_screen.query_one(AlertStrip).display is False
         assert "RUNNING training" in str(app.run_screen.query_one(RunHeader).render())

@@ -40,9 +40,9 @@ async def test_the_message_sequence_from_empty_to_the_end() -> None:
         app.messages.clear()
         app.feed.events = h.running()
         await settled(pilot, app)
-        first = app.messages[0]
-        assert isinstance(first, RunScreen.RunUpdated)
-        assert {"run", "curves", "ranks", "devices", "sharding", "log"} <= first.topics
+        # On a slow machine there are more of them.
+        topics = {topic for each in app.messages if isinstance(each, RunScreen.RunUpdated) for topic in each.topics}
+        assert {"run", "curves", "ranks", "devices", "sharding", "log"} <= topics
         assert "RUNNING training" in str(header.render())
         assert app.run_screen.is_live
         app.messages.clear()

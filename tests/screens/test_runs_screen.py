@@ -253,7 +253,7 @@ async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunI
         await until(pilot, lambda: app.screen is app.runs_screen)
         await pilot.press("s")
         await answered(pilot, "stop-now")
-        await until(pilot, lambda: app.screen is app.runs_screen)
+        await until(pilot, lambda: len(list(run.commands.iterdir())) == 2)
     assert take(run.commands) == ["stop", "stop-now"]
     os.close(lock)
 

@@ -112,10 +112,7 @@ async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: P
     ):
         app = Bare(tmp_path)
         async with app.run_test(size=SMALL) as pilot:
-            for _ in range(500):
-                if isinstance(app.screen, Choice):
-                    break
-                await pilot.pause(0.02)
+            await until(pilot, lambda: isinstance(app.screen, Choice))
             assert f"{h.RUN_ID}: rank 0 (pid 4121)" in str(app.screen.query_one("#text", Static).content)
             await pilot.press(key)
             await pilot.pause()

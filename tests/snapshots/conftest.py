@@ -18,7 +18,7 @@ from textual.pilot import Pilot
 
 from tests.snapshots.screen_text import screen_text
 
-PATIENCE_S = 6.0
+PATIENCE_S = 15.0
 """How long a picture that differs may still become the expected one: a loaded machine draws late."""
 
 QUIET_S = 0.4

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests import histories as h
+from tests.at_rest import until as until
 from tests.screens.run_app import ListFeed
 from trainers.contract.events import AnyEvent
 from trainers.contract.machine import Machine
@@ -97,14 +97,6 @@ async def press(pilot: Pilot[Any], keys: Iterable[str]) -> None:
     for key in keys:
         await pilot.press(key)
         await pilot.pause()
-
-
-async def until(pilot: Pilot[Any], is_so: Callable[[], bool]) -> None:
-    """Wait until something holds, as long as a loaded machine may take."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to that"
-        await pilot.pause(0.02)
 
 
 async def folded(pilot: Pilot[Any], screen: RunScreen) -> None:

@@ -57,7 +57,7 @@ def refuse(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
 
 def dawdle(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
     """A launch that takes as long as the picture does."""
-    released.wait(20)
+    released.wait(120)
     raise LaunchError("")
 
 

@@ -95,7 +95,8 @@ class CompareScreen(QuietScreen[None]):
     def is_read(self) -> bool:
         """Whether all that there is is read and drawn."""
         fits = self._drawn_size == self.query_one(Plot).size or not self.query_one(Plot).display
-        return fits and self._drawn == self._feed.version and not self._is_reading
+        with self._feed.lock:
+            return fits and self._drawn == self._feed.version and not self._is_reading
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield CompareChart()
