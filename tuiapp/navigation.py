@@ -14,6 +14,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.contract.runs import list_runs
 from tuiapp.ahead import ReadAhead
+from tuiapp.numpy_import import import_numpy
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.leave import farewell, leave_asking
 
@@ -64,6 +65,7 @@ class Navigation:
             run: The run.
             ahead: What reads its journal already.
         """
+        import_numpy()
         from tuiapp.ahead_feed import AheadFeed
         from tuiapp.screens.run import RunScreen
 
@@ -76,6 +78,7 @@ class Navigation:
 
     def replay(self, run: RunDir, speed: float = 1.0) -> None:
         """Show a run from its first step, at the pace at which it went."""
+        import_numpy()
         from tuiapp.replay_feed import ReplayFeed
         from tuiapp.screens.run import RunScreen
 
@@ -83,6 +86,7 @@ class Navigation:
 
     def show_devices(self) -> None:
         """Show the devices of this machine, without a run."""
+        import_numpy()
         from tuiapp.screens.devices import DevicesScreen
 
         if not isinstance(self._app.screen, DevicesScreen | ModalScreen):
@@ -108,6 +112,7 @@ class Navigation:
 
     def compare(self, runs: tuple[RunDir, ...]) -> None:
         """Show runs side by side."""
+        import_numpy()
         from tuiapp.screens.compare import CompareScreen
 
         self._push(CompareScreen(runs))

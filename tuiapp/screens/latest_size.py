@@ -31,7 +31,8 @@ class LatestSize(Screen[T]):
         sides = ((self.HORIZONTAL_BREAKPOINTS, size.width), (self.VERTICAL_BREAKPOINTS, size.height))
         for breakpoints, cells in sides:
             reached = [name for least, name in sorted(breakpoints or []) if least <= cells]
-            self.add_class(*reached[-1:])
+            # All styles are worked out before the first layout anyway.
+            self.add_class(*reached[-1:], update=False)
 
     async def _on_resize(self, event: events.Resize) -> None:
         if event.size != self.app.size:

@@ -24,7 +24,7 @@ from tuiapp.screens.run_actions import RunActions
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, RunControl
 from tuiapp.screens.run_keys import PANELS, RUN_KEYS
-from tuiapp.screens.run_reader import RunReader
+from tuiapp.screens.run_reader import Reading, RunReader
 from tuiapp.state.run_facts import RunStatus
 from tuiapp.state.run_state import Topic
 from tuiapp.widgets.alert_strip import AlertStrip
@@ -46,6 +46,10 @@ FOLD_BUDGET_S = 0.01
 
 CATCH_UP_S = 0.003
 """Until the next tick, while more events wait than a tick can fold, or a key is being answered."""
+
+FIRST_PICTURE_S = 0.3
+"""How long the first picture waits for a journal that is read to its end by then. Without it, it would be an empty one,
+and cost as much as the next."""
 
 MOST_PUT_OFF = 40
 """How often in a row a key may put a tick off."""
@@ -117,7 +121,7 @@ class RunScreen(RunActions):
                 yield LogView(id="log", classes="panel")
         yield Footer(show_command_palette=False)
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Begin to watch."""
         for number, name in enumerate(PANELS, start=1):
             self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
@@ -125,7 +129,7 @@ class RunScreen(RunActions):
         self.arrange_panels()
         self.query_one(ReplayBar).display = self._reader.replay is not None
         self._reader.start()
-        self._take()
+        self._tell(await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
 
     def on_unmount(self) -> None:
         """Stop watching; the run goes on."""
@@ -137,13 +141,16 @@ class RunScreen(RunActions):
         self.arrange_panels()
 
     def _take(self) -> None:
-        """Fold what has arrived, for a bounded time; say what changed; come back soon."""
+        """Fold what has arrived, for a bounded time, unless a key is being answered."""
         if getattr(self.app, "is_answering", False) and self._put_off < MOST_PUT_OFF:
             self._put_off += 1
             self.set_timer(CATCH_UP_S, self._take)
             return
         self._put_off = 0
-        reading = self._reader.read(FOLD_BUDGET_S)
+        self._tell(self._reader.read(FOLD_BUDGET_S))
+
+    def _tell(self, reading: Reading) -> None:
+        """Say what changed; come back soon."""
         if reading.topics:
             self.post_message(self.RunUpdated(reading.topics))
         if replay := self._reader.replay:

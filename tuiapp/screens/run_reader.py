@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
@@ -25,6 +26,9 @@ FIGURES_S = 0.45
 
 CATCH_UP_S = 1.0
 """From one picture to the next while a long journal is read."""
+
+WAIT_S = 0.002
+"""Between two looks at a feed that the first picture waits for."""
 
 SEEK_FRACTION = 0.05
 """How much of a run a key goes back or forward in its replay."""
@@ -72,6 +76,18 @@ class RunReader:
     def close(self) -> None:
         """Stop gathering."""
         self._feed.close()
+
+    async def read_soon(self, budget_s: float, patience_s: float) -> Reading:
+        """Fold what arrives until there is something to show, or for so long.
+
+        Args:
+            budget_s: As of `read`, each time.
+            patience_s: How long to wait for the end of what is read.
+        """
+        until = time.monotonic() + patience_s
+        while (reading := self.read(budget_s)).more and not reading.topics and time.monotonic() < until:
+            await asyncio.sleep(WAIT_S)
+        return reading
 
     def read(self, budget_s: float) -> Reading:
         """Fold what has arrived.

@@ -23,7 +23,7 @@ ALL_BUCKETS = 65_536
 WAITING_ENTRIES = 8192
 """Entries of events that wait to be laid end to end; taken together they cost a tenth."""
 
-UNSEEN_FACTOR = 8
+UNSEEN_FACTOR = 12
 """So many times as many entries as a curve has buckets wait to be added to curves that nobody looks at."""
 
 MOST_PARTS = 256

@@ -106,7 +106,12 @@ class Series:
         first, last = int(steps[0]), int(steps[-1])
         self.first_step = min(self.first_step, first) if len(self) else first
         self.last_step = max(self.last_step, last) if len(self) else last
-        keys, table = _join(steps // self._width, _as_buckets(values, lows, highs))
+        keys = steps // self._width
+        while np.count_nonzero(keys[1:] != keys[:-1]) >= self._capacity:
+            # More than there is room for: joined at once they cost less than by twos.
+            self._widen()
+            keys = steps // self._width
+        keys, table = _buckets(keys, values, lows, highs)
         if not len(self):
             self._keys, self._table = keys, table
         elif keys[0] >= self._keys[-1]:
@@ -123,7 +128,12 @@ class Series:
             order = np.argsort(keys, kind="stable")
             self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
         while len(self) > self._capacity:
-            self._width *= 2
+            self._widen()
+
+    def _widen(self) -> None:
+        """Let each bucket stand for twice as many steps."""
+        self._width *= 2
+        if len(self):
             self._keys, self._table = _join(self._keys >> 1, self._table)
 
     def truncate(self, step: int) -> None:
@@ -210,6 +220,28 @@ def _divide(total: Floats, count: Floats) -> Floats:
     return means
 
 
+def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None) -> tuple[Integers, Floats]:
+    """Buckets of values, a key's in one."""
+    with np.errstate(invalid="ignore"):
+        finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
+    if not finite:
+        return _join(keys, _as_buckets(values, lows, highs))
+    starts = _starts(keys)
+    stops = np.append(starts[1:], len(keys))
+    table = np.empty((7, len(starts)))
+    table[FIRST], table[LAST] = values[starts], values[stops - 1]
+    table[LOW] = np.minimum.reduceat(values if lows is None else np.minimum(values, lows), starts)
+    table[HIGH] = np.maximum.reduceat(values if highs is None else np.maximum(values, highs), starts)
+    table[TOTAL] = np.add.reduceat(values, starts)
+    table[COUNT], table[GAPS] = stops - starts, 0
+    return keys[starts], table
+
+
+def _starts(keys: Integers) -> Integers:
+    """Where another key than before begins."""
+    return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+
+
 def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
     """A bucket for each value."""
     with np.errstate(invalid="ignore"):
@@ -230,7 +262,7 @@ def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Fl
 
 def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
     """Join neighbouring buckets of the same key into one."""
-    starts = np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
+    starts = _starts(keys)
     if len(starts) == len(keys):
         return keys, table
     joined: Floats = np.empty((7, len(starts)))
