@@ -58,15 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command; what it raises for its user to read goes to stderr."""
-    from trainers.contract.options import ConfigError
-    from trainers.contract.presets import PresetError
-    from trainers.contract.removal import RemovalError
-    from trainers.contract.runs import UnknownRunError
-    from trainers.launch import LaunchError
-    from tuiapp.export import ExportError
     from tuiapp.no_reader import write_no_more
-    from tuiapp.state.text import sanitize
-    from tuiapp.verbs.facts import UsageError
 
     _stand_in_for_closed_streams()
     options = build_parser().parse_args(arguments)
@@ -74,10 +66,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
         sys.stdout.flush()
-    except (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError) as error:
-        for line in str(error).splitlines():
-            print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
-        return USAGE_ERROR
     except BrokenPipeError:
         # Whoever read our output (`tuiapp runs | head`) has enough.
         write_no_more(sys.stdout)
@@ -88,6 +76,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         write_no_more(sys.stdout)
         print(f"tuiapp: the output could not be written: {error.strerror}", file=sys.stderr)
         return 1
+    except Exception as error:
+        from tuiapp.state.text import sanitize
+        from tuiapp.verbs.errors import FOR_THE_USER
+
+        if not isinstance(error, FOR_THE_USER):
+            raise
+        for line in str(error).splitlines():
+            print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
+        return USAGE_ERROR
     return code
 
 

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +128,9 @@ class RunDir:
 
 def new_run_id(backend: str, model: str) -> str:
     """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
+    # It comes with all of hashlib, which those who only look at a run need not wait for.
+    import secrets
+
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"
 

@@ -1,15 +1,11 @@
-"""The runs on this machine: where they lie, which one is meant, and what came of each."""
+"""The runs on this machine: what came of each. Where they lie and which one is meant: `trainers.contract.which_run`."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias
-
-from platformdirs import user_data_path
 
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
 from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
@@ -18,18 +14,19 @@ from trainers.contract.glance import NewerJournalError, look
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
-from trainers.contract.options import ConfigError, Problem, suggest
-from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.options import ConfigError, Problem
+from trainers.contract.rundir import RunDir
+from trainers.contract.which_run import UnknownRunError as UnknownRunError
+from trainers.contract.which_run import default_runs_dir as default_runs_dir
+from trainers.contract.which_run import find_run as find_run
+from trainers.contract.which_run import list_runs as list_runs
+from trainers.contract.which_run import unreadable as unreadable
 
 STARTING_S = 30.0
 """What a launch may take: a directory without a journal that is no older is being started."""
 
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
 """How a run stands; "newer": a later version of tuiapp wrote it; "unreadable": its files cannot be looked at."""
-
-
-class UnknownRunError(LookupError):
-    """No run, or more than one, goes by that name; the message says what there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,74 +55,6 @@ class RunInfo:
         """The highest test accuracy that is known of."""
         known = [one for one in (self.summary.best_accuracy, self.summary.test_accuracy) if one is not None]
         return max(known, default=None)
-
-
-def default_runs_dir() -> Path:
-    """`TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
-    if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
-        return Path(os.path.expanduser(chosen)).absolute()
-    return user_data_path("tuiapp") / "runs"
-
-
-def list_runs(runs_dir: Path) -> list[RunDir]:
-    """All runs in a directory, newest first; none when it does not exist."""
-    found = []
-    with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
-        for entry in entries:
-            # One that cannot be looked at, such as a link in a circle, must not hide the others.
-            with contextlib.suppress(OSError):
-                if RUN_ID.fullmatch(entry.name) and entry.is_dir():
-                    found.append(Path(entry.path))
-    return [RunDir(path) for path in sorted(found, key=_launched, reverse=True)]
-
-
-def unreadable(runs_dir: Path) -> str:
-    """Why a directory's runs cannot be listed, or "": one that does not exist yet has none, and nothing is wrong."""
-    try:
-        with os.scandir(runs_dir):
-            return ""
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return f"Cannot list {runs_dir}: {error.strerror}. Another place: --runs-dir, or TUIAPP_RUNS_DIR."
-
-
-def _launched(path: Path) -> tuple[str, int, str]:
-    """What runs are sorted by: the second in their names; within one, run.toml, which is written once, knows better."""
-    try:
-        written = os.stat(path / "run.toml").st_mtime_ns
-    except OSError:
-        written = 0
-    return path.name[:15], written, path.name
-
-
-def find_run(name: str, runs_dir: Path) -> RunDir:
-    """The run that is meant by an id, a unique prefix of one, `latest`, or a directory.
-
-    Raises:
-        UnknownRunError: none is, or several are.
-    """
-    if os.sep in name or name in (".", ".."):
-        directory = RunDir(Path(os.path.expanduser(name)).absolute())
-        if not os.path.exists(directory.config):
-            raise UnknownRunError(f"{name} is no run directory: it has no {directory.config.name}.")
-        return directory
-    runs = list_runs(runs_dir)
-    if not runs:
-        raise UnknownRunError(
-            unreadable(runs_dir) or f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one."
-        )
-    if name == "latest":
-        return runs[0]
-    # An empty name is what `tuiapp stop "$UNSET"` gives: it must not mean the only run there is.
-    matches = [run for run in runs if name and run.run_id.startswith(name)]
-    if len(matches) == 1 or (matches and matches[-1].run_id == name):
-        return matches[-1]
-    if matches:
-        several = ", ".join(run.run_id for run in matches[:5])
-        raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
-    hint = suggest(name, [run.run_id for run in runs])
-    raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
 
 
 def last_attempt(run: RunDir) -> int:

@@ -1,4 +1,7 @@
-"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard."""
+"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard.
+
+What takes long to import is imported once a run's journal is being read.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.presets import QUICKSTART
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import find_run
-from trainers.contract.settings import read_settings
+from trainers.contract.which_run import default_runs_dir, find_run
 from tuiapp.ahead import ReadAhead, read_ahead
-from tuiapp.state.text import sanitize
-from tuiapp.verbs.sources import runs_dir
 
 TURN_S = 0.001
 """How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers
@@ -22,9 +21,11 @@ keys: what a key sets off hands it over some ten times, and waits for it as ofte
 
 def open_dashboard(options: Namespace) -> int:
     """Open the dashboard, on a run if one is given; a clear word where there is no terminal."""
-    directory = runs_dir(options)
+    directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        from tuiapp.state.text import sanitize
+
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
         return 2
@@ -42,7 +43,10 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     # picture. The app begins to collect once that stands.
     gc.disable()
     sys.setswitchinterval(TURN_S)
+    from trainers.contract.presets import QUICKSTART
+    from trainers.contract.settings import read_settings
     from tuiapp.app import TuiApp
+    from tuiapp.state.text import sanitize
 
     settings, problems = read_settings()
     app = TuiApp(
