@@ -24,6 +24,9 @@ LENGTH_BYTES = 4
 MAX_MESSAGE_BYTES = 256 << 20
 """Of a message; what claims to be longer is none."""
 
+PIPE_BYTES = 1 << 20
+"""Room in the pipe: the reader need not wait for the dashboard after every 64 KiB."""
+
 PATIENCE_S = 10.0
 """A reader that says nothing for so long is given up."""
 
@@ -48,6 +51,7 @@ class ReadAhead:
         self._process = subprocess.Popen(
             [sys.executable, *command, str(journal)],
             stdin=quiet, stdout=subprocess.PIPE, stderr=quiet, bufsize=0, start_new_session=True,
+            pipesize=PIPE_BYTES,
         )  # fmt: skip
         self.pid = self._process.pid
 

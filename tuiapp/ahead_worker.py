@@ -31,8 +31,8 @@ Told: TypeAlias = AnyEvent | Digest
 MESSAGE_BYTES = 2 << 20
 """How much of a journal a message tells of: the more, the more batches come together."""
 
-MAX_WAITING = 16
-"""Messages, of a megabyte each, that wait while the dashboard has no time yet."""
+MAX_WAITING = 32
+"""Messages, of half a megabyte each, and their lengths that wait while the dashboard has no time yet."""
 
 INDEPENDENT = (RankSample, HostSample, LogLine, Evaluation, FrameworkMemory)
 """Events that come to the same before batches of steps and after them; before any other those batches are told."""
@@ -86,7 +86,8 @@ def main(journal: str) -> None:
     writer = threading.Thread(target=_write, args=(waiting,), daemon=True)
     writer.start()
     for message in messages(JournalReader(Path(journal)), os.stat(journal).st_size):
-        waiting.put(len(message).to_bytes(LENGTH_BYTES, "big") + message)
+        waiting.put(len(message).to_bytes(LENGTH_BYTES, "big"))
+        waiting.put(message)
     waiting.put(b"")
     writer.join()
 

@@ -42,7 +42,7 @@ class Columns:
     @cached_property
     def counts(self) -> Floats:
         """Steps per entry; one at least, whatever a journal says."""
-        return np.clip(np.nan_to_num(_floats(self._entries.counts), nan=1.0), 1.0, MAX_COUNT)
+        return np.clip(np.nan_to_num(self._of_each(self._entries.counts), nan=1.0), 1.0, MAX_COUNT)
 
     @cached_property
     def steps(self) -> Integers:
@@ -72,7 +72,11 @@ class Columns:
         if metric == "examples/s":
             with np.errstate(divide="ignore", invalid="ignore"):
                 return Values(self.steps, _floats(entries.examples) / (_floats(entries.seconds) * self.counts))
-        return Values(self.steps, _floats(entries.seconds if metric == "step time" else entries.learning_rates))
+        return Values(self.steps, self._of_each(entries.seconds if metric == "step time" else entries.learning_rates))
+
+    def _of_each(self, column: bytes) -> Floats:
+        """A column's value of each entry, though it may be one of all."""
+        return np.broadcast_to(_floats(column), len(self._entries))
 
 
 def together(parts: Sequence[Columns], metric: StepMetric) -> list[Values]:

@@ -37,6 +37,7 @@ class Entries(msgspec.Struct, frozen=True, array_like=True):
     """float64 [entries], as the following; not a number where a value is missing."""
     seconds: bytes
     examples: bytes
+    """One value alone where all entries have the same, as in the following."""
     learning_rates: bytes
     counts: bytes
     """Steps that share an entry."""
@@ -51,11 +52,13 @@ class Entries(msgspec.Struct, frozen=True, array_like=True):
     def __post_init__(self) -> None:
         sizes, told = _integers(self.sizes), _integers(self.told)
         length = 8 * sum(sizes)
-        whole = (self.losses, self.seconds, self.examples, self.learning_rates, self.counts)
+        shortened = (self.examples, self.learning_rates, self.counts)
         windows = {len(self.lows), len(self.highs)}
         norms = 8 * sum(size for size, tells in zip(sizes, told, strict=False) if tells)
         if (
-            any(len(column) != length for column in whole)
+            len(self.losses) != length
+            or len(self.seconds) != length
+            or any(len(column) not in (min(8, length), length) for column in shortened)
             or windows not in ({0}, {length})
             or min(sizes, default=0) < 0
             or len(self.firsts) != len(self.sizes)
@@ -85,9 +88,9 @@ def gather(events: Sequence[Steps]) -> Entries:
         sizes=array("q", sizes).tobytes(),
         losses=_column(losses, sizes),
         seconds=_column([each.seconds for each in events], sizes),
-        examples=_column([each.examples for each in events], sizes),
-        learning_rates=_column([each.learning_rates for each in events], sizes),
-        counts=_column(counts, sizes),
+        examples=_column([each.examples for each in events], sizes, shorten=True),
+        learning_rates=_column([each.learning_rates for each in events], sizes, shorten=True),
+        counts=_column(counts, sizes, shorten=True),
         lows=_column(lows, sizes) if windows else b"",
         highs=_column(highs, sizes) if windows else b"",
         told=array("q", tells).tobytes() if norms else b"",
@@ -100,6 +103,12 @@ def joined(parts: Sequence[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     columns = {name: [getattr(part, name) for part in parts] for name in Entries.__struct_fields__}
+    for name in ("examples", "learning_rates", "counts"):
+        first = columns[name][0]
+        if len(first) > 8 or columns[name].count(first) < len(parts):
+            columns[name] = [_whole(part, name) for part in parts]
+        else:
+            columns[name] = [first]
     if any(columns["lows"]):
         # Where steps have entries of their own, the least and the greatest loss are the loss.
         columns["lows"] = [part.lows or part.losses for part in parts]
@@ -109,6 +118,12 @@ def joined(parts: Sequence[Entries]) -> Entries:
     return Entries(**{name: b"".join(column) for name, column in columns.items()})
 
 
+def _whole(part: Entries, name: str) -> bytes:
+    """A column that may be shortened, with a value for each entry."""
+    column: bytes = getattr(part, name)
+    return column if len(column) == len(part.losses) else column * len(part)
+
+
 def _integers(data: bytes) -> array[int]:
     """Raises: ValueError: there is a part of one."""
     values = array("q")
@@ -116,14 +131,16 @@ def _integers(data: bytes) -> array[int]:
     return values
 
 
-def _column(fields: Sequence[Field], sizes: list[int]) -> bytes:
-    """One field of all events as one array, as many values of each as it has losses."""
+def _column(fields: Sequence[Field], sizes: list[int], *, shorten: bool = False) -> bytes:
+    """One field of all events as one array, as many values of each as it has losses; or one, if all are that."""
     if not fields:
         return b""
     if list(map(len, fields)) != sizes:
         fields = [[*field[:size], *[None] * (size - len(field))] for field, size in zip(fields, sizes, strict=True)]
     if fields[0] == fields[-1] and fields.count(fields[0]) == len(fields):
         # What stays the same from event to event, as counts and examples do, is turned into floats once.
+        if shorten and len(set(fields[0])) == 1:
+            return _floats([fields[0][:1]])
         return _floats(fields[:1]) * len(fields)
     return _floats(fields)
 
