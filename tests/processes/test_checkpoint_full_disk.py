@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from tests.processes.disks import Disk, disk_with_quota, small_disk
 from tests.processes.harness import Watched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
 from trainers.contract import mailbox
+from trainers.contract.asking import ask
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
@@ -95,9 +96,10 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         # Full for the journal as well.
         disk.fill(0)
         wait_for(lambda: read_note(run.run).trouble)
-        # Where not even a name can be written nobody can ask for anything.
-        with suppress(OSError):
-            mailbox.send(run.run.commands, "checkpoint")
+        # Where not even a name can be written it is asked by signal.
+        if instead := ask(run.run, "checkpoint"):
+            assert f"({disk.why}): sent SIGUSR1 to its supervisor" in instead
+            print(f"\n{instead}")
         goes_on(run)
         wait_for(lambda: f"{disk.why}. Training goes on" in said.read_text())
         assert f"{disk.why}. Training goes on" in tuiapp("show", str(run.run.path)).stdout
