@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.processes.disks import Disk, disk_with_quota, small_disk
-from tests.processes.harness import Watched, watching
+from tests.processes.harness import MLP, Watched, launched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
 from trainers.contract import mailbox
 from trainers.contract.asking import ask
@@ -125,6 +126,28 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         disk.make_room()
         goes_on_from(run.run, saved.step)
     print(f"\n{disk.why}: {len(refusals(run))} checkpoints refused, {len(steps):,} steps of each rank, none missing")
+
+
+@pytest.mark.slow
+def test_stopped_while_the_disk_takes_nothing(disk: Disk, fake: Callable[..., None]) -> None:
+    fake()
+    config = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)
+    with launched(config, disk.path) as run:
+        run.at_step(20)
+        disk.fill(0)
+        wait_for(lambda: read_note(run.run).trouble)
+        command = [*TUIAPP, "stop", str(run.run.path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as stopping:
+            wait_for(lambda: read_note(run.run).over)
+            assert run.run.is_live()
+            disk.make_room()
+            said = stopping.communicate(timeout=100)[1]
+        print(f"\n{said}")
+        assert stopping.returncode == 0
+        assert f"{disk.why}. Training goes on" in said
+        assert "stopped: " in said
+        assert run.end().status == "stopped"
+        run.wait_gone(30)
 
 
 def goes_on_from(run: RunDir, step: int) -> None:
