@@ -36,6 +36,9 @@ from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.sure_timer import sure
 from tuiapp.terminal import PatientDriver, collect_from_now_on
 
+STRAYS_S = 0.5
+"""After which strays are looked for."""
+
 
 class TuiApp(App[None]):
     """Configures, launches and watches training runs. Runs go on without it."""
@@ -142,7 +145,8 @@ class TuiApp(App[None]):
             self._navigation.replay(self._first_run, self._replay_speed)
         elif self._first_run:
             self._navigation.watch(self._first_run, self._ahead)
-        self.run_worker(self._look_for_strays(), group="strays")
+        # It looks at every process of the machine: nothing to be done before the first picture.
+        self.set_timer(STRAYS_S, lambda: self.run_worker(self._look_for_strays(), group="strays"))
 
     @property
     def farewell(self) -> str:
