@@ -107,9 +107,11 @@ class TuiApp(App[None]):
         return PatientDriver if issubclass(PatientDriver, found) else found
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys one after the other; all else as it comes."""
+        """Keys one after the other, presses of the mouse after those that wait; all else as it comes."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._keys.put(event)
+        elif isinstance(event, events.MouseDown | events.MouseUp) and not event.is_forwarded:
+            await self._keys.put_press(event)
         else:
             await super().on_event(event)
 

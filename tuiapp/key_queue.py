@@ -25,13 +25,16 @@ PAINT_S = 0.03
 PATIENCE_S = 1.0
 """After that a key goes on, whatever the one before it still does."""
 
+READY_PATIENCE_S = 3.0
+"""After that a key goes to a screen that is not ready for it: it may be the one by which one leaves."""
+
 MAX_PASTED = 4096
 """Characters of a paste that are handed on: the longest text that a field takes is a path. A field that holds a whole
 log by mistake takes most of a minute to draw."""
 
 
 class KeyQueue:
-    """Hands on a key once the one before has been dealt with, and once the screen is ready for keys.
+    """Hands on a key once the one before has been dealt with and the screen is ready; so too a press of the mouse.
 
     Args:
         app: Whose keys.
@@ -61,6 +64,15 @@ class KeyQueue:
         else:
             self._waiting.append(event)
         self._busy = asyncio.create_task(self._go_on())
+
+    async def put_press(self, event: events.MouseEvent) -> None:
+        """Deal with a button's press or release: at once, but in its turn where keys wait or the screen does."""
+        if self._is_ready() and not self._waiting:
+            await self._deliver(event)
+            return
+        self._waiting.append(event)
+        if self._busy is None:
+            self._busy = asyncio.create_task(self._go_on())
 
     async def _go_on(self) -> None:
         try:
@@ -111,7 +123,7 @@ class KeyQueue:
         return screen.is_mounted and getattr(screen, "takes_keys", True)
 
     async def _until(self, is_so: Callable[[], bool]) -> None:
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
         while not is_so() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
 

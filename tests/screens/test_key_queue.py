@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from textual.events import Key, Paste
+import pytest
+from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 
 from tests.screens.configure_app import Start, field, screen, until
+from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.save_preset import SavePreset
 
 
@@ -54,3 +56,24 @@ async def test_a_field_takes_as_many_as_one_by_one(start: Start) -> None:
         type_at_once(pilot, *"n" * 300, "tab", *"what it is for")
         await until(pilot, lambda: description.value == "what it is for")
         assert name.value == "n" * 64
+
+
+async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = False
+    async with start() as pilot:
+        monkeypatch.setattr(ConfigureScreen, "takes_keys", property(lambda _: ready))
+        first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))
+        first.focus()
+        await until(pilot, lambda: first.has_focus)
+        x, y = second.content_region.offset
+        for kind in (MouseDown, MouseUp):
+            pilot.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
+        type_at_once(pilot, "end", "ctrl+u", "4", "2")
+        await pilot.pause()
+        assert first.has_focus
+        ready = True
+        await until(pilot, lambda: second.value == "42")
+        assert second.has_focus
+        assert first.value != "42"
