@@ -32,7 +32,7 @@ from tuiapp.state.run_state import RunState
 from tuiapp.state.series import Series
 
 SMALL_PARTS = """
-import os, sys, time
+import os, sys
 import trainers.contract.journal
 from tuiapp import ahead_worker
 
@@ -44,15 +44,16 @@ def write_some(fd, data):
     written = write(fd, data[:left])
     left -= written
     if not left:
-        {end}
+        os.kill(os.getpid(), 9)
     return written
 
 os.write = write_some
 ahead_worker.main(sys.argv[1])
 """
-"""Reads a journal in small parts, and comes to an end of some kind after so many bytes of what it says."""
+"""Reads a journal in small parts, and is killed after so many bytes of what it says."""
 
-KILLED, HANGS = "os.kill(os.getpid(), 9)", "time.sleep(600)"
+LINGERS = "import sys, time; from tuiapp import ahead_worker; ahead_worker.main(sys.argv[1]); time.sleep(600)"
+"""Reads a journal, and stays."""
 
 
 def history(seed: int) -> list[Event]:
@@ -222,7 +223,7 @@ def test_a_journal_read_ahead_is_the_same(run: RunDir) -> None:
 @pytest.mark.parametrize("limit", [2, 40_000, 100_000, 10**9])
 def test_a_reader_that_is_killed_midway(run: RunDir, limit: int) -> None:
     write(run, [event for seed in (3, 4, 5) for event in history(seed)])
-    feed = AheadFeed(run, ReadAhead(run.journal, ("-P", "-c", SMALL_PARTS.format(limit=limit, end=KILLED))))
+    feed = AheadFeed(run, ReadAhead(run.journal, ("-P", "-c", SMALL_PARTS.format(limit=limit))))
     feed.start()
     assert_same(read_with(feed, run), read_here(run))
     feed.close()
@@ -321,8 +322,8 @@ def test_columns_that_do_not_go_together_are_refused() -> None:
 @pytest.mark.parametrize("started", [True, False])
 def test_closed_early_it_leaves_no_process(run: RunDir, started: bool) -> None:
     record(run, 12_000)
-    # Not so quick that all is read before it is closed.
-    reader = ReadAhead(run.journal, ("-P", "-c", SMALL_PARTS.format(limit=100_000, end=HANGS)))
+    # It does not end before it is closed, however little there is to read.
+    reader = ReadAhead(run.journal, ("-P", "-c", LINGERS))
     feed = AheadFeed(run, reader)
     if started:
         feed.start()
