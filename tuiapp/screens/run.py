@@ -51,7 +51,7 @@ FIRST_PICTURE_S = 0.3
 """How long the first picture waits for a journal that is read to its end by then. Without it, it would be an empty one,
 and cost as much as the next."""
 
-MOST_PUT_OFF = 40
+MOST_PUT_OFF = 70
 """How often in a row a key may put a tick off."""
 
 
