@@ -1,9 +1,9 @@
-"""Rings when a run has ended that was seen going on from here."""
+"""Says that a run has ended which was seen going on from here: on the screen, and beside it with a bell."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
@@ -13,6 +13,14 @@ from trainers.contract.settings import Settings
 from tuiapp.state.notification import ending, notification
 
 LOOK_EVERY_S = 1.0
+
+NOTICE_S = 15.0
+"""How long a notice stays on the screen."""
+
+Severity: TypeAlias = Literal["information", "warning", "error"]
+
+SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped": "warning"}
+"""Status → how much its notice stands out; others do not."""
 
 
 class EndWatch:
@@ -44,11 +52,16 @@ class EndWatch:
     def _tell(self, run: RunDir) -> None:
         # The ends of its files are read: in a thread, for they may lie on a slow disk.
         info = summarise(run)
-        self._app.call_from_thread(self._ring, info)
+        self._app.call_from_thread(self.ring, info)
 
-    def _ring(self, info: RunInfo) -> None:
+    def ring(self, info: RunInfo) -> None:
+        """Say how a run has ended."""
         if self._settings.bell:
             self._app.bell()
+        # The run's own screen says it at length.
+        if getattr(self._app.screen, "run", None) != info.directory:
+            severity = SEVERITIES.get(info.status, "information")
+            self._app.notify(ending(info), title="A run has ended", severity=severity, timeout=NOTICE_S, markup=False)
         driver = self._app._driver
         if driver is not None and not self._app.is_headless:
             driver.write(notification(self._settings.notification, "tuiapp", ending(info), os.environ))

@@ -58,14 +58,14 @@ async def test_sixteen_gpus_in_trouble_beside_the_other_panels() -> None:
 async def test_with_room_to_itself_it_tells_all() -> None:
     text = "\n".join(await shown(d.on_gpus(2), NORMAL, "2"))
     for words in (
-        "framework     22.4 GiB",
-        "power         684/700 W",
-        "temperature   64/87 °C",
-        "SM clock      1,980 MHz",
-        "PCIe GB/s     ↓1.31 ↑0.42",
-        "NVLink GB/s   ↓42.0 ↑41.6",
-        "perf. state   P0",
-        "held back by  nothing",
+        "framework       22.4 GiB",
+        "power           684/700 W",
+        "temperature     64/87 °C",
+        "SM clock        1,980 MHz",
+        "PCIe GB/s       ↓1.31 ↑0.42",
+        "NVLink GB/s     ↓42.0 ↑41.6",
+        "perf. state     P0",
+        "held back by    nothing",
         "not available: fan",
         "host memory",
     ):

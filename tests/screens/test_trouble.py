@@ -31,7 +31,8 @@ HANG = "no progress for 30 s: rank 1 is behind, at step 129; rank 0 waits at ste
 def hanging() -> list[AnyEvent]:
     """Two ranks, one of which does not get to its collective."""
     return [
-        *h.running(),
+        *h.running(last_step=120),
+        *[h.steps(rank, 121, 130 - rank, 8.5) for rank in (0, 1)],
         *[Stacks(rank=rank, pid=4121 + rank, text=STACKS.format(line=20 + rank), **h.at(40.0)) for rank in (0, 1)],
         Alert(kind="hang", severity="error", rank=1, step=129, text=HANG, **h.at(40.1)),
     ]

@@ -30,7 +30,9 @@ Before = Callable[[Pilot[Any]], Awaitable[None]]
 class ComparePicture(Protocol):
     """Fails unless an app looks as its stored picture shows it."""
 
-    async def __call__(self, app: App[Any], size: tuple[int, int], before: Before | None = None) -> None: ...
+    async def __call__(
+        self, app: App[Any], size: tuple[int, int], before: Before | None = None, *, notifications: bool = False
+    ) -> None: ...
 
 
 class ScreenTextExtension(SingleFileSnapshotExtension):
@@ -61,9 +63,11 @@ def compare_picture(snapshot: SnapshotAssertion, tmp_path: Path) -> ComparePictu
     pictures = snapshot.use_extension(ScreenTextExtension)
     location = Path(pictures.extension.get_location(test_location=pictures.test_location, index=0))
 
-    async def compare(app: App[Any], size: tuple[int, int], before: Before | None = None) -> None:
+    async def compare(
+        app: App[Any], size: tuple[int, int], before: Before | None = None, *, notifications: bool = False
+    ) -> None:
         stored = location.read_text() if location.exists() else ""
-        async with app.run_test(size=size) as pilot:
+        async with app.run_test(size=size, notifications=notifications) as pilot:
             await pilot.pause()
             if before is not None:
                 await before(pilot)

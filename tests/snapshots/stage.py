@@ -27,6 +27,9 @@ from tuiapp.widgets.loss_chart import LossChart
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("dark", "light")
 
+RUNS_DIR = Path("/home/ada/runs")
+"""Where runs seem to lie; there is nothing."""
+
 TWO_CORES = Machine(
     cpu_cores=2, memory_total_bytes=8 << 30, memory_available_bytes=6 << 30, gpu_problem="no NVIDIA driver here"
 )
@@ -47,7 +50,7 @@ class Stage(TuiApp):
         self, screen: Screen[Any] | None = None, *, theme: str = "dark", unicode: str = "on", **given: Any
     ) -> None:
         settings = Settings(theme=f"textual-{theme}", unicode=unicode)
-        super().__init__(**{"runs_dir": Path("/home/ada/runs"), "machine": TWO_CORES, "settings": settings, **given})
+        super().__init__(**{"runs_dir": RUNS_DIR, "machine": TWO_CORES, "settings": settings, **given})
         self._in_front = screen
 
     def get_default_screen(self) -> Screen[Any]:
@@ -59,17 +62,20 @@ class Stage(TuiApp):
             self.push_screen(self._in_front)
 
 
-def run_screen(events: Sequence[AnyEvent], *, now: float = 8.9, lost: bool = False) -> RunScreen:
+def run_screen(
+    events: Sequence[AnyEvent], *, now: float = 8.9, lost: bool = False, runs_dir: Path = RUNS_DIR
+) -> RunScreen:
     """The Run screen over a list of events.
 
     Args:
         events: What the run has written.
         now: Seconds since its start.
         lost: Nothing is left of its processes, and it never said that it ended.
+        runs_dir: Where its directory lies, if there is one.
     """
     feed = ListFeed(events)
     feed.lost = lost
-    return RunScreen(RunDir(Path("/home/ada/runs") / h.RUN_ID), feed, clock=lambda: h.START + now)
+    return RunScreen(RunDir(runs_dir / h.RUN_ID), feed, clock=lambda: h.START + now)
 
 
 def matrix(scenes: Iterable[str], *, light: Container[str] = ()) -> list[ParameterSet]:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from textual.pilot import Pilot
 
 from tests import histories as h
+from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
-from tests.snapshots.stage import Stage, folded, matrix, press, run_screen
+from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen
 from trainers.contract.events import AnyEvent
+from tuiapp import end_watch
 
 
 class Scene(NamedTuple):
@@ -22,6 +26,8 @@ class Scene(NamedTuple):
     now: float = 8.9
     keys: tuple[str, ...] = ()
     lost: bool = False
+    removed: bool = False
+    """Its directory is gone too."""
     unicode: str = "on"
     no_color: bool = False
 
@@ -38,7 +44,8 @@ SCENES: dict[str, Scene] = {
     "resumed": Scene(lambda: [*h.stopped(), *h.resumed()], now=64.0),
     "completed": Scene(h.completed),
     "failed": Scene(h.failed),
-    "lost": Scene(h.running, lost=True),
+    "lost": Scene(lambda: [*h.running(), h.checkpoint(116, 8.6, best=True)], lost=True),
+    "removed": Scene(h.running, lost=True, removed=True),
     "gpu-1": Scene(lambda: h.running(1, gpus=True)),
     "gpu-2": Scene(lambda: h.running(2, gpus=True)),
     "gpu-8": Scene(lambda: h.running(8, gpus=True)),
@@ -76,12 +83,17 @@ async def test_run(
     size: tuple[int, int],
     theme: str,
     compare_picture: ComparePicture,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = SCENES[name]
     if scene.no_color:
         monkeypatch.setenv("NO_COLOR", "1")
-    screen = run_screen(scene.events(), now=scene.now, lost=scene.lost)
+    runs_dir = RUNS_DIR
+    if scene.lost and not scene.removed:
+        (tmp_path / h.RUN_ID).mkdir()
+        runs_dir = tmp_path
+    screen = run_screen(scene.events(), now=scene.now, lost=scene.lost, runs_dir=runs_dir)
 
     async def play(pilot: Pilot[Any]) -> None:
         await folded(pilot, screen)
@@ -89,3 +101,21 @@ async def test_run(
 
     app = Stage(screen, theme=theme, unicode=scene.unicode)
     await compare_picture(app, size, play)
+
+
+@pytest.mark.parametrize(("size", "theme"), [((80, 24), "dark"), ((120, 40), "light")], ids=["80x24", "120x40-light"])
+async def test_notice_that_other_runs_have_ended(
+    size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_watch, "NOTICE_S", 600.0)
+    screen = run_screen(h.running())
+
+    async def end(pilot: Pilot[Any]) -> None:
+        await folded(pilot, screen)
+        assert isinstance(pilot.app, Stage)
+        for ended in (info(8, "completed"), info(7, "failed", reason="rank 1 was killed by SIGKILL at step 418")):
+            pilot.app._ends.ring(ended)
+        # The one on show says so itself.
+        pilot.app._ends.ring(replace(info(6, "completed"), directory=screen.run))
+
+    await compare_picture(Stage(screen, theme=theme), size, end, notifications=True)

@@ -26,7 +26,7 @@ from tuiapp.state.devices.condition import gpu_condition
 from tuiapp.state.devices.efficiency import efficiency_line
 from tuiapp.state.devices.figures import gigabytes, joules, share
 from tuiapp.state.devices.gpu import HISTORY, MOST_GPUS, same_uuid
-from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
+from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, gpu_matrix, strangers
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows
@@ -211,7 +211,7 @@ def test_what_no_gpu_tells_is_said_once() -> None:
     assert "n/a" not in text
     for name in ("NVLink GB/s", "ECC corrected", "energy", "held back by", "processes"):
         assert text.count(name) == 1
-    assert "fan            41 %" in text
+    assert f"{'fan':<{LABEL_CELLS}} 41 %" in text
 
 
 def test_a_table_of_idle_gpus_is_as_high_as_one_of_busy_gpus() -> None:
@@ -222,7 +222,7 @@ def test_a_table_of_idle_gpus_is_as_high_as_one_of_busy_gpus() -> None:
 
 def test_framework_memory_stands_beside_the_driver_s() -> None:
     table = [plain(one) for one in gpu_matrix(gpu_views(fold(d.on_gpus(2))), 120)]
-    told = {one[:14].strip(): one[14:].split("  ")[0] for one in table}
+    told = {one[:LABEL_CELLS].strip(): one[LABEL_CELLS:].split("  ")[0] for one in table}
     assert told["memory"] == "31.2/139 GiB"
     assert (told["framework"], told["its peak"], told["reserved"]) == ("22.4 GiB", "26.1 GiB", "28.0 GiB")
 
@@ -311,7 +311,7 @@ def test_efficiency_in_a_line() -> None:
     told = plain(efficiency_line(fold(d.on_gpus(2)), 120))
     assert "GFLOP/s" in told
     assert "MFU" in told
-    assert "GPUs idle" in told
+    assert "GPU idle" in told
     assert "examples/J" in told
     assert "MFU" not in plain(efficiency_line(fold(h.running(2)), 120))
 

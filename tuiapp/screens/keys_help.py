@@ -79,7 +79,7 @@ def _title(node: DOMNode) -> str:
         return "Everywhere"
     if isinstance(node, Screen):
         return type(node).__name__.removesuffix("Screen")
-    return getattr(node, "BINDING_GROUP_TITLE", None) or "Here"
+    return getattr(node, "BINDING_GROUP_TITLE", None) or type(node).__name__
 
 
 def _group(title: str, entries: Iterable[tuple[str, str]], columns: int) -> Content:

@@ -49,7 +49,7 @@ def _question(runs: Sequence[RunDir]) -> Choice:
     return Choice(
         "A run goes on" if len(runs) == 1 else f"{len(runs)} runs go on",
         f"{names}\n \nLeft running, training goes on without this program.\n"
-        "Stop and save ends it in order, kill at once.",
+        f"Stop and save ends {'it' if len(runs) == 1 else 'them'} in order, kill at once.",
         [
             ("leave", "Leave running", "primary"),
             ("stop", "Stop and save", "warning"),

@@ -125,10 +125,11 @@ def _why_failed(state: RunFacts) -> str:
 def _summary(state: RunFacts) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
+    epochs = round(summary.epochs, 1)
     words = join_words(
         [
             plural(summary.steps, "step"),
-            f"{format_count(round(summary.epochs, 1))} epochs",
+            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
             format_duration(summary.seconds),

@@ -205,7 +205,7 @@ class RunFacts:
     def remaining(self) -> float | None:
         """Seconds still to go at the recent pace, evaluations included; None while that cannot be said."""
         paces = [pace for rank in self.ranks.values() if (pace := rank.pace.seconds_per_step) is not None]
-        if not self.is_live or not paces or not self.total_steps or self.stop_requested is not None:
+        if not self.is_live or not paces or not self.total_steps or self.stop_requested or self.hang:
             return None
         left = max(0, self.total_steps - self.step) * max(paces)
         every = self.config.get("eval_every")

@@ -11,7 +11,7 @@ from tuiapp.state.axes import short_duration
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.metrics import METRICS, MetricName
 from tuiapp.state.text import join_words
-from tuiapp.widgets.palette import MUTED, series_color
+from tuiapp.widgets.palette import BAND_COLOR, MUTED, series_color
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Look:
 
     def color(self, index: int) -> str:
         """A curve's colour."""
-        return ("#808080" if self.dark else "#A0A0A0") if index == BAND else series_color(index, dark=self.dark)
+        return BAND_COLOR if index == BAND else series_color(index, dark=self.dark)
 
 
 def names(chart: Chart, look: Look) -> Content:
@@ -36,7 +36,7 @@ def names(chart: Chart, look: Look) -> Content:
         curve = chart.curves[0]
         name = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
         parts.append(Content.assemble(name, ("━", look.color(curve.color))))
-        parts.append(Content.assemble("least–greatest ", ("▒", look.color(BAND))))
+        parts.append(Content.assemble("min–max ", ("▒", look.color(BAND))))
     elif look.metric != "accuracy" and chart.curves:
         if look.metric != "utilization":
             parts.append(Content("rank"))

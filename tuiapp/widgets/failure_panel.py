@@ -84,7 +84,7 @@ def _describe_hang(state: RunFacts) -> list[Content]:
     named = hang.rank if hang else None
     for rank, stacks in sorted(state.stacks.items(), key=lambda item: (item[0] != named, item[0])):
         lines += [Content(""), Content.styled(f"rank {rank}, pid {stacks.pid}", "bold")]
-        lines += [Content(line) for line in _main_thread_first(sanitize_lines(stacks.text))]
+        lines += [Content(line) for line in _main_thread_first(sanitize_lines(stacks.text.rstrip()))]
     return lines
 
 
@@ -94,4 +94,5 @@ def _main_thread_first(lines: list[str]) -> list[str]:
     if len(starts) < 2:
         return lines
     main = starts[-1]
-    return ["main thread:", *lines[main + 1 :], "", *lines[:main]]
+    others = "\n".join(lines[:main]).rstrip().split("\n")
+    return ["main thread:", *lines[main + 1 :], "", *others]

@@ -179,9 +179,15 @@ class LogRows(ScrollView, can_focus=True):
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    if text.isascii():
-        return [text[start : start + width] for start in range(0, len(text), width)] or [""]
-    return chop_cells(text, width) if cell_len(text) > width else [text]
+    """A line in parts for a row each; cut behind a blank where there is one in a row's last third."""
+    if not text.isascii():
+        return chop_cells(text, width) if cell_len(text) > width else [text]
+    parts, start = [], 0
+    while len(text) - start > width:
+        stop = text.rfind(" ", start + 2 * width // 3, start + width) + 1 or start + width
+        parts.append(text[start:stop])
+        start = stop
+    return [*parts, text[start:]]
 
 
 def _select(segments: list[Segment], span: tuple[int, int], style: Style) -> list[Segment]:

@@ -12,6 +12,7 @@ from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from tuiapp.state.run_facts import LogEntry, RunFacts
+from tuiapp.state.text import plural
 from tuiapp.widgets.log_rows import LogRows
 
 PLACEHOLDER = "show only lines with…  (enter, then n N: one after the other · escape: all lines)"
@@ -49,6 +50,8 @@ class LogView(Vertical):
     }
     """
 
+    BINDING_GROUP_TITLE = "Log"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "close_search", "Close search", id="log.close-search", show=False)
     ]
@@ -68,16 +71,14 @@ class LogView(Vertical):
         """Where among the lines with the text one is."""
         self._state = RunFacts()
         self._seen = 0
+        self._wanted_count = 0
+        """How many of the lines are shown."""
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield Static(id="status", markup=False)
         yield LogRows()
         # Compact: in one row there is no room for the border that the focus draws, and for what is typed.
-        yield Input(
-            placeholder="show only lines with…  (enter, then n N: one after the other · escape: all lines)",
-            compact=True,
-            select_on_focus=True,
-        )
+        yield Input(placeholder=PLACEHOLDER, compact=True, select_on_focus=True)
 
     def on_mount(self) -> None:
         """Say how it follows."""
@@ -106,6 +107,7 @@ class LogView(Vertical):
         fresh = self._wanted(state.log_since(self._seen))
         self._seen = state.log_count
         if fresh:
+            self._wanted_count += len(fresh)
             self.query_one(LogRows).add(fresh)
         self._show_status()
 
@@ -188,7 +190,9 @@ class LogView(Vertical):
     def _refill(self) -> None:
         if not self.is_mounted:
             return
-        self.query_one(LogRows).refill(self._wanted(list(self._state.log)))
+        wanted = self._wanted(list(self._state.log))
+        self._wanted_count = len(wanted)
+        self.query_one(LogRows).refill(wanted)
         self._seen = self._state.log_count
         self._show_status()
 
@@ -197,6 +201,7 @@ class LogView(Vertical):
             return
         who = "all ranks" if self.rank is None else f"rank {self.rank} and the run"
         how = "following" if self.follow else "scrolled back · f: follow"
+        lines = plural(len(self._state.log), "line")
         left_out = self._state.log_count - len(self._state.log)
         parts = [
             who,
@@ -204,7 +209,8 @@ class LogView(Vertical):
             how,
             self._place,
             f"only lines with “{self.pattern}”" if self.pattern else "",
-            f"{len(self._state.log):,} lines",
+            f"{self._wanted_count:,} of {lines}" if self.rank is not None or self.stream or self.pattern else lines,
+            "esc: all" if self.pattern else "",
         ]
         if left_out > 0:
             parts.append(f"{left_out:,} earlier ones in ranks/*/")

@@ -25,6 +25,8 @@ class OptionField(Widget):
     Where a value may be chosen or begin with a prefix, the menu's last entry puts an input in the menu's place.
     """
 
+    BINDING_GROUP_TITLE = "Field"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "choose", "Choose from the menu again", id="field.choose-from-the-menu-again", show=False)
     ]

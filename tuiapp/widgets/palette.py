@@ -13,6 +13,9 @@ _ON_DARK = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#
 _ON_LIGHT = ("#005F99", "#B34700", "#00735A", "#9E4A7D", "#1F87BF", "#946300", "#6E6600", "#555555")
 """The same hues, as much darker as a light ground asks for: 3 to 1 at least."""
 
+BAND_COLOR = "#808080"
+"""From the least to the greatest of the ranks: behind their mean, on dark and on light."""
+
 MUTED = "$text-muted"
 """For what matters less."""
 
@@ -32,8 +35,9 @@ def series_color(index: int, *, dark: bool) -> str:
 
 def text_on(color: str) -> str:
     """Black or white: whichever reads better on a "#RRGGBB" colour."""
-    red, green, blue = to_rgb(color)
-    return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 110 else "white"
+    red, green, blue = ((part / 255) ** 2.2 for part in to_rgb(color))
+    # Above this luminance black has more contrast, in WCAG's sense, than white.
+    return "black" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "white"
 
 
 def to_rgb(color: str) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from textual.widget import Widget
 
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
-from tuiapp.widgets.palette import series_color
+from tuiapp.widgets.palette import BAND_COLOR, series_color
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
@@ -27,9 +27,6 @@ LABEL_CELLS = 7
 """What the labels of the axis of values take: always the same, so that the curves stand still."""
 
 LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
-
-GAP_COLOR = "#D55E00"
-"""Okabe & Ito's vermillion: reads on dark and on light."""
 
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
@@ -137,11 +134,11 @@ class Plot(Widget):
         if ink not in self._styles:
             dark = self.app.current_theme.dark
             named = {
-                BAND: "#808080" if dark else "#A0A0A0",
-                NONE: "#8A8A8A" if dark else "#6A6A6A",
+                BAND: BAND_COLOR,
+                NONE: "#8A8A8A" if dark else "#606060",
                 EVALUATION: "#FFFFFF" if dark else "#000000",
                 CURSOR: "#FFFFFF" if dark else "#000000",
-                GAP: GAP_COLOR,
+                GAP: "#D55E00" if dark else "#A33800",
             }
             color = named[ink] if ink in named else series_color(ink, dark=dark)
             self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))

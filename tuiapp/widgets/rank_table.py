@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from textual import events
 from textual.app import ComposeResult
@@ -31,6 +32,9 @@ WAITING = "no rank has started yet"
 MOST_DRAWN = 64
 """Rows; of more ranks those in sight are drawn."""
 
+LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS = 8, 14
+"""The column of devices is as wide as the longest of their names, within these: "a cuda:0", "dx cuda:127"."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -43,7 +47,7 @@ class _Column:
 
 _COLUMNS = (
     _Column("rank", 4, 0),
-    _Column("device", 8, 4, left=True),
+    _Column("device", LEAST_DEVICE_CELLS, 4, left=True),
     _Column("pid", 7, 8),
     _Column("step", 7, 1),
     _Column("loss", 7, 2),
@@ -139,13 +143,15 @@ class RankTable(Vertical):
             return
         state = self._state
         rows = rank_rows(state, self._now, self.sort)
-        columns = _fitting(self.content_size.width - 3)
+        letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
+        names = {row.rank.rank: f"{letters.get(row.rank.rank, ' ')} {row.rank.device or MISSING}" for row in rows}
+        # A cell for the mark of the chosen one, and one for the scroll bar.
+        columns = _fitting(self.content_size.width - 2, names.values())
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
-        letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
         first, last = self._in_sight(len(rows))
         lines = [
-            _row(row, letters.get(row.rank.rank, " "), columns, chosen=row.rank.rank == self.chosen)
+            _row(row, names[row.rank.rank], columns, chosen=row.rank.rank == self.chosen)
             if first <= place <= last
             else Content("")
             for place, row in enumerate(rows)
@@ -168,24 +174,28 @@ def _heading(columns: list[_Column], sort: SortKey) -> Content:
     """The titles; a mark behind the one that the ranks are sorted by."""
     titles = [fit(c.title, c.width) if c.left else c.title.rjust(c.width) for c in columns]
     marks = ["▾ " if c.title == sort and sort != "rank" else "  " for c in columns]
-    return Content(" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True)))
+    return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
 
 
-def _fitting(width: int) -> list[_Column]:
+def _fitting(width: int, devices: Iterable[str]) -> list[_Column]:
+    """The columns that there is room for, that of the devices as wide as the longest of their names."""
+    cells = max((len(name) for name in devices), default=0)
+    device = min(MOST_DEVICE_CELLS, max(LEAST_DEVICE_CELLS, cells))
+    columns = [replace(column, width=device) if column.title == "device" else column for column in _COLUMNS]
     used, kept = 0, set()
-    for column in sorted(_COLUMNS, key=lambda column: column.rank):
+    for column in sorted(columns, key=lambda column: column.rank):
         if used + column.width > width:
             break
         used += column.width + 2
         kept.add(column)
-    return [column for column in _COLUMNS if column in kept]
+    return [column for column in columns if column in kept]
 
 
-def _row(row: RankRow, name: str, columns: list[_Column], *, chosen: bool) -> Content:
+def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> Content:
     rank, condition = row.rank, row.condition
     cells = {
         "rank": str(rank.rank),
-        "device": f"{name} {rank.device or MISSING}",
+        "device": device,
         "pid": str(rank.pid) if rank.pid is not None else MISSING,
         "step": f"{rank.step:,}" if rank.step else MISSING,
         "loss": format_metric(rank.loss) if rank.loss is not None or not rank.pace.has_steps else "not fin",

@@ -57,7 +57,8 @@ class ReplayBar(Widget):
 
     def render(self) -> Content:  # noqa: D102
         mark = Content.styled(f" {self._mark} ", "bold reverse")
-        keys = " space pause · , . seek · < > speed" if self.size.width >= 110 else ""
+        space = "pause" if "▶" in self._mark else "play"
+        keys = f" · space {space} · , . seek · < > speed" if self.size.width >= 110 else ""
         end = Content.assemble(f" {self._times}", (keys, MUTED))
         room = max(0, self.size.width - mark.cell_length - 1 - end.cell_length)
         self._line = (mark.cell_length + 1, room)

@@ -97,7 +97,8 @@ class RunHeader(Widget):
 
     def _speed(self) -> str:
         state = self._state
-        rate = state.examples_per_second
+        # While the ranks hang there is none, whatever it was before.
+        rate = state.examples_per_second if state.hang is None else None
         last = state.evaluations[-1] if state.evaluations else None
         return join_words(
             [

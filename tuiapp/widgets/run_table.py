@@ -67,6 +67,8 @@ class RunTable(ScrollView, can_focus=True):
     }
     """
 
+    BINDING_GROUP_TITLE = "List of runs"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", id="runs.up", show=False),
         Binding("down,j", "move(1)", "Down", id="runs.down", show=False),

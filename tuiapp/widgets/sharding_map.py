@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
@@ -11,8 +12,7 @@ from tuiapp.widgets.palette import MUTED, series_color, text_on
 from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8
-MAX_PICTURE_CELLS = 96
-"""Wider pictures say no more."""
+LEAST_UNEVEN_CELLS = 4
 
 
 class ShardingMap(TextPanel):
@@ -27,7 +27,7 @@ class ShardingMap(TextPanel):
     @staticmethod
     def picture_lines(state: RunFacts, width: int, *, dark: bool) -> list[Content]:
         """The lines for a theme that is dark, or light."""
-        picture = _Picture(state.devices(), min(width, MAX_PICTURE_CELLS), dark=dark)
+        picture = _Picture(state.devices(), width, dark=dark)
         # What is split comes first: it tells the parallelism apart; replicated arrays look all alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
@@ -44,18 +44,25 @@ def _describe(array: ArrayState, width: int) -> list[Content]:
     size = _size(array)
     gap = width - title.cell_length - len(size)
     first = Content.assemble(title, " " * gap, size) if gap > 0 else title.truncate(width, ellipsis=True)
-    mesh = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
-    spec = ", ".join(sanitize(axis, 20) if axis else "·" for axis in array.spec)
     how = {
         "single": "on one device",
         "replicated": f"replicated ×{len(array.devices)}",
         "split": f"split in {len(array.blocks())}",
         "split and replicated": f"split in {len(array.blocks())}, each part on {_copies(array)} devices",
     }[array.layout]
-    second = join_words(
-        [how, "" if gap > 0 else size, f"spec ({spec})" if spec else "", f"mesh {mesh}" if mesh else ""]
-    )
+    second = _fitting([how, "" if gap > 0 else size], array, width)
     return [first, Content.styled(second, MUTED).truncate(width, ellipsis=True)]
+
+
+def _fitting(words: list[str], array: ArrayState, width: int) -> str:
+    """Words with the array's spec and its mesh, as closely written as they must be; the mesh is left out first."""
+    axes = [sanitize(axis, 20) if axis else "·" for axis in array.spec]
+    wide, close = ", ".join(axes), ",".join(axes)
+    counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
+    mesh = f"mesh {counts}" if counts else ""
+    ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
+    told = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
+    return next((text for text in told if cell_len(text) <= width), told[-1])
 
 
 def _size(array: ArrayState) -> str:
@@ -126,6 +133,11 @@ class _Picture:
     def _cell_width(self, count: int) -> int:
         return (self._width - count - 1) // max(1, count)
 
+    def _cell_widths(self, count: int) -> list[int]:
+        """That of each of so many cells: together they take all the room, but for narrow ones, which are all alike."""
+        width, over = divmod(max(count, self._width - count - 1), count)
+        return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
+
     def _rows(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
         """Parts along one dimension: side by side, on several lines where they are too many for one."""
         widest = max((len(self._names(devices)) for _, devices in cells), default=1)
@@ -149,13 +161,17 @@ class _Picture:
             dimension: The one along which they differ.
             of: For how many there is to be room, if for more than there are.
         """
-        width = max(1, self._cell_width(max(of, len(cells))))
+        widths = self._cell_widths(max(of, len(cells)))
         names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
-            longer = [f"{name}  {_span(block[dimension])}" for name, (block, _) in zip(names, cells, strict=True)]
-            names = longer if max(map(len, longer)) <= width else names
+            spans = [_span(block[dimension]) for block, _ in cells]
+            for blank in ("  ", " "):
+                longer = [name + blank + span for name, span in zip(names, spans, strict=True)]
+                if max(map(len, longer)) + len(blank) <= widths[-1]:
+                    names = longer
+                    break
         parts: list[Content] = [Content("│")]
-        for name, (_, devices) in zip(names, cells, strict=True):
+        for name, width, (_, devices) in zip(names, widths, cells, strict=False):
             color = self._colors.get(devices[0], "#999999")
             if len(devices) > 1:
                 text = f" {name} " if len(name) + 2 <= width else name[:width]

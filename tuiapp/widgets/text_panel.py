@@ -38,7 +38,7 @@ class TextPanel(VerticalScroll):
         """Lines on show: only when they change is a layout due."""
 
     def compose(self) -> ComposeResult:  # noqa: D102
-        yield Static(self.WAITING, markup=False)
+        yield Static(Content.styled(self.WAITING, MUTED), markup=False)
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
         """The lines about a run in a width of cells; none leaves what stands there."""

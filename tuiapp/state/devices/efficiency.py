@@ -14,7 +14,7 @@ def efficiency_words(found: Efficiency) -> list[str]:
     words = [
         flops(found.flops_per_second) if found.flops_per_second is not None else "",
         f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
-        f"GPUs idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
+        f"GPU idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
         f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else "",
         f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
     ]

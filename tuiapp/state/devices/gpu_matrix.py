@@ -9,15 +9,15 @@ from trainers.contract.samples import DeviceSample
 from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
 from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
-from tuiapp.state.devices.spans import Line, Span, bar_span, line, pad
+from tuiapp.state.devices.spans import Line, Role, Span, bar_span, line, pad
 from tuiapp.state.devices.view import GpuView, letter_span
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
 
-LABEL_CELLS = 14
+LABEL_CELLS = 16
 LEAST_CELLS = 14
 """A column's, the blank beside it included: "31.2/139 GiB"."""
 
-MOST_CELLS = 44
+MOST_CELLS = 92
 LEAST_NAMED_CELLS = 17
 """In narrower columns a process is told by its letter alone."""
 
@@ -67,7 +67,7 @@ def _at_once(width: int) -> int:
 def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[Row]:
     """The rows of one part, each with a cell of at most `room` cells for each of its GPUs."""
     rows: list[Row] = [
-        ("GPU", [[view.mark, Span(f" {view.gpu.sample.index} {view.model}", "bold")] for view in views]),
+        ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
         *_stacked("MIG", [_parts(view, room) for view in views]),
         ("utilization", [_told(view, _utilization(view.gpu.sample)) for view in views]),
@@ -87,6 +87,11 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
     rows += _stacked("held back by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
     return rows
+
+
+def _marked(place: int | None, text: str, role: Role = "") -> Cell:
+    """A text behind the letter of the run's device at a place, if it has one."""
+    return [letter_span(place), Span(f" {text}", role)] if place is not None else [Span(text, role)]
 
 
 def _state(view: GpuView, room: int) -> Cell:
@@ -136,7 +141,7 @@ _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
     ("NVLink GB/s", lambda sample: traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
     ("fan", lambda sample: _percent(sample.fan_percent)),
     ("ECC corrected", lambda sample: _count(sample.ecc_corrected)),
-    ("ECC uncorr.", lambda sample: _count(sample.ecc_uncorrected)),
+    ("ECC uncorrected", lambda sample: _count(sample.ecc_uncorrected)),
     ("perf. state", lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else ""),
     ("held back by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
     ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
@@ -185,8 +190,8 @@ def _processes(view: GpuView, room: int) -> list[Cell]:
     for process in processes:
         memory = format_bytes(process.memory_bytes) if process.memory_bytes is not None else ""
         if process.rank is not None:
-            who = f" rank {process.rank}" if room >= LEAST_NAMED_CELLS else ""
-            found.append([letter_span(view.places.get(process.rank)), Span(f"{who} {memory}")])
+            who = f"rank {process.rank} " if room >= LEAST_NAMED_CELLS else ""
+            found.append(_marked(view.places.get(process.rank), f"{who}{memory}"))
         elif process.pid is None:
             found.append([Span(f"? {memory}")])
         else:

@@ -54,7 +54,7 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
     tail = 13 if width < 72 else 30 if width < 96 else 44 if width < 130 else 80
     room = 17 if tail < 80 else 50
     name = 14 if width >= 84 else 0
-    bars = max(8, width - 5 - name - 14 - tail)
+    bars = max(8, width - 5 - name - 16 - tail)
     busy, full = bars - bars // 3, bars // 3
     lines = [_common(views, busy, full, name)]
     for view in views:
@@ -69,11 +69,11 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
             bar_span(sample.utilization_percent, busy, view.role),
             " ",
             percent(sample.utilization_percent),
-            " ",
+            "  ",
             bar_span(memory, full, view.role),
             " ",
             percent(memory),
-            " ",
+            "  ",
             *(wide if tail > 13 else _narrow_note(view, figures)),
         )
         lines.append(pad(row, width))
@@ -99,7 +99,7 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
     right = [*cells[rows:], []]
     models = {view.model for view in views if view.model}
     title = f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
-    return [line(Span(fit(title, width), "muted"))] + [
+    return [line(Span(fit(f"{title}  busy", width), "muted"))] + [
         [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
     ]
 
@@ -121,9 +121,12 @@ def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
     model = models.pop() if len(models) == 1 else plural(len(views), "GPU")
     total = totals.pop() if len(totals) == 1 else None
     memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
-    memory = memory if len(memory) <= full + 7 else "memory"
-    first = fit(f"{len(views)} × {model}  busy" if not model[0].isdigit() else f"{model}  busy", 4 + name + busy + 7)
-    return line(Span(first + fit(memory, full + 7), "muted"))
+    memory = memory if len(memory) <= full + 8 else "memory"
+    label = model if model[0].isdigit() else f"{len(views)} × {model}"
+    # Each stands where its bars begin, if that leaves a blank.
+    start = 5 + name
+    first = f"{label:<{start}}busy" if len(label) < start else f"{label}  busy"
+    return line(Span(fit(first, start + busy + 8) + fit(memory, full + 8), "muted"))
 
 
 def _first_note(view: GpuView, room: int) -> list[Span]:

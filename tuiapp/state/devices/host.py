@@ -63,9 +63,11 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
 
 def _rest(host: HostSample, room: int) -> str:
     """What has no bar."""
-    loads = [host.load_1m, *(load for load in (host.load_5m, host.load_15m) if load is not None)]
+    spans = ((5, host.load_5m), (15, host.load_15m))
+    loads = [f"{minutes} min {load:.2f}" for minutes, load in spans if load is not None]
+    load = f"load over {', '.join(loads)}" if loads else ""
     network = f"network {_network(host)}" if host.network_rx_bytes_per_s is not None else ""
-    return join_fitting([network, f"load {' '.join(f'{load:.2f}' for load in loads)}", _missing(host)], room)
+    return join_fitting([network, load, _missing(host)], room)
 
 
 def _row(label: str, fraction: float | None, note: str, room: int, *, fills: bool = False) -> Line:
