@@ -17,5 +17,6 @@ NAMES = [module.name for module in pkgutil.iter_modules(widgets.__path__)]
 def test_a_widget_with_keys_has_a_name(name: str) -> None:
     module = importlib.import_module(f"tuiapp.widgets.{name}")
     for kind in vars(module).values():
-        if isinstance(kind, type) and issubclass(kind, Widget) and kind.__dict__.get("BINDINGS"):
+        ours = isinstance(kind, type) and issubclass(kind, Widget) and kind.__module__ == module.__name__
+        if ours and kind.__dict__.get("BINDINGS"):
             assert getattr(kind, "BINDING_GROUP_TITLE", None), kind

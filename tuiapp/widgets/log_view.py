@@ -202,6 +202,8 @@ class LogView(Vertical):
         who = "all ranks" if self.rank is None else f"rank {self.rank} and the run"
         how = "following" if self.follow else "scrolled back · f: follow"
         lines = plural(len(self._state.log), "line")
+        # Of those that were counted some may be left out by now.
+        some = min(self._wanted_count, len(self._state.log))
         left_out = self._state.log_count - len(self._state.log)
         parts = [
             who,
@@ -209,7 +211,7 @@ class LogView(Vertical):
             how,
             self._place,
             f"only lines with “{self.pattern}”" if self.pattern else "",
-            f"{self._wanted_count:,} of {lines}" if self.rank is not None or self.stream or self.pattern else lines,
+            f"{some:,} of {lines}" if self.rank is not None or self.stream or self.pattern else lines,
             "esc: all" if self.pattern else "",
         ]
         if left_out > 0:

@@ -1,0 +1,36 @@
+"""Rows of ranks and of the log in the width there is: names whole, words whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuiapp.widgets.log_rows import _wrap
+from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
+
+
+@pytest.mark.parametrize(
+    ("names", "cells"),
+    [(["a cpu"], 8), (["j cuda:9", "k cuda:10"], 9), (["dx cuda:127"], 11), (["a " + "x" * 40], MOST_DEVICE_CELLS)],
+)
+def test_the_names_of_devices_are_whole(names: list[str], cells: int) -> None:
+    columns = {column.title: column.width for column in _fitting(100, names)}
+    assert columns["device"] == cells
+
+
+def test_sixteen_gpus_leave_room_for_the_skew_beside_other_panels() -> None:
+    assert "skew" in [column.title for column in _fitting(66, ["p cuda:15"])]
+
+
+def test_the_log_is_cut_between_words() -> None:
+    text = "rank 1 failed at step 72: RuntimeError: CUDA error: an illegal memory access was encountered"
+    parts = _wrap(text, 57)
+    assert parts == [text[:55], text[55:]]
+    assert parts[0].endswith("an ")
+
+
+@pytest.mark.parametrize("text", ["", "x" * 100, "word " * 30, "two  blanks " * 9, " " * 50, "日本 " * 20])
+def test_nothing_of_a_line_is_lost(text: str) -> None:
+    parts = _wrap(text, 20)
+    assert "".join(parts) == text
+    assert all(len(part) <= 20 for part in parts)
+    assert parts
