@@ -1,10 +1,12 @@
-"""Rows of ranks and of the log in the width there is: names whole, words whole."""
+"""Rows of ranks and of the log in the room there is: names whole, words whole, the newest line in sight."""
 
 from __future__ import annotations
 
 import pytest
+from textual.app import App, ComposeResult
 
-from tuiapp.widgets.log_rows import _wrap
+from tuiapp.state.run_facts import LogEntry
+from tuiapp.widgets.log_rows import LogRows, _wrap
 from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
 
 
@@ -34,3 +36,20 @@ def test_nothing_of_a_line_is_lost(text: str) -> None:
     assert "".join(parts) == text
     assert all(len(part) <= 20 for part in parts)
     assert parts
+
+
+class _Log(App[None]):
+    def compose(self) -> ComposeResult:
+        yield LogRows()
+
+
+async def test_the_end_of_many_lines_that_come_at_once_is_in_sight() -> None:
+    app = _Log()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        rows = app.query_one(LogRows)
+        assert not rows.show_vertical_scrollbar
+        rows.refill([LogEntry(float(n), 0, "stdout", f"line {n}") for n in range(100)])
+        # Before any layout: nothing else need follow.
+        assert rows.scroll_offset.y == rows.max_scroll_y == 76
+        assert rows.follow

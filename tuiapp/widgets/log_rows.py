@@ -72,7 +72,7 @@ class LogRows(ScrollView, can_focus=True):
             self._found -= surplus
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows))
         if self.follow:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            self._go_to_end()
         elif surplus > 0:
             self.scroll_to(y=max(0, self.scroll_y - surplus), animate=False, immediate=True)
         self.refresh()
@@ -116,7 +116,7 @@ class LogRows(ScrollView, can_focus=True):
         if self.scrollable_content_region.width != self._width:
             self.post_message(self.Widened())
         elif self.follow:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
+            self._go_to_end()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Stop following when the user scrolls back, begin again at the end."""
@@ -129,7 +129,14 @@ class LogRows(ScrollView, can_focus=True):
     def watch_follow(self, follow: bool) -> None:
         """Go to the end."""
         if follow:
-            self.scroll_end(animate=False, x_axis=False)
+            self.scroll_end(animate=False, force=True, x_axis=False)
+
+    def _go_to_end(self) -> None:
+        """At once: what is added next must not count as scrolled back.
+
+        By force: that there is more than fits, and so something to scroll, Textual finds out at its next layout only.
+        """
+        self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def render_line(self, y: int) -> Strip:  # noqa: D102
         number = self.scroll_offset.y + y
