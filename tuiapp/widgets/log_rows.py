@@ -74,7 +74,7 @@ class LogRows(ScrollView, can_focus=True):
         if self.follow:
             self._go_to_end()
         elif surplus > 0:
-            self.scroll_to(y=max(0, self.scroll_y - surplus), animate=False, immediate=True)
+            self.scroll_to(y=max(0, self.scroll_y - surplus), animate=False, immediate=True, force=True)
         self.refresh()
 
     def texts(self) -> list[str]:
@@ -106,7 +106,10 @@ class LogRows(ScrollView, can_focus=True):
         self._found = (beyond or places)[0 if by > 0 else -1]
         self.follow = False
         self.scroll_to(
-            y=max(0, self._found - self.scrollable_content_region.height // 2), animate=False, immediate=True
+            y=max(0, self._found - self.scrollable_content_region.height // 2),
+            animate=False,
+            immediate=True,
+            force=True,
         )
         self.refresh()
         return places.index(self._found) + 1, len(places)
