@@ -113,6 +113,13 @@ class Terminal:
             assert time.monotonic() < deadline, f"{pattern!r} did not go in {seconds} s:\n{self.text}"
             self._pump(0.05)
 
+    def wait_for_cursor(self, pattern: str, seconds: float = 60) -> None:
+        """Wait until the cursor stands in a line that matches a pattern: the field there has the focus."""
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, self.cursor_line):
+            assert time.monotonic() < deadline, f"the cursor is in {self.cursor_line!r} after {seconds} s:\n{self.text}"
+            self._pump(0.05)
+
     def wait_for_silence(self, quiet_s: float = 0.3, seconds: float = 5) -> None:
         """Wait until nothing has been written for a moment: what was sent has been dealt with."""
         deadline = time.monotonic() + seconds

@@ -57,6 +57,7 @@ def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
         terminal.wait_for_silence()
         assert re.search(r"\$ tuiapp run quickstart +│", terminal.text)
         terminal.click(r"(?<=Epochs          )\d+")
+        terminal.wait_for_cursor("Epochs  ")
         terminal.press("end", "ctrl+u")
         terminal.wait("no command while Epochs cannot be read")
         terminal.press("8")

@@ -72,6 +72,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> LateFields:
     return LateFields(monkeypatch)
 
 
+def lines(pilot: Pilot[None]) -> list[str]:
+    """What stands on the screen."""
+    return ["".join(character for character, *_ in line) for line in cells(pilot)]
+
+
 @pytest.mark.parametrize("preset", ["quickstart", "d2l-torch"])
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 40), (200, 60)])
 async def test_the_picture_is_what_the_fields_show(
@@ -108,6 +113,22 @@ async def test_keys_typed_before_the_fields_are_there_reach_them(
         await pilot.pause(0)
         await late.fields(pilot, form)
         await until(pilot, lambda: screen(pilot).takes_keys and field(pilot, "devices").text == "4")
+
+
+async def test_a_click_on_the_picture_goes_to_the_field(tmp_path: Path, machine: Machine, late: LateFields) -> None:
+    app = TuiApp(runs_dir=tmp_path, machine=machine)
+    async with app.run_test(size=(120, 45)) as pilot:
+        form = await late.picture(pilot)
+        await until(pilot, lambda: any("Epochs   " in text for text in lines(pilot)))
+        (y,) = (number for number, text in enumerate(lines(pilot)) if "Epochs   " in text)
+        x = lines(pilot)[y].index("Epochs") + 16
+        for kind in (events.MouseDown, events.MouseUp):
+            app.post_message(kind(None, x, y, 0, 0, 1, False, False, False))
+        await until(pilot, lambda: form._pressed is not None)
+        await late.fields(pilot, form)
+        await until(pilot, lambda: screen(pilot).takes_keys)
+        await pilot.press("end", "ctrl+u", "8")
+        await until(pilot, lambda: field(pilot, "epochs").text == "8")
 
 
 async def test_keys_that_arrive_together_go_where_those_before_them_lead(start: Start) -> None:

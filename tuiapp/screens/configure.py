@@ -106,7 +106,7 @@ class ConfigureScreen(LateScreen[None]):
     @property
     def takes_keys(self) -> bool:
         """Keys that are typed before the fields are there wait for them."""
-        return any(form.is_built for form in self.query(ConfigForm))
+        return any(form.takes_keys for form in self.query(ConfigForm))
 
     def watch_launching(self, launching: bool) -> None:
         """Let the button say so."""
