@@ -35,6 +35,8 @@ from tuiapp.verbs.sources import read_like, read_source, runs_dir
 
 POLL_S = 0.05
 LIVE_CHECK_S = 1.0
+LET_GO_S = 5.0
+"""From a run's last event until it is waited for no longer: somebody else may have resumed it."""
 EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
 
@@ -125,8 +127,19 @@ def _follow(run: RunDir, narrate: Narrator, offset: int) -> RunState:
                 state.mark_lost()
             narrate.tick(state)
             time.sleep(POLL_S)
+    _wait_until_over(run)
     narrate.end(state)
     return state
+
+
+def _wait_until_over(run: RunDir) -> None:
+    """Until its supervisor has let go of a run that has ended, which takes as long as the disk: till then it is live.
+
+    What is told of it next is told of a run that is over: how it ended, and how to go on.
+    """
+    deadline = time.monotonic() + LET_GO_S
+    while run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 class _Interrupts:
