@@ -8,6 +8,7 @@ from textual.widgets import Static
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.plot import LEFT_CELLS, Plot
@@ -175,3 +176,22 @@ async def test_a_metric_that_was_never_told() -> None:
         one.metric = "accuracy"
         await pilot.pause()
         assert "waiting for the first evaluation" in str(one.query_one("#waiting", Static).render())
+
+
+async def test_a_size_that_comes_before_the_plot_has_one() -> None:
+    app = RunApp(h.beginning())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        one = chart(app)
+        plot = one.query_one(Plot)
+        assert not plot.display
+        state = RunState()
+        for event in h.running():
+            state.apply(event)
+        # The plot comes on show now, and is laid out later.
+        one.show(state)
+        one.on_resize()
+        await until(pilot, lambda: one.is_current and one.drawings > 0)
+        assert plot.size
+        assert plot._cells is not None
+        assert plot._cells.inks.shape == (plot.rows, plot.columns)

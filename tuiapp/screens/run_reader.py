@@ -71,6 +71,7 @@ class RunReader:
 
     def start(self) -> None:
         """Begin to gather events."""
+        self._shown_at = time.monotonic()
         self._feed.start()
 
     def close(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Static
 
@@ -67,6 +69,8 @@ class LossChart(Zoomable):
         self._drawn: tuple[float, float, int] = NEVER
         """When the curves were last drawn, up to which step, with how many evaluations."""
         self._finished = False
+        self._fitted: Size | None = None
+        """The plot's size when it was last drawn."""
         self._subtitle = ""
         self.drawings = 0
         """How often the curves were drawn."""
@@ -87,6 +91,13 @@ class LossChart(Zoomable):
         self.cursor = None
         self._make_due()
         self.draw_if_due()
+
+    @on(Plot.Resized)
+    def _fit(self) -> None:
+        """Draw for the size that the plot has now."""
+        if self.query_one(Plot).size != self._fitted:
+            self._make_due()
+            self.draw_if_due()
 
     def show(self, state: RunFacts) -> None:
         """Show the curves of a run, within a fifth of a second, or a second where that shows nothing new."""
@@ -187,6 +198,9 @@ class LossChart(Zoomable):
         if not self._due or not self.is_on_screen or (self.cursor is not None and not asked) or not self._would_show():
             return
         state, plot = self._state, self.query_one(Plot)
+        if plot.display and not plot.size:
+            # It is on show but not laid out yet, and says when it is.
+            return
         self._due = False
         self._drawn = (time.monotonic(), state.step, len(state.evaluations))
         # Before it is on show a plot has no size: it will have the panel's, without the legend.
@@ -205,6 +219,7 @@ class LossChart(Zoomable):
             self.call_after_refresh(self.draw_if_due)
         else:
             plot.show(self._chart, self.cursor)
+            self._fitted = plot.size
             self.drawings += 1
 
     @property

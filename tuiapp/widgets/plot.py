@@ -62,6 +62,10 @@ class Plot(Widget):
         cells: int
         """To the right; negative for the left."""
 
+    @dataclass
+    class Resized(Message):
+        """It has another size, or one at last: what it shows no longer fits."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._cells: Cells | None = None
@@ -166,6 +170,10 @@ class Plot(Widget):
         plt.yticks([y for y, _ in ticks], [label[:LABEL_CELLS].rjust(LABEL_CELLS) for _, label in ticks])
         plt.scatter([chart.x_range[0]], [chart.y_range[0]], marker=" ")
         return _ESCAPES.sub("", plt.build()).split("\n")[:height]
+
+    def on_resize(self) -> None:
+        """Ask for a chart that fits."""
+        self.post_message(self.Resized())
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Zoom in."""
