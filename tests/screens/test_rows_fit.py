@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.app import App, ComposeResult
 
+from tests.screens.run_app import until
 from tuiapp.state.run_facts import LogEntry
 from tuiapp.widgets.log_rows import LogRows, _wrap
 from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
@@ -53,3 +54,4 @@ async def test_the_end_of_many_lines_that_come_at_once_is_in_sight() -> None:
         # Before any layout: nothing else need follow.
         assert rows.scroll_offset.y == rows.max_scroll_y == 76
         assert rows.follow
+        await until(pilot, lambda: rows.show_vertical_scrollbar and rows.vertical_scrollbar.position == 76)

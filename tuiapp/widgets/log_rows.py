@@ -129,6 +129,11 @@ class LogRows(ScrollView, can_focus=True):
         elif new_value < old_value:
             self.follow = False
 
+    def watch_show_vertical_scrollbar(self, shown: bool) -> None:
+        """A scroll bar that appears stands where the rows were scrolled to without it."""
+        if shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def watch_follow(self, follow: bool) -> None:
         """Go to the end."""
         if follow:
