@@ -34,7 +34,7 @@ from tuiapp.screens.configure_messages import Launcher
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.sure_timer import sure
-from tuiapp.terminal import PatientDriver, collect_from_now_on
+from tuiapp.terminal import REST_S, PatientDriver, collect_at_rest, collect_from_now_on
 
 STRAYS_S = 0.5
 """After which strays are looked for."""
@@ -143,6 +143,7 @@ class TuiApp(App[None]):
         self._preferences.begin()
         self._ends.begin()
         self.call_after_refresh(collect_from_now_on)
+        self.set_interval(REST_S, lambda: collect_at_rest(self._keys.rest_s))
         if self._first_run and self._replay_speed:
             self._navigation.replay(self._first_run, self._replay_speed)
         elif self._first_run:

@@ -52,6 +52,11 @@ class KeyQueue:
         """Whether a key is being dealt with, or what came of it is just being painted."""
         return self._busy is not None or time.monotonic() - self._answered_at < PAINT_S
 
+    @property
+    def rest_s(self) -> float:
+        """For how many seconds no key has been dealt with."""
+        return 0.0 if self._busy is not None else time.monotonic() - self._answered_at
+
     async def put(self, event: events.Event) -> None:
         """Deal with a key or a paste, now or in its turn."""
         if isinstance(event, events.Paste):
