@@ -61,3 +61,15 @@ async def test_what_nobody_wrote_is_found_nowhere() -> None:
         await settled(pilot, app)
         await pilot.press("slash", *"absent", "enter", "n")
         assert "is in no line" in app.run_screen.query_one(LogView)._place
+
+
+async def test_lines_that_no_longer_fit_are_followed_as_soon_as_there_is_a_scroll_bar() -> None:
+    app = RunApp(h.beginning(1))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        rows = app.run_screen.query_one(LogRows)
+        assert not rows.show_vertical_scrollbar
+        rows.add(list(app.run_screen.state.log) * 20)
+        rows.show_vertical_scrollbar = True
+        assert rows.scroll_offset.y == rows.max_scroll_y > 0
+        assert rows.follow
