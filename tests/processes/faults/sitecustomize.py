@@ -45,7 +45,9 @@ def _misbehave(kind: str) -> None:
         case "hang" | "skip":
             time.sleep(3600)
         case "gate":
-            while not os.path.exists(os.environ["TUIAPP_TEST_GATE"]):
+            # Bounded: a test that was killed opens no gate.
+            deadline = time.monotonic() + 600
+            while not os.path.exists(os.environ["TUIAPP_TEST_GATE"]) and time.monotonic() < deadline:
                 time.sleep(0.005)
         case "pause":
             time.sleep(12)
