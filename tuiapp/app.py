@@ -50,9 +50,9 @@ class TuiApp(App[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f1,question_mark", "toggle_help", "Keys", id="app.help", show=False),
-        Binding("f3", "devices", "Devices", id="app.devices", show=False),
+        Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
-        Binding("ctrl+z", "suspend_process", "Suspend", id="app.suspend", show=False),
+        Binding("ctrl+z", "suspend_process", "Suspend", tooltip="Suspend tuiapp", id="app.suspend", show=False),
         Binding("ctrl+q", "leave", "Leave", id="app.leave", show=False, priority=True),
     ]
 

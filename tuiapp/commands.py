@@ -31,7 +31,8 @@ def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[Syste
         if (isinstance(node, App | Screen) or binding.id) and binding.description not in said:
             said.add(binding.description)
             action = partial(app.run_action, binding.action, screen)
-            yield SystemCommand(binding.description, f"Key: {app.get_key_display(binding)}", action)
+            title = binding.tooltip or binding.description
+            yield SystemCommand(title, f"Key: {app.get_key_display(binding)}", action)
 
 
 def own_bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:

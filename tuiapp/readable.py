@@ -17,6 +17,13 @@ TEXTS = ("foreground", "text-primary", "text-secondary", "text-accent", "text-su
 MUTED = ("text-muted", "foreground-muted")
 """What is read second. A theme has it as a share of the ground's opposite; here it is a colour, for all uses."""
 
+ON_THEIR_OWN = {
+    "footer-key-foreground": "footer-background",
+    "footer-description-foreground": "footer-background",
+    "block-cursor-foreground": "block-cursor-background",
+}
+"""Text that stands on a ground of its own, and which."""
+
 MUTED_SHARE = 0.65
 STEP = 0.04
 
@@ -27,6 +34,11 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     changed = {name: _moved(Color.parse(variables[name]), grounds) for name in TEXTS}
     muted = grounds[0].blend(changed["foreground"], MUTED_SHARE, 1)
     changed |= dict.fromkeys(MUTED, _moved(muted, grounds))
+    for text, named in ON_THEIR_OWN.items():
+        ground = grounds[0] + Color.parse(variables[named])
+        # "auto 87%" is a share of black or white, whichever reads better.
+        color = ground.get_contrast_text(1) if "auto" in variables[text] else Color.parse(variables[text])
+        changed[text] = _moved(color, [ground])
     return {**variables, **{name: color.hex for name, color in changed.items()}}
 
 

@@ -172,6 +172,7 @@ async def test_a_preset_is_renamed_and_described(start: Start) -> None:
     async with start(preset="mine") as pilot:
         await pilot.press("ctrl+l", "r")
         await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+        assert "keeps its name" in str(pilot.app.screen.query_one("#verdict", Static).content)
         await pilot.press("end", "ctrl+u", *"taken")
         assert "already" in str(pilot.app.screen.query_one("#verdict", Static).content)
         await pilot.press("ctrl+u", *"ours", "tab", "end", "ctrl+u", *"new", "enter")

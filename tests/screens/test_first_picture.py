@@ -86,7 +86,7 @@ async def test_the_picture_is_what_the_fields_show(
     async with app.run_test(size=size) as pilot:
         form = await late.picture(pilot)
         # The screen knows its breakpoints once it has been laid out.
-        assert screen(pilot).has_class("-tall" if size[1] >= 40 else "-short")
+        assert screen(pilot).has_class("-high" if size[1] >= 52 else "-tall" if size[1] >= 40 else "-short")
         region = form.region
         before = cells(pilot)
         await late.fields(pilot, form)

@@ -45,13 +45,25 @@ def test_a_line_says_all_that_is_known_of_a_gpu() -> None:
             frozenset({"GPU-0001"}),
         ),
     )
-    assert used == "[ ]  0 NVIDIA H200  126/139 GiB free   7 % busy ada, others"
-    assert unused == "[x]  1 NVIDIA H200  139/139 GiB free   7 % busy unused"
+    assert used == "[ ]  0  NVIDIA H200   126/139 GiB free    7 % busy  ada, others"
+    assert unused == "[x]  1  NVIDIA H200   139/139 GiB free    7 % busy  unused"
     # What it does not tell is neither 0 nor "unused".
     assert mute.split() == ["[", "]", "2", "ab"]
     assert details(gpu(0, 13 * GIB, ada, ada, hidden)) == (
         "7 % busy · ada 2 processes 24.0 GiB, others 1 process 1.00 GiB · GPU-0000"
     )
+
+
+def test_who_uses_a_gpu_is_not_cut_where_there_is_little_room() -> None:
+    ada = GpuProcess(pid=7, user="ada", name="python", memory_bytes=12 * GIB)
+    gpus = [gpu(0, 13 * GIB, ada), gpu(1, name="NVIDIA RTX 6000 Ada Generation")]
+    told = {room: [str(line) for line in describe_gpus(gpus, frozenset(), room)] for room in (80, 60, 44)}
+    assert told[80][1] == "[ ]  1  NVIDIA RTX 6000 Ada Gen…   139/139 GiB free    7 % busy  unused"
+    assert told[60][1] == "[ ]  1 RTX 6000 Ada Generati…  139/139 GiB free   7 % unused"
+    assert told[44] == [
+        "[ ]  0 H200    126/139 GiB free   7 % ada",
+        "[ ]  1 RTX 6…  139/139 GiB free   7 % unused",
+    ]
 
 
 async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start) -> None:

@@ -44,5 +44,5 @@ async def test_the_palette_has_what_can_be_done_and_no_movements() -> None:
         await pilot.pause()
         titles = [command.title for command in app.get_system_commands(app.screen)]
         assert len(titles) == len(set(titles))
-        assert {"Launch", "Save", "Theme"} <= set(titles)
+        assert {"Launch the run", "Save as a preset", "Theme"} <= set(titles)
         assert {"Down", "First", "Focus Next", "Page Up"}.isdisjoint(titles)

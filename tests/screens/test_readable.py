@@ -13,7 +13,7 @@ import tuiapp
 from tests.screens.configure_app import Start, screen, type_into
 from trainers.contract.machine import Machine
 from tuiapp.app import TuiApp
-from tuiapp.readable import GROUNDS, LEAST_CONTRAST, MUTED, TEXTS, contrast
+from tuiapp.readable import GROUNDS, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
 from tuiapp.widgets.palette import series_color
 
 THEMES = sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi"))
@@ -29,6 +29,9 @@ def test_text_has_contrast(theme: str, tmp_path: Path, machine: Machine) -> None
         for text in (*TEXTS, *MUTED)
         for ground in GROUNDS
     }
+    for text, own in ON_THEIR_OWN.items():
+        ground = Color.parse(variables["background"]) + Color.parse(variables[own])
+        worst[text, own] = contrast(Color.parse(variables[text]), ground)
     print(f"{theme}: at least {min(worst.values()):.2f}")
     assert {pair: value for pair, value in worst.items() if value < LEAST_CONTRAST} == {}
 

@@ -56,7 +56,7 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
         (ListLister([]), "No run yet."),
         (
             ListLister([], "Cannot list /home/ada/runs: Permission denied."),
-            "Permission denied. Another place: --runs-dir",
+            "✗ Cannot list /home/ada/runs: Permission denied.\nAnother place: --runs-dir",
         ),
     ],
 )

@@ -41,7 +41,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     global_batch_size: Annotated[
         int,
-        Option("Devices", "Global batch", "examples per step, over all devices", minimum=1, maximum=1 << 20),
+        Option("Devices", "Global batch", "examples a step, over all devices", minimum=1, maximum=1 << 20),
     ] = 48
 
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
@@ -56,7 +56,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
     ] = 0.0
     gradient_clip: Annotated[
-        float, Option("Optimization", "Gradient clip", "largest global norm; 0: no clipping", minimum=0, maximum=1e6)
+        float, Option("Optimization", "Gradient clip", "largest norm; 0: no clipping", minimum=0, maximum=1e6)
     ] = 0.0
     schedule: Annotated[
         str,
@@ -85,10 +85,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
     ] = 1
     checkpoint_every: Annotated[
-        int, Option("Run", "Save every", "epochs between checkpoints; 0: on request", minimum=0, maximum=1_000_000)
+        int, Option("Run", "Save every", "epochs; 0: only on request", minimum=0, maximum=1_000_000)
     ] = 1
     keep_checkpoints: Annotated[
-        int, Option("Run", "Keep", "newest checkpoints, and the best", minimum=1, maximum=1_000_000)
+        int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
     ] = 3
     nan_policy: Annotated[
         str,

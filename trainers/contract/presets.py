@@ -50,7 +50,7 @@ class Preset:
     def summary(self) -> str:
         """One line of what it does: its description, or the choices that matter most."""
         if self.error is not None:
-            return self.error.problems[0].message
+            return str(self.error.problems[0])
         assert self.config is not None
         chosen = self.config
         return self.description or f"{chosen.model} · {chosen.dataset} · {chosen.backend} · {chosen.optimizer}"

@@ -38,7 +38,7 @@ class ConfigureScreen(LateScreen[None]):
     CSS_PATH = "configure.tcss"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
-    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall")]  # noqa: RUF012, Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall"), (52, "-high")]  # noqa: RUF012, Textual's type
 
     BINDINGS = CONFIGURE_KEYS
 

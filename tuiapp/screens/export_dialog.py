@@ -32,6 +32,15 @@ class Wanted:
     form: Format
 
 
+class ShapedRadioButton(RadioButton):
+    """Textual's tells on from off by colour alone."""
+
+    @property
+    def _button(self) -> Content:
+        button = super()._button
+        return button if self.value else Content(button.plain.replace(self.BUTTON_INNER, "○"), list(button.spans))
+
+
 class ExportDialog(ModalScreen[Wanted | None], LatestSize[Wanted | None]):
     """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
 
@@ -56,11 +65,11 @@ class ExportDialog(ModalScreen[Wanted | None], LatestSize[Wanted | None]):
                 with RadioSet(id="what") as what:
                     what.border_title = "What"
                     for name in TABLES:
-                        yield RadioButton(name, value=name == "steps")
+                        yield ShapedRadioButton(name, value=name == "steps")
                 with RadioSet(id="format") as form:
                     form.border_title = "Format"
                     for form_name in FORMATS:
-                        yield RadioButton(form_name, value=form_name == "csv")
+                        yield ShapedRadioButton(form_name, value=form_name == "csv")
             yield Label("Path")
             yield Input(self._suggested, id="path", max_length=1000)
             yield Static(id="verdict", markup=False)

@@ -94,6 +94,7 @@ async def _rename_asking(app: App[Any], preset: Preset) -> str | None:
             does="Rename",
             description=preset.description,
             overwrites=False,
+            own=preset.name,
         )
     )
     if wanted is None:

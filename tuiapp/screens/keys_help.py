@@ -65,13 +65,23 @@ class KeysHelp(ModalScreen[None], LatestSize[None]):
 def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the keys belong to, with each one's name and words: the screen, the focused widget, the program."""
     groups: dict[DOMNode, dict[str, tuple[list[str], str]]] = {}
-    for node, binding in own_bindings(screen):
-        keys, _ = groups.setdefault(node, {}).setdefault(binding.action, ([], binding.description))
+    found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
+    for node, binding in found:
+        action = binding.action.removeprefix("app.")
+        # What the screen says of the program's keys for the footer, it says for all of them.
+        told = groups.get(screen, {}) if isinstance(node, App) else {}
+        group = told if action in told else groups.setdefault(node, {})
+        keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
         key = app.get_key_display(binding)
         if key not in keys:
             keys.append(key)
-    nodes = sorted(groups, key=lambda node: (isinstance(node, App), not isinstance(node, Screen)))
+    nodes = sorted(groups, key=_place)
     return [(_title(node), [(" ".join(keys), words) for keys, words in groups[node].values()]) for node in nodes]
+
+
+def _place(node: DOMNode) -> int:
+    """The screen comes first, the program last."""
+    return 2 if isinstance(node, App) else 0 if isinstance(node, Screen) else 1
 
 
 def _title(node: DOMNode) -> str:

@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.content import Content
 from textual.widgets import Footer, Input, Static
 
 from trainers.contract.rundir import RunDir
@@ -20,10 +19,9 @@ from tuiapp.screens.quiet import QuietScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs_actions import Resumer, delete_asking, export_asking, resume_asking, stop_asking, tell
 from tuiapp.screens.runs_keys import OF_A_RUN, RUNS_KEYS
+from tuiapp.screens.runs_words import heading, instead_of_table
 from tuiapp.state.comparison import MOST
-from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
-from tuiapp.state.text import join_words, plural, sanitize
-from tuiapp.widgets.palette import MUTED
+from tuiapp.state.run_list import COLUMNS, NEWEST, choose, order
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 
@@ -109,40 +107,17 @@ class RunsScreen(QuietScreen[None]):
         infos = listing.infos if listing else []
         self._shown = order(choose(infos, text), self._by, reverse=self._reverse)
         letters = {run: ascii_lowercase[number] for number, run in enumerate(self._marked)}
-        instead = self._instead(len(infos), text)
+        count = len(self._shown)
+        instead = instead_of_table(listing, count, self._runs_dir)
         table = self.query_one(RunTable)
         table.show(self._shown, letters, self._by, reverse=self._reverse)
         place = self.query_one("#instead", Static)
         table.display, place.display = not instead, bool(instead)
-        place.update(Content("\n".join(map(sanitize, instead.splitlines()))))
-        self.query_one("#heading", Static).update(self._heading(infos), layout=False)
+        place.set_class(bool(listing and listing.problem), "-wrong")
+        place.update(instead)
+        words = heading(listing, count, len(self._marked), self._by, reverse=self._reverse)
+        self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
-
-    def _instead(self, count: int, text: str) -> str:
-        """What stands in the table's place when there is nothing in it."""
-        if self._listing is None:
-            return f"Looking for runs in {self._runs_dir} …"
-        if self._listing.problem:
-            return f"{self._listing.problem} Another place: --runs-dir, or TUIAPP_RUNS_DIR."
-        if not count:
-            return "No run yet.\nEscape leads to the form; Ctrl+R there launches the first one."
-        return "" if self._shown else "No run has all these words. Escape shows all."
-
-    def _heading(self, infos: list[RunInfo]) -> Content:
-        title = Content.styled("Runs", "bold $text-primary")
-        if self._listing is None:
-            return title
-        live = sum(info.is_live for info in infos)
-        shown = f"{len(self._shown)} of {plural(len(infos), 'run')}" if len(self._shown) < len(infos) else None
-        facts = join_words(
-            [
-                shown or plural(len(infos), "run"),
-                f"{live} live" if live else "",
-                f"{len(self._marked)} marked" if self._marked else "",
-                f"by {BY_NAME[self._by].title}{', reversed' if self._reverse else ''}",
-            ]
-        )
-        return Content.assemble(title, "  ", (facts, MUTED))
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:

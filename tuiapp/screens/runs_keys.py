@@ -13,17 +13,17 @@ OF_A_RUN = frozenset(("open", "mark", "clone", "resume", "stop", "export", "dele
 """Actions that need a run under the cursor."""
 
 RUNS_KEYS: list[BindingType] = [
-    Binding("enter", "open", "Open", id="runs.open"),
-    Binding("x", "mark", "Mark", id="runs.mark"),
-    Binding("c", "compare", "Compare", id="runs.compare"),
-    Binding("n", "clone", "Clone", id="runs.clone"),
-    Binding("u", "resume", "Resume", id="runs.resume"),
-    Binding("s", "stop", "Stop", id="runs.stop"),
-    Binding("slash", "filter", "Filter", key_display="/", id="runs.filter"),
+    Binding("enter", "open", "Open", tooltip="Open the run", id="runs.open"),
+    Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
+    Binding("c", "compare", "Compare", tooltip="Compare marked runs", id="runs.compare"),
+    Binding("n", "clone", "Clone", tooltip="Clone into the form", id="runs.clone"),
+    Binding("u", "resume", "Resume", tooltip="Resume the run", id="runs.resume"),
+    Binding("s", "stop", "Stop", tooltip="Stop the run", id="runs.stop"),
+    Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
     # With these the footer would not fit 80 columns.
-    Binding("e", "export", "Export", id="runs.export", show=False),
-    Binding("d,delete", "delete", "Delete", key_display="d", id="runs.delete", show=False),
-    Binding("p", "replay", "Replay", id="runs.replay", show=False),
+    Binding("e", "export", "Export", tooltip="Export its figures", id="runs.export", show=False),
+    Binding("d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False),
+    Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
     Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
     Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
     Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
@@ -32,7 +32,7 @@ RUNS_KEYS: list[BindingType] = [
         Binding(str(key), f"sort('{name}')", f"Sort by {name}", id=f"runs.sort-{name}", show=False)
         for key, name in enumerate(SORT_KEYS, start=1)
     ),
-    Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
+    Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
     Binding("escape,ctrl+g", "back", "Back", key_display="esc", id="runs.back"),
-    Binding("q", "app.leave", "Leave", id="app.leave-letter", show=False),
+    Binding("q", "app.leave", "Leave", tooltip="Leave tuiapp", id="app.leave-letter", show=False),
 ]

@@ -50,6 +50,7 @@ class SavePreset(ModalScreen[PresetName | None], LatestSize[PresetName | None]):
         does: str = "Save",
         description: str = "",
         overwrites: bool = True,
+        own: str = "",
     ) -> None:
         """Prepare the question.
 
@@ -60,10 +61,12 @@ class SavePreset(ModalScreen[PresetName | None], LatestSize[PresetName | None]):
             does: What the button says.
             description: To start with.
             overwrites: Whether a name of those that exist may be taken, after a further question.
+            own: The name that the preset has, where one is renamed.
         """
         super().__init__()
         self._suggested, self._existing = suggested, existing
         self._title, self._does, self._description, self._overwrites = title, does, description, overwrites
+        self._own = own
 
     def compose(self) -> ComposeResult:  # noqa: D102
         with Vertical(id="dialog") as dialog:
@@ -94,6 +97,8 @@ class SavePreset(ModalScreen[PresetName | None], LatestSize[PresetName | None]):
             verdict.update(Content(f"✗ {fault}"))
         elif name in self._existing:
             verdict.update(Content("! There is a preset of that name; saving asks before it overwrites it."))
+        elif name == self._own:
+            verdict.update(Content("✓ It keeps its name."))
         else:
             verdict.update(Content("✓ This name is free."))
         self.query_one("#save", Button).disabled = bool(fault)

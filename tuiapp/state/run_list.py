@@ -105,7 +105,13 @@ COLUMNS = (
     Column("dataset", "dataset", 13, dataset, lambda i: _text(_of(i, "dataset")), 7, left=True),
     Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
     Column(
-        "accuracy", "best", 7, lambda i: format_percent(i.best_accuracy, 1), lambda i: _number(i.best_accuracy), 1, True
+        "accuracy",
+        "best acc",
+        8,
+        lambda i: format_percent(i.best_accuracy, 1),
+        lambda i: _number(i.best_accuracy),
+        1,
+        True,
     ),
     Column("loss", "loss", 7, lambda i: format_metric(i.summary.loss), lambda i: _number(i.summary.loss), 5),
     Column(

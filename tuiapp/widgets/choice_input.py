@@ -172,4 +172,5 @@ class ChoiceInput(Widget, can_focus=True):
         if reason := self.unavailable.get(choice, ""):
             note = f"cannot run here: {reason}"
         name = f"{choice}…" if choice in self.prefixes else choice
-        return Content.assemble(Content(name.ljust(width)), (f"  {note}" if note else "", "dim"))
+        # The note is not fainter than the name: on the cursor's ground that could not be read.
+        return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")

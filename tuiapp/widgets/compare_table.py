@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from trainers.contract.runs import RunInfo
 from tuiapp.state.comparison import Line, differing, results
+from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import fit, format_percent, sanitize
 from tuiapp.widgets.palette import MUTED, series_color
 
@@ -56,7 +57,7 @@ class CompareTable(ScrollableContainer):
         """
         told = results(infos)
         states = [
-            info.status if share is None else f"reading {format_percent(share)}"
+            f"{SYMBOLS[info.status]} {info.status}" if share is None else f"reading {format_percent(share)}"
             for info, share in zip(infos, reading, strict=True)
         ]
         keys = differing(infos)

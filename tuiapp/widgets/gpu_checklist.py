@@ -16,6 +16,15 @@ from tuiapp.state.text import format_bytes, join_words, sanitize
 NAME_CELLS = 24
 """What is shown of a GPU's name at most."""
 
+LEAST_NAME_CELLS = 5
+"""What is shown of it at least."""
+
+PADDING_CELLS = 2
+"""Of a line, left and right."""
+
+VENDOR = "NVIDIA "
+"""Left out of names where there is little room: the machine's line above has it."""
+
 
 class GpuChecklist(OptionList):
     """One line per GPU: index, name, memory, utilization, who uses it. None checked means the first ones.
@@ -55,6 +64,8 @@ class GpuChecklist(OptionList):
         """
         super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))
         self._gpus = gpus
+        self._room: int | None = None
+        """Cells of a line; None before it has been laid out."""
         self._chosen: frozenset[str] = frozenset()
         """UUIDs: a GPU that falls off the bus shifts the indices of those after it."""
 
@@ -62,7 +73,15 @@ class GpuChecklist(OptionList):
         """Check the GPUs that a configuration names, by index or by UUID."""
         named = set(device_ids)
         self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {str(gpu.index), gpu.uuid} & named)
-        for number, line in enumerate(describe_gpus(self._gpus, self._chosen)):
+        self._write()
+
+    def on_resize(self) -> None:
+        """Say it in as many words as there is room for."""
+        self._room = self.scrollable_content_region.width - PADDING_CELLS
+        self._write()
+
+    def _write(self) -> None:
+        for number, line in enumerate(describe_gpus(self._gpus, self._chosen, self._room)):
             self.replace_option_prompt_at_index(number, line)
 
     def look_again(self, gpus: Sequence[Gpu]) -> bool:
@@ -86,29 +105,42 @@ class GpuChecklist(OptionList):
         self.post_message(self.GpusChosen(chosen))
 
 
-def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str]) -> list[Content]:
+def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None = None) -> list[Content]:
     """The lines of the list, in columns; what NVML does not tell is left out.
+
+    Where there is little room the columns move together, then the maker goes, then the word "busy", then the names'
+    ends: who uses a GPU is what one has to know.
 
     Args:
         gpus: All of them.
         chosen: UUIDs of those that are checked.
+        room: Cells of a line; None for as many as are wanted.
     """
-    width = min(NAME_CELLS, max((len(gpu.name) for gpu in gpus), default=0))
-    return [_line(gpu, gpu.uuid in chosen, width) for gpu in gpus]
+    full = min(NAME_CELLS, max((len(gpu.name) for gpu in gpus), default=0))
+    bare = min(NAME_CELLS, max((len(gpu.name.removeprefix(VENDOR)) for gpu in gpus), default=0))
+    ways = [("  ", full, True, True), (" ", full, True, True), (" ", bare, False, True)]
+    ways += [(" ", cells, False, False) for cells in range(bare, min(bare, LEAST_NAME_CELLS) - 1, -1)]
+    lines: list[str] = []
+    for gap, cells, vendor, words in ways:
+        lines = [gap.join(_parts(gpu, gpu.uuid in chosen, cells, vendor, words)) for gpu in gpus]
+        if room is None or max(map(len, lines), default=0) <= room:
+            break
+    return [Content(line) for line in lines]
 
 
-def _line(gpu: Gpu, chosen: bool, name_cells: int) -> Content:
-    parts = ["[x]" if chosen else "[ ]", f"{gpu.index:>2}", sanitize(gpu.name, name_cells).ljust(name_cells)]
+def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -> list[str]:
+    name = gpu.name if vendor else gpu.name.removeprefix(VENDOR)
+    parts = [f"{'[x]' if chosen else '[ ]'} {gpu.index:>2}", sanitize(name, name_cells).ljust(name_cells)]
     if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
         # In the unit of the whole, so that the lines can be compared.
         total, unit = format_bytes(gpu.memory_total_bytes).split()
         free = (gpu.memory_total_bytes - gpu.memory_used_bytes) / gpu.memory_total_bytes * float(total)
         parts.append(f"{free:>4.{0 if free >= 99.5 else 1}f}/{total} {unit} free")
     if gpu.utilization_percent is not None:
-        parts.append(f"{gpu.utilization_percent:3d} % busy")
+        parts.append(f"{gpu.utilization_percent:3d} %{' busy' if words else ''}")
     if gpu.processes is not None:
         parts.append(", ".join(_users(gpu)) or "unused")
-    return Content(" ".join(parts))
+    return parts
 
 
 def details(gpu: Gpu) -> str:

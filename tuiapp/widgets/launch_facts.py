@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textual import on
-from textual.app import ComposeResult
+from textual.app import ComposeResult, RenderResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -18,8 +18,30 @@ from tuiapp.state.text import MISSING, format_bytes, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
 
+BETWEEN = " · "
+"""Stands between two facts of a line."""
+
+ASIDE = "   "
+"""Stands before those that one can do without."""
+
 FAINT = "$text-muted"
 """The style of what is read second."""
+
+
+class FactLines(Static):
+    """Lines of facts with " · " between them; of a line that is too long, as many facts as there is room for."""
+
+    def render(self) -> RenderResult:  # noqa: D102
+        lines = self.content if isinstance(self.content, Content) else Content()
+        return Content("\n").join(_whole_facts(line, self.content_size.width) for line in lines.split("\n"))
+
+
+def _whole_facts(line: Content, room: int) -> Content:
+    if line.cell_length <= room:
+        return line
+    end = max(line.plain.rfind(apart, 0, max(0, room - 1)) for apart in (BETWEEN, ASIDE))
+    more = "" if line.plain.startswith(ASIDE, end) else f"{BETWEEN}…"
+    return line if end < LABEL_CELLS else Content.assemble(line[:end], (more, FAINT))
 
 
 class LaunchFacts(Vertical):
@@ -33,6 +55,8 @@ class LaunchFacts(Vertical):
         /* What stands at a line's end is what can be missed. */
         #facts { width: 1fr; height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
         #launch { width: auto; min-width: 15; margin-left: 1; }
+        /* What it says then is no less to be read. */
+        #launch:disabled { color: $foreground; background: $surface; text-opacity: 100%; opacity: 100%; }
         #launch.-blocked {
             color: $text-muted;
             background: $surface;
@@ -57,7 +81,7 @@ class LaunchFacts(Vertical):
         with VerticalScroll(id="failure-scroll", can_focus=False):
             yield Static(id="failure")
         with Horizontal(id="facts-row"):
-            yield Static(id="facts")
+            yield FactLines(id="facts")
             yield Button("Launch ^r", variant="success", id="launch")
         with VerticalScroll(id="command-scroll", can_focus=False):
             yield Static(id="command")
@@ -76,7 +100,7 @@ class LaunchFacts(Vertical):
         self.query_one("#failure", Static).update(Content("✗ " + "\n".join(sanitize_lines(general))))
         # Grey, but not disabled: pressed, it says why it does not launch.
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
-        self.query_one("#facts", Static).update(self._facts(draft, machine))
+        self.query_one("#facts", FactLines).update(self._facts(draft, machine))
         self.query_one("#command", Static).update(self._command(draft, command))
 
     def watch_launching(self, launching: bool) -> None:
@@ -123,7 +147,7 @@ def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    return Content(f"{parameters} parameters · {per_epoch} steps per epoch · {total} steps in all")
+    return Content(f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters")
 
 
 def _memory(draft: Draft, machine: Machine | None) -> Content:
@@ -150,5 +174,7 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         "activations": estimate.activations,
         "data": estimate.data,
     }
-    made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in parts.items())
-    return Content.assemble(words, (f"   {made_of}", FAINT))
+    # The largest first: of the rest there may be no room to tell.
+    largest = sorted(parts.items(), key=lambda part: -part[1])
+    made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in largest)
+    return Content.assemble(words, (f"{ASIDE}{made_of}", FAINT))

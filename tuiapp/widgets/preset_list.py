@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Literal, TypeAlias
 
-from textual import on
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
@@ -14,6 +14,12 @@ from textual.widgets.option_list import Option
 
 from trainers.contract.presets import Preset
 from tuiapp.state.text import sanitize
+
+HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")
+"""What its keys do; the first for which there is room stands below it."""
+
+BESIDE_HINT_CELLS = 2
+"""Of the border that the hint stands in, what is left of it."""
 
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
@@ -79,13 +85,13 @@ class PresetList(OptionList):
         if self.cursor is not None:
             self.post_message(self.ChangeRequested(self.cursor, change))
 
-    def on_focus(self) -> None:
-        """Say what can be done here."""
-        self.border_subtitle = "r name · d copy · del" if self.size.width > 28 else "r name · d copy"
-
-    def on_blur(self) -> None:
-        """Say no more."""
-        self.border_subtitle = ""
+    @on(events.Focus)
+    @on(events.Blur)
+    @on(events.Resize)
+    def _say_what_can_be_done(self) -> None:
+        room = self.size.width - BESIDE_HINT_CELLS
+        hint = next((hint for hint in HINTS if len(hint) <= room), "")
+        self.border_subtitle = hint if self.has_focus else ""
 
     def _option(self, key: str, loaded: str | None) -> Option:
         preset = self._presets[key]
@@ -101,7 +107,7 @@ class PresetList(OptionList):
 def _entry(preset: Preset, loaded: bool) -> Content:
     name, summary = sanitize(preset.name), sanitize(preset.summary)
     if preset.error is not None:
-        return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used: {summary}")
+        return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used; {summary}")
     # Not fainter than the name: on the cursor's ground, in some themes, that cannot be read.
     return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", summary)
 

@@ -224,17 +224,26 @@ class RunTable(ScrollView, can_focus=True):
 
     def _heading(self) -> str:
         by, reverse = self._sorted
-        titles = []
+        line = " " * MARK_CELLS
         for column in self._columns:
-            arrow = "▼" if column.falls != reverse else "▲"
-            title = f"{column.title} {arrow}" if column.name == by else column.title
-            titles.append(fit(title, column.width) if column.left else title.rjust(column.width))
-        return " " * MARK_CELLS + "  ".join(titles)
+            title = column.title
+            if column.name == by:
+                arrow = "▼" if column.falls != reverse else "▲"
+                title += f" {arrow}" if len(title) + 2 <= column.width else arrow
+            if column.left:
+                line += fit(title, column.width)
+            else:
+                # One that its arrow makes too long begins in the gap before it.
+                line = line[: len(line) - max(0, len(title) - column.width)] + title.rjust(column.width)
+            line += "  "
+        return line
 
     def _row(self, info: RunInfo, base: Style) -> list[Segment]:
         mark = self._marked.get(info.directory, "")
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
-        state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True)
+        # On the cursor's ground a colour could hardly be read: there its sign and its word say it alone.
+        colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
+        state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True) if colored else Style()
         for column in self._columns:
             text = column.cell(info)
             text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
