@@ -78,8 +78,10 @@ def run_screen(
     return RunScreen(RunDir(runs_dir / h.RUN_ID), feed, clock=lambda: h.START + now)
 
 
-def matrix(scenes: Iterable[str], *, light: Container[str] = ()) -> list[ParameterSet]:
-    """Each scene at each size in the dark theme; in the light one at the middle size.
+def matrix(
+    scenes: Iterable[str], *, light: Container[str] = (), light_sizes: Container[tuple[int, int]] = ((120, 40),)
+) -> list[ParameterSet]:
+    """Each scene at each size in the dark theme; in the light one at the middle size, or at those given.
 
     The first scene, and those named in `light`, are in the light theme at each size too.
 
@@ -89,7 +91,7 @@ def matrix(scenes: Iterable[str], *, light: Container[str] = ()) -> list[Paramet
     cases: list[ParameterSet] = []
     for place, name in enumerate(scenes):
         for size, theme in product(SIZES, THEMES):
-            if theme == "light" and size != (120, 40) and place and name not in light:
+            if theme == "light" and size not in light_sizes and place and name not in light:
                 continue
             always = size == SIZES[place % len(SIZES)] and theme == "dark"
             always |= place == 0 and (theme == "dark" or size == (120, 40))

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from tests import histories as h
 from tests.screens.configure_app import screen, type_into
 from tests.snapshots.conftest import Before, ComparePicture
-from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
+from tests.snapshots.stage import SIZES, TWO_CORES, Stage, matrix, press, until
 from trainers.contract.config import RunConfig
 from trainers.contract.machine import Gpu, Machine
 from trainers.contract.presets import presets_dir, save_preset
@@ -120,7 +120,8 @@ async def rename_preset(pilot: Pilot[Any]) -> None:
 
 async def little_memory(pilot: Pilot[Any]) -> None:
     await type_into(pilot, "model", "resnet18")
-    await type_into(pilot, "global_batch_size", "4096")
+    await type_into(pilot, "dataset", "cifar10")
+    await type_into(pilot, "global_batch_size", "16384")
 
 
 async def help_panel(pilot: Pilot[Any]) -> None:
@@ -188,11 +189,11 @@ SCENES: dict[str, Scene] = {
     "no-color": Scene(wrong_values, no_color=True),
 }
 
-LIGHT = ("wrong-values", "gpus-8", "launch-failed", "strays-question")
+LIGHT = ("wrong-values", "gpus-8", "launch-failed", "strays-question", "palette", "menu")
 """Where colour says most: in the light theme at each size."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, light_sizes=SIZES[:2]))
 async def test_configure(
     name: str, size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

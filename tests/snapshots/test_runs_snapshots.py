@@ -16,7 +16,7 @@ from tests.contract.recorded import CONFIG, record
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_devices_screen import Recorded
 from tests.snapshots.conftest import ComparePicture
-from tests.snapshots.stage import Stage, matrix, press, until
+from tests.snapshots.stage import SIZES, Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
@@ -144,7 +144,7 @@ LIGHT = ("runs-marked", "runs-delete", "compare-8", "compare-values", "devices-2
 """Where colour says most: in the light theme at each size."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, light_sizes=SIZES))
 async def test_runs(
     name: str,
     size: tuple[int, int],
