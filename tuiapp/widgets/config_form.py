@@ -10,7 +10,6 @@ from textual.app import RenderResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Offset
 from textual.message import Message
 
 from trainers.contract.catalog import BACKENDS, MODELS
@@ -92,8 +91,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._building = False
         self._fields: list[OptionField] = []
         """Empty until the form is built."""
-        self._pressed: Offset | None = None
-        """Where on the screen the mouse was pressed on the picture."""
 
     @property
     def is_built(self) -> bool:
@@ -102,34 +99,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     @property
     def takes_keys(self) -> bool:
-        """Whether its fields are there, and the one that was clicked on in their picture has the cursor."""
-        return self.is_built and self._pressed is None
-
-    @property
-    def _is_laid_out(self) -> bool:
+        """Whether its fields are there, each in its place."""
         return self.is_built and self._fields[0].region.height > 0
-
-    def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Note what was meant by a click on the picture."""
-        if not self._is_laid_out:
-            self._pressed = event.screen_offset
-            self._go_to_pressed()
-
-    def _go_to_pressed(self) -> None:
-        """Put the cursor into the field that stands where its picture was clicked on."""
-        if self._pressed is None or not self.is_built:
-            return
-        if not self._is_laid_out:
-            self.call_after_refresh(self._go_to_pressed)
-            return
-        for field in self._fields:
-            if field.region.contains_point(self._pressed):
-                field.focus_control()
-        # Behind the focus, which goes the same way.
-        self.app.call_later(self._forget_pressed)
-
-    def _forget_pressed(self) -> None:
-        self._pressed = None
 
     async def build(self) -> None:
         """Put the fields in the place of their picture."""
@@ -153,7 +124,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
             await self._list_gpus()
             self.show(self._draft)
         self.refresh()
-        self._go_to_pressed()
         self.post_message(self.Built())
 
     def render(self) -> RenderResult:
