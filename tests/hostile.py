@@ -15,8 +15,8 @@ from tests.contract.specimens import specimens
 from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Event
 from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import Manifest, StoredFile
 from trainers.contract.presets import presets_dir
+from trainers.contract.records.manifest import Manifest, StoredFile
 from trainers.contract.rundir import RunDir
 
 HOSTILE = (

@@ -24,9 +24,9 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
+from trainers.contract.data.data_catalog import find_dataset
 from trainers.contract.events import Checkpoint
-from trainers.contract.manifest import (
+from trainers.contract.records.manifest import (
     MANIFEST,
     CheckpointDir,
     Manifest,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
+from trainers.contract.data.data_catalog import find_dataset
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.models import torch_models

@@ -17,14 +17,14 @@ from textual.screen import ModalScreen, Screen
 from textual.timer import Timer, TimerCallback
 
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from trainers.contract.options import Problem
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import Settings
 from trainers.launch import launch
-from tuiapp.ahead import ReadAhead
 from tuiapp.commands import system_commands
 from tuiapp.end_watch import EndWatch
+from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.key_queue import KeyQueue
 from tuiapp.navigation import Navigation
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences

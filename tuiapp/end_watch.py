@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
+from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo, summarise
 from trainers.contract.settings import Settings
 from tuiapp.state.notification import ending, notification
 

@@ -11,9 +11,9 @@ from textual.app import App
 from textual.screen import ModalScreen, Screen
 
 from trainers.contract.config import RunConfig
+from trainers.contract.records.runs import list_runs
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import list_runs
-from tuiapp.ahead import ReadAhead
+from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.numpy_import import import_numpy
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.leave import farewell, leave_asking
@@ -66,7 +66,7 @@ class Navigation:
             ahead: What reads its journal already.
         """
         import_numpy()
-        from tuiapp.ahead_feed import AheadFeed
+        from tuiapp.feeds.ahead_feed import AheadFeed
         from tuiapp.screens.run import RunScreen
 
         self.runs = [*(known for known in self.runs if known != run), run]
@@ -79,7 +79,7 @@ class Navigation:
     def replay(self, run: RunDir, speed: float = 1.0) -> None:
         """Show a run from its first step, at the pace at which it went."""
         import_numpy()
-        from tuiapp.replay_feed import ReplayFeed
+        from tuiapp.feeds.replay_feed import ReplayFeed
         from tuiapp.screens.run import RunScreen
 
         self._push(RunScreen(run, ReplayFeed(run, speed)))

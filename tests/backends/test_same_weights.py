@@ -16,7 +16,7 @@ from tests.processes.harness import launched
 from trainers.checkpoints import Saved, load
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Evaluation, Steps
-from trainers.contract.manifest import checkpoint_name, read_checkpoint
+from trainers.contract.records.manifest import checkpoint_name, read_checkpoint
 from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves

@@ -18,7 +18,7 @@ from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.events import RunEnded, Steps, Summary
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from tuiapp.feed import JournalFeed
+from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.run_state import RunState
 
 STEPS, RANKS = 100_000, 8

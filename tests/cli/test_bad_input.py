@@ -10,8 +10,8 @@ import pytest
 from tests.cli.terminal import Command, Done, as_process
 from trainers.contract.config import OPTIONS
 from trainers.contract.presets import load_config, presets_dir
+from trainers.contract.records.runs import read_config
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import read_config
 
 MAX_MESSAGE = 2000
 
@@ -64,7 +64,7 @@ def test_a_setting_that_is_wrong(tuiapp: Command, runs_dir: Path, name: str, no_
 
 @pytest.fixture
 def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.contract.machine import Machine
+    from trainers.contract.devices.machine import Machine
 
     machine = Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpu_problem="no NVIDIA driver here")
     monkeypatch.setattr("tuiapp.verbs.run.inspect_machine", lambda: machine)

@@ -17,7 +17,7 @@ import pytest
 from tests.cli.terminal import Command
 from tests.pty.terminal import Terminal
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from tuiapp import sampler_feed
+from tuiapp.feeds import sampler_feed
 
 HERE = [sys.executable, "-m", "tuiapp", "devices"]
 

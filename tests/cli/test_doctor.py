@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.terminal import Command, Done, as_process
 from trainers.contract.catalog import BACKENDS
-from trainers.contract.data_files import FILES, cache_dir
+from trainers.contract.data.data_files import FILES, cache_dir
 from trainers.contract.presets import presets_dir
 
 

@@ -15,9 +15,9 @@ from tests.screens.run_app import RunApp, until
 from trainers.contract.config import RunConfig, to_toml
 from trainers.contract.events import RunStarted
 from trainers.contract.journal import JournalWriter
-from trainers.contract.removal import RemovalError, remove_run
+from trainers.contract.records.removal import RemovalError, remove_run
+from trainers.contract.records.runs import summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import summarise
 from trainers.launch import LaunchError, resume
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip

@@ -13,9 +13,9 @@ from tests import histories
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.config import to_toml, to_toml_values
-from trainers.contract.efficiency import EfficiencyMeter
+from trainers.contract.devices.efficiency import EfficiencyMeter
 from trainers.contract.events import Alert, RankFailed
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.records.lock_note import LockNote, write_note
 from trainers.contract.rundir import RunDir
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.text import join_words

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract import mailbox
-from trainers.contract.asking import CannotAskError, ask
-from trainers.contract.lock_note import LockNote, write_note
-from trainers.contract.process_identity import identity, machine
+from trainers.contract.records import mailbox
+from trainers.contract.records.asking import CannotAskError, ask
+from trainers.contract.records.lock_note import LockNote, write_note
+from trainers.contract.records.process_identity import identity, machine
 from trainers.contract.rundir import RunDir
 
 NAMES_SIGNALS = """

@@ -19,7 +19,7 @@ from trainers.contract.config import (
     to_toml,
     to_toml_values,
 )
-from trainers.contract.data_catalog import DATASETS
+from trainers.contract.data.data_catalog import DATASETS
 from trainers.contract.options import ConfigError, Option, Problem
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests import histories as h
-from trainers.contract.efficiency import EfficiencyMeter
+from trainers.contract.devices.efficiency import EfficiencyMeter
+from trainers.contract.devices.peaks import find_peak
 from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, Steps
-from trainers.contract.peaks import find_peak
 
 FLOPS = 15_396_864.0
 

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler
-from trainers.contract.machine import HOST_PID_NAMESPACE, Machine, inspect_machine
+from trainers.contract.devices.machine import HOST_PID_NAMESPACE, Machine, inspect_machine
 
 INSPECT = """
 import sys, msgspec
-from trainers.contract import machine
+from trainers.contract.devices import machine
 machine.GPU_PROBE_TIMEOUT_S = float(sys.argv[1])
 sys.stdout.buffer.write(msgspec.json.encode(machine.inspect_machine()))
 """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract import mailbox
+from trainers.contract.records import mailbox
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 
 from trainers.contract.catalog import MODELS, OPTIMIZER_SLOTS
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Gpu, Machine
-from trainers.contract.memory import estimate_memory, free_memory, on_host, shortages
+from trainers.contract.devices.machine import Gpu, Machine
+from trainers.contract.devices.memory import estimate_memory, free_memory, on_host, shortages
 from trainers.models.torch_models import build
 from trainers.torch_ranks import build_optimizer
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.npz import NpzArrays, make_arrays, write_npz
-from trainers.contract.data_catalog import find_dataset
-from trainers.contract.npz_facts import DatasetError, npz_path, read_facts
+from trainers.contract.data.data_catalog import find_dataset
+from trainers.contract.data.npz_facts import DatasetError, npz_path, read_facts
 
 
 @pytest.fixture

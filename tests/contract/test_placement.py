@@ -10,9 +10,9 @@ import pytest
 from tests.npz import make_arrays, write_npz
 from trainers.contract.catalog import MODELS
 from trainers.contract.config import RunConfig, build_config, cross_check, parse_toml, to_toml
-from trainers.contract.machine import Gpu, Machine
+from trainers.contract.devices.machine import Gpu, Machine
+from trainers.contract.devices.placement import misplaced, place
 from trainers.contract.options import ConfigError
-from trainers.contract.placement import misplaced, place
 
 
 def machine(gpus: int, cores: int = 4) -> Machine:

@@ -10,9 +10,9 @@ import pytest
 from tests import histories as h
 from tests.contract.recorded import record
 from trainers.contract.events import RunStarted, encode
-from trainers.contract.run_index import RunIndex
+from trainers.contract.records.run_index import RunIndex
+from trainers.contract.records.runs import list_runs, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import list_runs, summarise
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
 

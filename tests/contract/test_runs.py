@@ -11,8 +11,15 @@ from tests import histories
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.events import RunEnded, Summary
 from trainers.contract.options import ConfigError
+from trainers.contract.records.runs import (
+    UnknownRunError,
+    default_runs_dir,
+    find_run,
+    list_runs,
+    read_config,
+    summarise,
+)
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import UnknownRunError, default_runs_dir, find_run, list_runs, read_config, summarise
 
 OLD, NEW, NEWER = (
     "20261119T101500-torch-ddp-net-3fa1",

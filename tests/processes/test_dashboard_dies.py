@@ -13,7 +13,7 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
 from trainers.contract.events import Checkpoint, RankFailed, StopRequested
-from tuiapp.feed import JournalFeed
+from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.run_state import RunState
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.processes.harness import MLP, launched
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Evaluation, Phase, RankSample, RankStarted, Sharding, Steps
-from trainers.contract.runs import read_config, summarise
+from trainers.contract.records.runs import read_config, summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
 

@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from tests.processes.harness import Gate, Watched, launched, resumed
-from trainers.contract import mailbox
 from trainers.contract.config import RunConfig
 from trainers.contract.events import (
     Alert,
@@ -28,9 +27,10 @@ from trainers.contract.events import (
     Steps,
     StopRequested,
 )
-from trainers.contract.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.records import mailbox
+from trainers.contract.records.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.records.runs import summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import summarise
 from trainers.launch import LaunchError, resume
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)

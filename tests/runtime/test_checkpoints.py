@@ -17,7 +17,7 @@ import pytest
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
 from trainers.contract.config import RunConfig
 from trainers.contract.events import Checkpoint
-from trainers.contract.manifest import (
+from trainers.contract.records.manifest import (
     MANIFEST,
     CheckpointError,
     checkpoint_name,

@@ -8,7 +8,7 @@ import pytest
 
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Gpu, Machine
+from trainers.contract.devices.machine import Gpu, Machine
 from trainers.contract.options import ConfigError
 from trainers.launch import launch
 

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from tests.at_rest import until as until
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.screens.configure import ConfigureScreen

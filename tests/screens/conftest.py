@@ -8,8 +8,8 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.screens.configure_app import Launches, screen, until
-from trainers.contract.machine import Machine
-from trainers.contract.runs import default_runs_dir
+from trainers.contract.devices.machine import Machine
+from trainers.contract.records.runs import default_runs_dir
 from tuiapp.app import TuiApp
 
 

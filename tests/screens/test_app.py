@@ -18,8 +18,8 @@ from textual.widgets import Input
 
 from tests.screens.configure_app import screen, until
 from trainers.contract.config import RunConfig, to_toml
-from trainers.contract.machine import Machine
-from trainers.contract.mailbox import take
+from trainers.contract.devices.machine import Machine
+from trainers.contract.records.mailbox import take
 from trainers.contract.rundir import RunDir
 from tuiapp.app import TuiApp
 from tuiapp.key_queue import MAX_PASTED

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Button, OptionList, Static
 
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
-from trainers.contract.machine import Gpu, Machine
+from trainers.contract.devices.machine import Gpu, Machine
 from trainers.contract.options import ConfigError, Problem
 from trainers.launch import LaunchError
 from tuiapp.screens.configure_messages import MachineInspected

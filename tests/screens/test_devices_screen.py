@@ -11,10 +11,10 @@ from textual.app import App
 
 from tests import histories as h
 from tests.screens.run_app import until
+from trainers.contract.devices.machine import Machine
 from trainers.contract.events import AnyEvent, TelemetrySource
-from trainers.contract.machine import Machine
 from tuiapp.app import TuiApp
-from tuiapp.sampler_feed import SamplerGone
+from tuiapp.feeds.sampler_feed import SamplerGone
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.widgets.device_panel import DevicePanel
 
@@ -77,7 +77,7 @@ class Waiting(Recorded):
 async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuiapp.kept_sampler.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("tuiapp.feeds.kept_sampler.FIRST_PAUSE_S", 0.0)
     first = Crashing([[h.host_sample(1.0)]])
     second = Waiting([[h.host_sample(2.0), h.device_sample(0, 2.0)]])
     samplers = iter([first, second])

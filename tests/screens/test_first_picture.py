@@ -14,7 +14,7 @@ from textual.strip import Strip
 from tests.screens.configure_app import Start, field, screen, until
 from tests.screens.test_app import make_run
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun

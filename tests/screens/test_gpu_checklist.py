@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.screens.configure_app import Launches, Start, field, screen, until, words
-from trainers.contract.machine import Gpu, Machine
+from trainers.contract.devices.machine import Gpu, Machine
 from trainers.contract.samples import GpuProcess
 from tuiapp.screens.configure_messages import MachineInspected
 from tuiapp.widgets.config_form import ConfigForm

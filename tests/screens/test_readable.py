@@ -11,7 +11,7 @@ from textual.theme import BUILTIN_THEMES
 
 import tuiapp
 from tests.screens.configure_app import Start, screen, type_into
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.readable import GROUNDS, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
 from tuiapp.widgets.palette import series_color

@@ -10,7 +10,7 @@ from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, until
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
-from tuiapp.replay_feed import ReplayFeed
+from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.replay_bar import ReplayBar

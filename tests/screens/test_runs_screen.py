@@ -13,9 +13,9 @@ from tests import histories as h
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, RunsApp, info
-from trainers.contract.mailbox import take
+from trainers.contract.records.mailbox import take
+from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo, summarise
 from trainers.launch import Resumed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog

@@ -10,7 +10,7 @@ from textual.binding import Binding
 
 from tests.screens.configure_app import Start, until
 from tests.screens.test_app import make_run
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from trainers.contract.options import Problem
 from trainers.contract.settings import Settings, read_settings, settings_path
 from tuiapp.app import TuiApp

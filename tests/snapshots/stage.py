@@ -15,8 +15,8 @@ from textual.screen import Screen
 from tests import histories as h
 from tests.at_rest import until as until
 from tests.screens.run_app import ListFeed
+from trainers.contract.devices.machine import Machine
 from trainers.contract.events import AnyEvent
-from trainers.contract.machine import Machine
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import Settings
 from tuiapp import app

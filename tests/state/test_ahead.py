@@ -21,10 +21,10 @@ from tests.state.test_feed import until
 from trainers.contract.events import AnyEvent, Event, LogLine, RankSample, Steps, decode, encode
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
-from tuiapp import ahead
-from tuiapp.ahead import ReadAhead, read_ahead
-from tuiapp.ahead_feed import AheadFeed
-from tuiapp.ahead_worker import Message, decoder, digest
+from tuiapp.feeds import ahead
+from tuiapp.feeds.ahead import ReadAhead, read_ahead
+from tuiapp.feeds.ahead_feed import AheadFeed
+from tuiapp.feeds.ahead_worker import Message, decoder, digest
 from tuiapp.state.columns import STEP_METRICS
 from tuiapp.state.digest import Digest, digested
 from tuiapp.state.entries import gather
@@ -34,7 +34,7 @@ from tuiapp.state.series import Series
 SMALL_PARTS = """
 import os, sys
 import trainers.contract.journal
-from tuiapp import ahead_worker
+from tuiapp.feeds import ahead_worker
 
 trainers.contract.journal.READ_BYTES = ahead_worker.MESSAGE_BYTES = 20_000
 left, write = {limit}, os.write
@@ -262,7 +262,7 @@ def test_a_reader_that_hangs(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_journal_that_grows_meanwhile(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuiapp.feed.ENDED_POLL_S", 0.005)
+    monkeypatch.setattr("tuiapp.feeds.feed.ENDED_POLL_S", 0.005)
     write(run, history(1))
     feed = AheadFeed(run, ReadAhead(run.journal))
     write(run, history(2))
@@ -339,7 +339,7 @@ def test_closed_early_it_leaves_no_process(run: RunDir, started: bool) -> None:
 def test_it_does_not_outlive_the_dashboard(run: RunDir) -> None:
     record(run, 12_000)
     script = (
-        "import sys; from pathlib import Path; from tuiapp.ahead import ReadAhead;"
+        "import sys; from pathlib import Path; from tuiapp.feeds.ahead import ReadAhead;"
         "print(ReadAhead(Path(sys.argv[1])).pid, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from tests import histories as h
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from tuiapp.feed import JournalFeed
+from tuiapp.feeds.feed import JournalFeed
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.state.run_state import RunState
 
@@ -111,7 +111,7 @@ def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
 
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
-    monkeypatch.setattr("tuiapp.feed.ENDED_POLL_S", 0.005)
+    monkeypatch.setattr("tuiapp.feeds.feed.ENDED_POLL_S", 0.005)
     first = h.stopped() if ended else h.stopped()[:-1]
     write(run, first)
     feed = quick(run)

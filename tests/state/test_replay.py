@@ -11,7 +11,7 @@ from tests import histories as h
 from trainers.contract.events import AnyEvent, Event
 from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.rundir import RunDir
-from tuiapp.replay_feed import SPEEDS, ReplayFeed
+from tuiapp.feeds.replay_feed import SPEEDS, ReplayFeed
 
 
 class Clock:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests import histories as h
 from tests.contract.recorded import record
-from tuiapp.runs_feed import Listing, RunsFeed
+from tuiapp.feeds.runs_feed import Listing, RunsFeed
 
 
 def taken(feed: RunsFeed) -> Listing:

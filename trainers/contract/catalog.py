@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from trainers.contract.data_catalog import find_dataset
+from trainers.contract.data.data_catalog import find_dataset
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Import names of what JAX needs for NVIDIA GPUs."""

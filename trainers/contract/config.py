@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 
 from trainers.contract.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
-from trainers.contract.data_catalog import DATASETS, NPZ, Dataset, find_dataset
+from trainers.contract.data.data_catalog import DATASETS, NPZ, Dataset, find_dataset
 from trainers.contract.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 
 SCHEMA = 1

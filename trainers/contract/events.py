@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from trainers.contract.devices.sharding import Shard as Shard
+from trainers.contract.devices.sharding import Sharding as Sharding
 from trainers.contract.event import Event as Event
 from trainers.contract.samples import DeviceSample as DeviceSample
 from trainers.contract.samples import FrameworkMemory as FrameworkMemory
@@ -24,8 +26,6 @@ from trainers.contract.samples import HostSample as HostSample
 from trainers.contract.samples import MigInstance as MigInstance
 from trainers.contract.samples import RankSample as RankSample
 from trainers.contract.samples import TelemetrySource as TelemetrySource
-from trainers.contract.sharding import Shard as Shard
-from trainers.contract.sharding import Sharding as Sharding
 
 JOURNAL_SCHEMA = 1
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.events import AnyEvent, Event, decode, encode
-from trainers.contract.files import open_regular
+from trainers.contract.records.files import open_regular
 
 READ_BYTES = 1 << 20
 """What is taken at a time."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from platformdirs import user_config_path
 
 from trainers.contract.config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
-from trainers.contract.files import read_limited, write_atomically
 from trainers.contract.idle import check_file, without_idle
 from trainers.contract.options import ConfigError, Problem, shown, suggest
+from trainers.contract.records.files import read_limited, write_atomically
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import msgspec
 from platformdirs import user_config_path
 
-from trainers.contract.files import read_limited, write_atomically
 from trainers.contract.options import ConfigError, Option, Problem, shown, suggest
+from trainers.contract.records.files import read_limited, write_atomically
 
 MAX_FILE_BYTES = 64 * 1024
 """No settings are longer; a longer file is refused unread."""

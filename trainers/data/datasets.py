@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import NPZ
+from trainers.contract.data.data_catalog import NPZ
 from trainers.data import npz, public
 from trainers.data.arrays import Arrays, DataError, Images, Labels
 

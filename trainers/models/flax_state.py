@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from trainers.checkpoints import Saved
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
+from trainers.contract.data.data_catalog import find_dataset
 from trainers.models import flax_models
 from trainers.trees import fill, named_leaves
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
+from trainers.contract.data.data_catalog import find_dataset
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.events import RankFailed
-from trainers.contract.files import read_limited
+from trainers.contract.records.files import read_limited
 
 MAX_ERROR_BYTES = 256 * 1024
 LAST_LINES = 20

@@ -23,9 +23,9 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.facts import config_facts, run_facts
-from trainers.contract.notices import Order, take_order
+from trainers.contract.records.notices import Order, take_order
+from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo, summarise
 from trainers.contract.settings import host_of
 
 COMMAND_TIMEOUT_S = 60.0

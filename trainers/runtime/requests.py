@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from trainers.contract import mailbox
 from trainers.contract.events import CheckpointRequested, StopRequested
+from trainers.contract.records import mailbox
 from trainers.contract.rundir import RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested

@@ -20,10 +20,10 @@ from typing import IO
 import msgspec
 
 from trainers.contract.config import RunConfig
+from trainers.contract.devices.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, TelemetrySource
 from trainers.contract.options import ConfigError
 from trainers.contract.rundir import RunDir
-from trainers.contract.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.runtime import wire
 from trainers.runtime.hangs import SUSPENDED_S
 from trainers.runtime.processes import RankProcess, python

@@ -26,7 +26,7 @@ from time import monotonic
 
 from trainers.contract.catalog import BACKENDS
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import pin_dataset
+from trainers.contract.data.data_catalog import pin_dataset
 from trainers.contract.events import (
     Alert,
     Event,
@@ -37,9 +37,9 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
+from trainers.contract.records.manifest import CheckpointDir, best_accuracy, read_checkpoint
+from trainers.contract.records.runs import last_attempt, read_config
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import last_attempt, read_config
 from trainers.runtime import announce, notice, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.ending import sum_up

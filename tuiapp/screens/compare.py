@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.widgets import Footer
 
 from trainers.contract.rundir import RunDir
-from tuiapp.compare_feed import CompareFeed
+from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_keys import view_actions, view_keys
 from tuiapp.screens.quiet import QuietScreen
 from tuiapp.state.comparison import Line

@@ -15,11 +15,11 @@ from textual.widgets import Footer, Static
 from textual.widgets._footer import FooterKey
 
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine
+from trainers.contract.devices.machine import Machine
 from trainers.contract.options import ConfigError
 from trainers.contract.presets import Preset, list_presets
+from trainers.contract.records.runs import default_runs_dir
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import default_runs_dir
 from trainers.launch import launch
 from tuiapp.screens.configure_keys import CONFIGURE_KEYS
 from tuiapp.screens.configure_messages import Launcher, LaunchFailed, MachineInspected, inspect_for

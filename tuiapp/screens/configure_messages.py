@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from trainers.contract.config import RunConfig
-from trainers.contract.machine import Machine, inspect_machine
+from trainers.contract.devices.machine import Machine, inspect_machine
 from trainers.contract.rundir import RunDir
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]

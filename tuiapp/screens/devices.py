@@ -15,8 +15,8 @@ from textual.content import Content
 from textual.widgets import Footer
 
 from trainers.contract.events import AnyEvent
-from tuiapp.kept_sampler import KeptSampler
-from tuiapp.sampler_feed import SamplerFeed, Samples, existing
+from tuiapp.feeds.kept_sampler import KeptSampler
+from tuiapp.feeds.sampler_feed import SamplerFeed, Samples, existing
 from tuiapp.screens.quiet import QuietScreen
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.device_panel import DevicePanel

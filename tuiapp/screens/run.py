@@ -18,7 +18,7 @@ from textual.widgets import Footer
 
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
-from tuiapp.feed import Feed, JournalFeed
+from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
 from tuiapp.screens.run_actions import RunActions
 from tuiapp.screens.run_charts import RunCharts

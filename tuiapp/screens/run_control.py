@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 from textual.screen import Screen
 
-from trainers.contract import mailbox
-from trainers.contract.asking import CannotAskError, ask
-from trainers.contract.newer import why_read_only
+from trainers.contract.records import mailbox
+from trainers.contract.records.asking import CannotAskError, ask
+from trainers.contract.records.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
 from tuiapp.screens.confirm import Choice

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
-from trainers.contract.newer import why_read_only
+from trainers.contract.records.newer import why_read_only
 from trainers.contract.rundir import RunDir
-from tuiapp.feed import Feed
-from tuiapp.replay_feed import ReplayFeed
+from tuiapp.feeds.feed import Feed
+from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.run_state import RunState, Topic
 
 TAKE = 64

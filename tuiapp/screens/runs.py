@@ -11,10 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Footer, Input, Static
 
+from trainers.contract.records.runs import RunInfo
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo
 from trainers.launch import resume
-from tuiapp.runs_feed import Listing, RunLister, RunsFeed
+from tuiapp.feeds.runs_feed import Listing, RunLister, RunsFeed
 from tuiapp.screens.quiet import QuietScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs_actions import Resumer, delete_asking, export_asking, resume_asking, stop_asking, tell

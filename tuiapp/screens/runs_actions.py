@@ -8,12 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
-from trainers.contract import mailbox
-from trainers.contract.asking import CannotAskError, ask
-from trainers.contract.manifest import list_checkpoints
-from trainers.contract.removal import RemovalError, remove_run, sweep_removed
+from trainers.contract.records import mailbox
+from trainers.contract.records.asking import CannotAskError, ask
+from trainers.contract.records.manifest import list_checkpoints
+from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
+from trainers.contract.records.runs import RunInfo
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo
 from trainers.launch import Resumed
 from tuiapp.export import ExportError, export_to
 from tuiapp.screens.confirm import Choice

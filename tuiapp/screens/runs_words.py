@@ -6,7 +6,7 @@ from pathlib import Path
 
 from textual.content import Content
 
-from tuiapp.runs_feed import Listing
+from tuiapp.feeds.runs_feed import Listing
 from tuiapp.state.run_list import BY_NAME
 from tuiapp.state.text import join_words, plural, sanitize_lines
 from tuiapp.widgets.palette import MUTED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainers.contract.config import OPTIONS
 from trainers.contract.options import Value, format_value
-from trainers.contract.runs import RunInfo
+from trainers.contract.records.runs import RunInfo
 from tuiapp.state.text import (
     MISSING,
     format_count,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.contract.efficiency import Training, training_of
+from trainers.contract.devices.efficiency import Training, training_of
 from trainers.contract.events import Steps
 from tuiapp.state.entries import Entries, gather
 

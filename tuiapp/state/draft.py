@@ -12,12 +12,12 @@ import msgspec
 
 from trainers.contract.catalog import BACKENDS, model_size
 from trainers.contract.config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
+from trainers.contract.data.npz_facts import DatasetError
+from trainers.contract.devices.machine import Machine
+from trainers.contract.devices.memory import MemoryEstimate, estimate_memory
+from trainers.contract.devices.placement import check_data, misplaced, place
 from trainers.contract.idle import idle_keys
-from trainers.contract.machine import Machine
-from trainers.contract.memory import MemoryEstimate, estimate_memory
-from trainers.contract.npz_facts import DatasetError
 from trainers.contract.options import ConfigError, Option, Problem, Value, format_value
-from trainers.contract.placement import check_data, misplaced, place
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import events as ev
 from trainers.contract.catalog import BACKENDS
-from trainers.contract.efficiency import Efficiency, EfficiencyMeter
+from trainers.contract.devices.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import SampledCurve, Timeline
 from tuiapp.state.devices.gpu import HISTORY, GpuState

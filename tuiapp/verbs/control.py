@@ -9,15 +9,15 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainers.contract import mailbox
-from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.lock_note import read_note
-from trainers.contract.manifest import MANIFEST, list_checkpoints
-from trainers.contract.newer import why_read_only
+from trainers.contract.records import mailbox
+from trainers.contract.records.asking import CannotAskError, ask
+from trainers.contract.records.lock_note import read_note
+from trainers.contract.records.manifest import MANIFEST, list_checkpoints
+from trainers.contract.records.newer import why_read_only
+from trainers.contract.records.runs import find_run, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import find_run, summarise
 from trainers.launch import LaunchError
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize

@@ -10,9 +10,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from trainers.contract.records.which_run import default_runs_dir, find_run
 from trainers.contract.rundir import RunDir
-from trainers.contract.which_run import default_runs_dir, find_run
-from tuiapp.ahead import ReadAhead, read_ahead
+from tuiapp.feeds.ahead import ReadAhead, read_ahead
 
 TURN_S = 0.001
 """How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers

@@ -15,9 +15,9 @@ from types import FrameType
 
 import msgspec
 
+from trainers.contract.devices.telemetry import telemetry_interval_s
 from trainers.contract.events import AnyEvent, TelemetrySource
-from trainers.contract.telemetry import telemetry_interval_s
-from tuiapp.sampler_feed import SamplerFeed, SamplerGone, existing
+from tuiapp.feeds.sampler_feed import SamplerFeed, SamplerGone, existing
 from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
 from tuiapp.state.devices.gpu_rows import one_row_each
 from tuiapp.state.devices.host import host_rows

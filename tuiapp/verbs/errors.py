@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from trainers.contract.options import ConfigError
 from trainers.contract.presets import PresetError
-from trainers.contract.removal import RemovalError
-from trainers.contract.which_run import UnknownRunError
+from trainers.contract.records.removal import RemovalError
+from trainers.contract.records.which_run import UnknownRunError
 from trainers.launch import LaunchError
 from tuiapp.export import ExportError
 from tuiapp.verbs.facts import UsageError

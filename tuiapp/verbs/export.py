@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.runs import find_run, summarise
+from trainers.contract.records.runs import find_run, summarise
 from tuiapp.export import ExportError, Format, export_to, write_rows
 from tuiapp.state.text import plural, sanitize
 from tuiapp.verbs.sources import runs_dir

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 from trainers.contract.config import RunConfig
-from trainers.contract.efficiency import Efficiency, EfficiencyMeter
+from trainers.contract.devices.efficiency import Efficiency, EfficiencyMeter
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.journal import JournalReader
-from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.options import ConfigError
+from trainers.contract.records.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.records.runs import RunInfo, default_runs_dir, read_config, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo, default_runs_dir, read_config, summarise
 from tuiapp.state.text import sanitize
 
 

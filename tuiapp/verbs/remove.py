@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from trainers.contract.removal import RemovalError, remove_run, sweep_removed
+from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
+from trainers.contract.records.runs import find_run, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import find_run, summarise
 from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir

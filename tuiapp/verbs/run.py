@@ -12,18 +12,18 @@ from argparse import Namespace
 from collections.abc import Sequence
 from types import FrameType
 
-from trainers.contract import mailbox
-from trainers.contract.asking import CannotAskError, ask
 from trainers.contract.config import Check, RunConfig
+from trainers.contract.devices.machine import inspect_machine
+from trainers.contract.devices.placement import misplaced
 from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
-from trainers.contract.lock_note import read_note
-from trainers.contract.machine import inspect_machine
-from trainers.contract.placement import misplaced
+from trainers.contract.records import mailbox
+from trainers.contract.records.asking import CannotAskError, ask
+from trainers.contract.records.lock_note import read_note
+from trainers.contract.records.runs import find_run, summarise
+from trainers.contract.records.strays import describe_strays, find_strays
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import find_run, summarise
 from trainers.contract.settings import Settings, read_settings, settings_path
-from trainers.contract.strays import describe_strays, find_strays
 from trainers.launch import launch, resume
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState

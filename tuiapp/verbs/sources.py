@@ -17,12 +17,12 @@ from trainers.contract.config import (
     parse_toml,
     to_toml_values,
 )
-from trainers.contract.files import read_limited
 from trainers.contract.idle import check_file, check_idle, idle_keys
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.presets import load_config
+from trainers.contract.records.files import read_limited
+from trainers.contract.records.runs import default_runs_dir, read_config
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import default_runs_dir, read_config
 from trainers.launch import LaunchError
 
 

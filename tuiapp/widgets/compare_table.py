@@ -10,7 +10,7 @@ from textual.containers import ScrollableContainer
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.contract.runs import RunInfo
+from trainers.contract.records.runs import RunInfo
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import fit, format_percent, sanitize

@@ -14,8 +14,8 @@ from textual.message import Message
 
 from trainers.contract.catalog import BACKENDS, MODELS
 from trainers.contract.config import OPTIONS
-from trainers.contract.data_catalog import DATASETS, NPZ
-from trainers.contract.machine import Machine
+from trainers.contract.data.data_catalog import DATASETS, NPZ
+from trainers.contract.devices.machine import Machine
 from trainers.contract.options import GROUPS
 from tuiapp.state.draft import Draft
 from tuiapp.state.text import sanitize

@@ -11,8 +11,8 @@ from textual.reactive import reactive
 from textual.widgets import Button, Static
 
 from trainers.contract.config import OPTIONS
-from trainers.contract.machine import Machine
-from trainers.contract.memory import free_memory, on_host, shortages
+from trainers.contract.devices.machine import Machine
+from trainers.contract.devices.memory import free_memory, on_host, shortages
 from tuiapp.state.draft import Draft, device_words
 from tuiapp.state.text import MISSING, format_bytes, sanitize, sanitize_lines
 

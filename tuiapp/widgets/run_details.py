@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from trainers.contract.config import RunConfig, changed_keys
 from trainers.contract.options import format_value
-from trainers.contract.runs import RunInfo
+from trainers.contract.records.runs import RunInfo
 from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import format_count, format_metric, format_path, format_percent, join_words, sanitize
 from tuiapp.widgets.palette import MUTED

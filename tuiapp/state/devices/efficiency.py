@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.efficiency import Efficiency
+from trainers.contract.devices.efficiency import Efficiency
 from tuiapp.state.devices.figures import flops
 from tuiapp.state.devices.spans import Line, Span, join_fitting, line
 from tuiapp.state.run_facts import RunFacts

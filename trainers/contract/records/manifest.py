@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.config import RunConfig
-from trainers.contract.files import read_limited
+from trainers.contract.records.files import read_limited
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"

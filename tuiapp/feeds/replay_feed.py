@@ -9,7 +9,7 @@ from collections.abc import Callable
 from trainers.contract.events import AnyEvent, RunStarted
 from trainers.contract.journal import read_first, read_tail
 from trainers.contract.rundir import RunDir
-from tuiapp.feed import EventFeed, JournalFeed
+from tuiapp.feeds.feed import EventFeed, JournalFeed
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 """What the keys for slower and faster go through."""

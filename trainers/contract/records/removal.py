@@ -12,7 +12,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from trainers.contract.newer import why_read_only
+from trainers.contract.records.newer import why_read_only
 from trainers.contract.rundir import RUN_ID, RunDir
 
 _REMOVED = ".removed-"

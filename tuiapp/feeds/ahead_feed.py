@@ -10,9 +10,9 @@ import msgspec
 
 from trainers.contract.events import RunEnded, RunStarted
 from trainers.contract.rundir import RunDir
-from tuiapp.ahead import ReadAhead
-from tuiapp.ahead_worker import Message, Told, decoder
-from tuiapp.feed import MAX_WAITING, JournalFeed
+from tuiapp.feeds.ahead import ReadAhead
+from tuiapp.feeds.ahead_worker import Message, Told, decoder
+from tuiapp.feeds.feed import MAX_WAITING, JournalFeed
 
 
 class AheadFeed:

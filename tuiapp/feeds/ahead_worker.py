@@ -1,4 +1,4 @@
-"""Reads a journal to its present end for a dashboard that is only starting: `python -m tuiapp.ahead_worker JOURNAL`.
+"""Reads a journal to its present end for a dashboard that only starts: `python -m tuiapp.feeds.ahead_worker JOURNAL`.
 
 What it has read goes to its stdout in messages, each after its length in four bytes: events as they are, but batches of
 steps put together. It ends with the journal, or when nobody takes what it says.
@@ -22,7 +22,7 @@ import msgspec
 
 from trainers.contract.events import AnyEvent, Evaluation, FrameworkMemory, HostSample, LogLine, RankSample, Steps
 from trainers.contract.journal import JournalReader
-from tuiapp.ahead import LENGTH_BYTES
+from tuiapp.feeds.ahead import LENGTH_BYTES
 from tuiapp.state.digest import Digest, digested
 
 Told: TypeAlias = AnyEvent | Digest

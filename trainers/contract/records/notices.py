@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from trainers.contract.files import read_limited, write_atomically
+from trainers.contract.records.files import read_limited, write_atomically
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import MAX_FILE_BYTES, Settings
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
+from trainers.contract.records.runs import RunInfo, list_runs, summarise
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import RunInfo, list_runs, summarise
 
 _Stamp: TypeAlias = tuple[int, int, int]
 """Inode, size and time of change of a journal; zeros while there is none."""

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from trainers.contract.files import write_atomically
+from trainers.contract.records.files import write_atomically
 
 Command: TypeAlias = Literal["stop", "stop-now", "checkpoint"]
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.process_identity import is_alive, pid_namespace, start_time
+from trainers.contract.records.process_identity import is_alive, pid_namespace, start_time
 
 TOKEN = "TUIAPP_RUN_TOKEN"
 """Environment variable that marks every process of a run, children of ranks included: the run's id, a dash, and 16

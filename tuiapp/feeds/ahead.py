@@ -45,7 +45,7 @@ class ReadAhead:
         OSError: no process can be started.
     """
 
-    def __init__(self, journal: Path, command: tuple[str, ...] = ("-P", "-m", "tuiapp.ahead_worker")) -> None:
+    def __init__(self, journal: Path, command: tuple[str, ...] = ("-P", "-m", "tuiapp.feeds.ahead_worker")) -> None:
         quiet = subprocess.DEVNULL
         # A session of its own: the terminal's Ctrl-C is for the dashboard. It ends when its stdout is closed.
         self._process = subprocess.Popen(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import signal
 import socket
 
-from trainers.contract import mailbox
-from trainers.contract.lock_note import LockNote, read_note
-from trainers.contract.process_identity import machine, send_signal
+from trainers.contract.records import mailbox
+from trainers.contract.records.lock_note import LockNote, read_note
+from trainers.contract.records.process_identity import machine, send_signal
 from trainers.contract.rundir import RunDir
 
 SIGNALS: dict[mailbox.Command, signal.Signals] = {

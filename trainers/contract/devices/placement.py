@@ -6,9 +6,9 @@ import msgspec
 
 from trainers.contract.catalog import BACKENDS, MODELS
 from trainers.contract.config import RunConfig, check_batch, cross_check
-from trainers.contract.data_catalog import DATASETS, NPZ, find_dataset
-from trainers.contract.machine import Gpu, Machine
-from trainers.contract.npz_facts import DatasetError, npz_path
+from trainers.contract.data.data_catalog import DATASETS, NPZ, find_dataset
+from trainers.contract.data.npz_facts import DatasetError, npz_path
+from trainers.contract.devices.machine import Gpu, Machine
 from trainers.contract.options import ConfigError, Problem, suggest
 
 

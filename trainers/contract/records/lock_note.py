@@ -15,7 +15,7 @@ import struct
 
 import msgspec
 
-from trainers.contract.files import open_regular
+from trainers.contract.records.files import open_regular
 from trainers.contract.rundir import RunDir
 
 NOTE_BYTES = 2048

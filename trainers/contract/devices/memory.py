@@ -12,8 +12,8 @@ from math import prod
 
 from trainers.contract.catalog import OPTIMIZER_SLOTS, model_size
 from trainers.contract.config import RunConfig
-from trainers.contract.data_catalog import find_dataset
-from trainers.contract.machine import Machine
+from trainers.contract.data.data_catalog import find_dataset
+from trainers.contract.devices.machine import Machine
 
 FLOAT32_BYTES = 4
 KEEPS_FLOAT_IMAGES = ("torch-ddp", "torch-dp", "keras-torch")

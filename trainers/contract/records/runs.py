@@ -1,4 +1,4 @@
-"""The runs on this machine: what came of each. Where they lie and which one is meant: `trainers.contract.which_run`."""
+"""The runs on this machine: what came of each. Where they lie and which one is meant: `records.which_run`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal, TypeAlias
 
 from trainers.contract.config import MAX_FILE_BYTES, RunConfig, parse_toml
 from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
-from trainers.contract.files import read_limited
-from trainers.contract.glance import NewerJournalError, look
 from trainers.contract.journal import last_line_with
-from trainers.contract.lock_note import read_note
-from trainers.contract.manifest import best_accuracy
 from trainers.contract.options import ConfigError, Problem
+from trainers.contract.records.files import read_limited
+from trainers.contract.records.glance import NewerJournalError, look
+from trainers.contract.records.lock_note import read_note
+from trainers.contract.records.manifest import best_accuracy
+from trainers.contract.records.which_run import UnknownRunError as UnknownRunError
+from trainers.contract.records.which_run import default_runs_dir as default_runs_dir
+from trainers.contract.records.which_run import find_run as find_run
+from trainers.contract.records.which_run import list_runs as list_runs
+from trainers.contract.records.which_run import unreadable as unreadable
 from trainers.contract.rundir import RunDir
-from trainers.contract.which_run import UnknownRunError as UnknownRunError
-from trainers.contract.which_run import default_runs_dir as default_runs_dir
-from trainers.contract.which_run import find_run as find_run
-from trainers.contract.which_run import list_runs as list_runs
-from trainers.contract.which_run import unreadable as unreadable
 
 STARTING_S = 30.0
 """What a launch may take: a directory without a journal that is no older is being started."""

@@ -7,7 +7,7 @@
   products and convolutions alone, nothing recomputed counted twice) times examples per second of training,
   evaluation and checkpoints excluded.
 - **MFU**, model FLOP/s utilization: that over what the run's GPUs can compute at most in its precision
-  (`trainers.contract.peaks`). Source: Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
+  (`trainers.contract.devices.peaks`). Source: Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
 
 What cannot be known is None.
 """
@@ -20,8 +20,8 @@ from math import isfinite
 from operator import mul
 from typing import NamedTuple
 
+from trainers.contract.devices.peaks import find_peak
 from trainers.contract.events import DeviceSample, Event, RankStarted, RunStarted, Steps
-from trainers.contract.peaks import find_peak
 
 GAP_S = 10.0
 """Samples further apart tell nothing of the time between them."""

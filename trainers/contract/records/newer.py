@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from trainers.contract.config import SCHEMA
-from trainers.contract.glance import NewerJournalError, look
 from trainers.contract.options import ConfigError
+from trainers.contract.records.glance import NewerJournalError, look
+from trainers.contract.records.runs import read_config
 from trainers.contract.rundir import RunDir
-from trainers.contract.runs import read_config
 
 
 def why_read_only(run: RunDir) -> str:

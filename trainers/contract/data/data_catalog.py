@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.contract.npz_facts import DatasetError, npz_path, read_facts
+from trainers.contract.data.npz_facts import DatasetError, npz_path, read_facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from trainers.contract.events import AnyEvent, TelemetrySource
-from tuiapp.sampler_feed import SamplerGone, Samples
+from tuiapp.feeds.sampler_feed import SamplerGone, Samples
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
 """Before it is started anew: doubled each time."""

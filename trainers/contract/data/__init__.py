@@ -1,0 +1,1 @@
+"""What the data sets are, and what can be told of one before it is loaded."""

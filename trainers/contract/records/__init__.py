@@ -1,0 +1,1 @@
+"""Runs on the disk, beside their journals: lists of them, checkpoints, requests, locks, what is left of them."""
