@@ -14,7 +14,6 @@ from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
-from textual.timer import Timer, TimerCallback
 
 from trainers.contract.config import RunConfig
 from trainers.contract.devices.machine import Machine
@@ -33,14 +32,14 @@ from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.configure_messages import Launcher
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.strays import offer_to_end_strays
-from tuiapp.sure_timer import sure
+from tuiapp.sure_timer import SureTimers
 from tuiapp.terminal import REST_S, PatientDriver, collect_at_rest, collect_from_now_on
 
 STRAYS_S = 0.5
 """After which strays are looked for."""
 
 
-class TuiApp(App[None]):
+class TuiApp(SureTimers, App[None]):
     """Configures, launches and watches training runs. Runs go on without it."""
 
     TITLE = "tuiapp"
@@ -119,11 +118,6 @@ class TuiApp(App[None]):
     def is_answering(self) -> bool:
         """Whether a key is being dealt with: all else can wait."""
         return self._keys.is_answering
-
-    def set_timer(  # noqa: D102
-        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
-    ) -> Timer:
-        return sure(super().set_timer(delay, callback, name=name, pause=pause))
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, all of them readable."""

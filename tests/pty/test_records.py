@@ -59,7 +59,9 @@ def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
     for number in range(3000):
         (run.commands / str(number)).touch()
     code = (
-        "import sys, pathlib; from trainers.contract.rundir import RunDir; from trainers.contract import removal\n"
+        "import sys, pathlib\n"
+        "from trainers.contract.rundir import RunDir\n"
+        "from trainers.contract.records import removal\n"
         "print('go', flush=True); removal.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE)

@@ -52,7 +52,7 @@ ahead_worker.main(sys.argv[1])
 """
 """Reads a journal in small parts, and is killed after so many bytes of what it says."""
 
-LINGERS = "import sys, time; from tuiapp import ahead_worker; ahead_worker.main(sys.argv[1]); time.sleep(600)"
+LINGERS = "import sys, time; from tuiapp.feeds import ahead_worker; ahead_worker.main(sys.argv[1]); time.sleep(600)"
 """Reads a journal, and stays."""
 
 

@@ -6,14 +6,13 @@ from typing import TypeVar
 
 from textual import events
 from textual.screen import Screen
-from textual.timer import Timer, TimerCallback
 
-from tuiapp.sure_timer import sure
+from tuiapp.sure_timer import SureTimers
 
 T = TypeVar("T")
 
 
-class LatestSize(Screen[T]):
+class LatestSize(SureTimers, Screen[T]):
     """Takes no size but the terminal's present one.
 
     In Textual 8.2.8 a screen that is laid out for a size tells itself of that size. With two sizes under way, as on a
@@ -38,8 +37,3 @@ class LatestSize(Screen[T]):
         if event.size != self.app.size:
             event.stop()
             event.prevent_default()
-
-    def set_timer(  # noqa: D102
-        self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
-    ) -> Timer:
-        return sure(super().set_timer(delay, callback, name=name, pause=pause))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
-from trainers.contract.events import Checkpoint, RankFailed, StopRequested
+from trainers.contract.events import Checkpoint, RankFailed, RunStarted, StopRequested
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
@@ -36,6 +36,17 @@ class Condition(NamedTuple):
     symbol: str
     text: str
     severity: Severity
+
+
+def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
+    """What began, where, with how many ranks or devices."""
+    ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
+    if not process_per_device:
+        ranks = f"{plural(started.world_size, 'device')} in one process"
+    how = "started"
+    if started.attempt > 1:
+        how = f"resumed from step {started.resumed_from:,}, attempt {started.attempt},"
+    return f"run {how} on {started.host}: {ranks}"
 
 
 def describe_failure(failure: RankFailed) -> str:

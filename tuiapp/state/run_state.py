@@ -8,13 +8,13 @@ from typing import Any, Literal, TypeAlias
 from trainers.contract import events as ev
 from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
-from tuiapp.state.condition import describe_checkpoint, describe_failure
+from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
 from tuiapp.state.curves import SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.digest import MAX_RANKS, Digest
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import LogEntry, RunFacts
-from tuiapp.state.text import format_metric, format_percent, join_words, plural, sanitize
+from tuiapp.state.text import format_metric, format_percent, join_words, sanitize
 
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
 """A part of the screen that an event may change."""
@@ -135,11 +135,7 @@ class RunState(RunFacts):
                 rank.step = max(rank.step, event.resumed_from)
         for number in [number for number in self.ranks if number >= event.world_size]:
             del self.ranks[number]
-        ranks = "1 rank process" if event.world_size == 1 else f"{event.world_size:,} rank processes"
-        if not self.process_per_device:
-            ranks = f"{plural(event.world_size, 'device')} in one process"
-        how = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}," if event.attempt > 1 else "started"
-        self._note(event, f"run {how} on {event.host}: {ranks}")
+        self._note(event, describe_start(event, process_per_device=self.process_per_device))
         self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
 
     def _go_back(self, step: int) -> None:
@@ -206,8 +202,8 @@ class RunState(RunFacts):
         if len(self.evaluations) > MAX_EVALUATIONS:
             del self.evaluations[1:-1:2]
         loss = format_metric(event.loss) if event.loss is not None else "not finite"
-        accuracy = format_percent(event.accuracy, 1)
-        self._note(event, f"epoch {event.epoch}  test loss {loss}  accuracy {accuracy}  step {event.step:,}")
+        result = f"test loss {loss}  accuracy {format_percent(event.accuracy, 1)}"
+        self._note(event, f"epoch {event.epoch}  {result}  step {event.step:,}")
         self._changed |= {"run", "curves"}
 
     def _sharding(self, event: ev.Sharding) -> None:
@@ -260,8 +256,7 @@ class RunState(RunFacts):
     def _alert(self, event: ev.Alert) -> None:
         if event.ended:
             about = (event.kind, event.rank, event.device)
-            over = [alert for alert in self.alerts if (alert.kind, alert.rank, alert.device) == about]
-            for alert in over:
+            for alert in [alert for alert in self.alerts if (alert.kind, alert.rank, alert.device) == about]:
                 self.alerts.remove(alert)
             if event.kind == "hang":
                 self.stacks.clear()
@@ -278,8 +273,7 @@ class RunState(RunFacts):
 
     def _stop_requested(self, event: ev.StopRequested) -> None:
         self.stop_requested = event
-        how = "stop now" if event.now else "stop"
-        self._note(event, join_words([f"{how} requested", sanitize(event.by, 40)]))
+        self._note(event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
         self._changed |= {"run", "alerts"}
 
     def _checkpoint_requested(self, event: ev.CheckpointRequested) -> None:

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from tuiapp.state.chart import View, build_chart
 from tuiapp.state.metrics import MetricName, available
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.sure_timer import sure
+from tuiapp.sure_timer import SureTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
@@ -30,7 +30,7 @@ LEAST_SPAN = {False: 4.0, True: 0.5}
 NEVER = (0.0, -1, 0)
 
 
-class LossChart(Zoomable):
+class LossChart(SureTimers, Zoomable):
     """The curves; redrawn at most five times a second, and only when they changed."""
 
     DEFAULT_CSS = """
@@ -131,7 +131,7 @@ class LossChart(Zoomable):
         if self._due and not self._timer_runs and self.is_mounted:
             self._timer_runs = True
             ago = time.monotonic() - self._drawn[0]
-            sure(self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends))
+            self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends)
 
     def _timer_ends(self) -> None:
         self._timer_runs = False
