@@ -170,7 +170,7 @@ async def test_the_palette_has_each_thing_once(start: Start) -> None:
     async with start() as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
         assert len(titles) == len(set(titles))
-        assert {"Launch", "Leave", "Keys", "Theme", "Undo"} <= set(titles)
+        assert {"Launch the run", "Leave tuiapp", "List the keys", "Theme", "Undo the last load"} <= set(titles)
         assert "Quit" not in titles
 
 
