@@ -99,7 +99,7 @@ async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> 
         await pilot.press("f3", "f3")
         await until(pilot, lambda: isinstance(app.screen, DevicesScreen))
         assert sum(isinstance(screen, DevicesScreen) for screen in app.screen_stack) == 1
-        assert "Devices" in [command.title for command in app.get_system_commands(app.screen)]
+        assert "Watch the devices" in [command.title for command in app.get_system_commands(app.screen)]
         await until(pilot, lambda: "host CPU" in text_of(app) or "▲ sampler" in text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
