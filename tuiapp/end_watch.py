@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
+from trainers.contract.records.pulse import Pulse
 from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import Settings
@@ -33,7 +34,7 @@ class EndWatch:
 
     def __init__(self, app: App[Any], settings: Settings) -> None:
         self._app, self._settings = app, settings
-        self._going: set[RunDir] = set()
+        self._going: dict[RunDir, Pulse] = {}
 
     def begin(self) -> None:
         """To be called once the app runs."""
@@ -41,12 +42,12 @@ class EndWatch:
 
     def add(self, run: RunDir) -> None:
         """Look after a run, if it goes on."""
-        if run.is_live():
-            self._going.add(run)
+        if run.is_live() and run not in self._going:
+            self._going[run] = Pulse(run)
 
     def _look(self) -> None:
-        for run in [run for run in self._going if not run.is_live()]:
-            self._going.discard(run)
+        for run in [run for run, pulse in self._going.items() if not pulse.goes_on()]:
+            self._going.pop(run).close()
             self._app.run_worker(lambda run=run: self._tell(run), thread=True, group="end")
 
     def _tell(self, run: RunDir) -> None:

@@ -95,3 +95,18 @@ def test_what_blocks_it(run: RunDir, supervisor: subprocess.Popen[str]) -> None:
 def test_a_run_that_is_over(tmp_path: Path) -> None:
     with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
         ask(RunDir(tmp_path), "stop")
+
+
+def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
+    supervisor: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    known = LockNote(supervisor=identity(supervisor.pid), machine=machine())
+    away = RunDir(tmp_path / "not here")
+    with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
+        ask(away, "stop")
+    assert "sent SIGTERM" in ask(away, "stop", known)
+    assert heard(supervisor) == "SIGTERM"
+    supervisor.kill()
+    supervisor.wait()
+    with pytest.raises(CannotAskError, match="is gone"):
+        ask(away, "stop", known)

@@ -86,17 +86,21 @@ class RunDir:
         return False
 
     def is_live(self) -> bool:
-        """Whether a supervisor holds the lock, on whatever host."""
+        """Whether a supervisor holds the lock, on whatever host; not where that cannot be seen."""
+        return self.seen_live() is True
+
+    def seen_live(self) -> bool | None:
+        """Whether a supervisor holds the lock; None where there is none, or it is out of reach."""
         try:
             fd = open_regular(self.lock)
         except OSError:
-            return False
+            return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
-            return False
+            return None
         finally:
             os.close(fd)
         return False

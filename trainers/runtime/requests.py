@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from trainers.contract.events import CheckpointRequested, StopRequested
 from trainers.contract.records import mailbox
+from trainers.contract.records.held_directory import HeldDirectory
 from trainers.contract.rundir import RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested
@@ -32,7 +31,7 @@ class Requests:
 
     def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
-        self._directory = _open(run.path)
+        self._directory = HeldDirectory(run.path)
         self._missing_since: float | None = None
         self._signals: list[int] = []
         self._removed = False
@@ -76,21 +75,4 @@ class Requests:
             return False
         if self._missing_since is None:
             self._missing_since = self._clock()
-        return self._is_deleted() or self._clock() - self._missing_since >= MOVED_S
-
-    def _is_deleted(self) -> bool:
-        """Whether the directory is known to be no more, rather than to have another name."""
-        if self._directory is None:
-            return True
-        try:
-            return os.fstat(self._directory).st_nlink == 0
-        except OSError:
-            return True
-
-
-def _open(path: Path) -> int | None:
-    """A descriptor that stays with a directory under whatever name; None where there is none."""
-    try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return None
+        return self._directory.is_deleted() or self._clock() - self._missing_since >= MOVED_S

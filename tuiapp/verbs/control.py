@@ -13,9 +13,9 @@ from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequ
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.records import mailbox
 from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.lock_note import read_note
 from trainers.contract.records.manifest import MANIFEST, list_checkpoints
 from trainers.contract.records.newer import why_read_only
+from trainers.contract.records.pulse import Pulse
 from trainers.contract.records.runs import find_run, summarise
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
@@ -30,7 +30,6 @@ STOP_TIMEOUT_S = 180.0
 SAVE_TIMEOUT_S = 180.0
 SILENT_TIMEOUT_S = 30.0
 """The same where the journal cannot be written: why there is no checkpoint would not be heard."""
-TROUBLE_EVERY_S = 0.5
 
 
 def stop_run(options: Namespace) -> int:
@@ -43,13 +42,15 @@ def stop_run(options: Namespace) -> int:
 
 def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    trouble = _Trouble(run)
-    while run.is_live():
-        trouble.tell()
-        if time.monotonic() > deadline:
-            print(f"tuiapp: it has not stopped yet. At once: tuiapp stop --now {sanitize(run.run_id)}", file=sys.stderr)
-            return 1
-        time.sleep(POLL_S)
+    with Pulse(run) as pulse:
+        trouble = _Trouble(pulse)
+        while pulse.goes_on():
+            trouble.tell()
+            if time.monotonic() > deadline:
+                at_once = f"tuiapp stop --now {sanitize(run.run_id)}"
+                print(f"tuiapp: it has not stopped yet. At once: {at_once}", file=sys.stderr)
+                return 1
+            time.sleep(POLL_S)
     events = _read_all(reader)
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
@@ -67,22 +68,22 @@ def save_checkpoint(options: Namespace) -> int:
     before = _committed(run)
     reader = _ask_run(run, "checkpoint")
     print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
-    with _said_when_interrupted("the run goes on and may still save it"):
-        return _wait_for_checkpoint(run, reader, before)
+    with _said_when_interrupted("the run goes on and may still save it"), Pulse(run) as pulse:
+        return _wait_for_checkpoint(run, pulse, reader, before)
 
 
-def _wait_for_checkpoint(run: RunDir, reader: JournalReader, before: set[Committed]) -> int:
+def _wait_for_checkpoint(run: RunDir, pulse: Pulse, reader: JournalReader, before: set[Committed]) -> int:
     deadline = time.monotonic() + SAVE_TIMEOUT_S
-    answers, trouble, live = _Answers(), _Trouble(run), True
+    answers, trouble, live = _Answers(), _Trouble(pulse), True
     while live and time.monotonic() < deadline:
         # Asked before the read, so that what is written in between is still seen.
-        live = run.is_live()
+        live = pulse.goes_on()
         events = _read_all(reader)
         if saved := answers.find(events):
             return _print_saved(run, describe_checkpoint(saved), saved.name)
         if _tell_troubles(events):
             return 1
-        if trouble.tell():
+        if trouble.tell() and not pulse.away:
             print(f"waiting for one to appear in {sanitize(str(run.checkpoints))} …", file=sys.stderr)
             deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
         if trouble.there and (new := _committed(run) - before):
@@ -122,23 +123,23 @@ class _Answers:
 class _Trouble:
     """Why a run that is waited for cannot answer: told once, and again when the run is over."""
 
-    def __init__(self, run: RunDir) -> None:
-        self._run, self._look_at = run, 0.0
-        self._told: set[bool] = set()
-        self.there = False
+    def __init__(self, pulse: Pulse) -> None:
+        self._pulse = pulse
+        self._told: set[tuple[bool, bool]] = set()
+
+    @property
+    def there(self) -> bool:
         """Whether there is trouble, as of the last look."""
+        return self._pulse.trouble != ""
 
     def tell(self) -> bool:
-        """Look from time to time; whether something was told now."""
-        if time.monotonic() < self._look_at:
+        """Whether something was told now."""
+        # Its text counts the seconds.
+        kind = (self._pulse.away, self._pulse.note.over)
+        if not self.there or kind in self._told:
             return False
-        self._look_at = time.monotonic() + TROUBLE_EVERY_S
-        note = read_note(self._run)
-        self.there = note.trouble != ""
-        if not self.there or note.over in self._told:
-            return False
-        self._told.add(note.over)
-        print(f"tuiapp: {sanitize(note.trouble)}", file=sys.stderr)
+        self._told.add(kind)
+        print(f"tuiapp: {sanitize(self._pulse.trouble)}", file=sys.stderr)
         return True
 
 

@@ -169,7 +169,7 @@ class LiveNarrator(PlainNarrator):
 
 def describe_end(state: RunState, run: RunDir) -> str:
     """One line about how a run ended."""
-    if state.ended is None and not run.path.exists():
+    if state.removed:
         return sanitize(f"LOST: the run's directory was removed: {run.path}")
     if state.ended is None:
         return sanitize(f"LOST: the run's supervisor died; see {run.supervisor_log}")

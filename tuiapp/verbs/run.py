@@ -19,7 +19,7 @@ from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.records import mailbox
 from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.lock_note import read_note
+from trainers.contract.records.pulse import Pulse
 from trainers.contract.records.runs import find_run, summarise
 from trainers.contract.records.strays import describe_strays, find_strays
 from trainers.contract.rundir import RunDir
@@ -49,13 +49,13 @@ def launch_run(options: Namespace) -> int:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print(json.dumps(facts) if options.json else run.run_id)
         return 0
-    interrupts = _Interrupts(run)
     settings, problems = read_settings()
     for problem in problems:
         print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
     ascii_only = wants_ascii(settings.unicode, os.environ)
-    with interrupts:
-        state = _follow(run, narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only), offset)
+    narrate = narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only)
+    with Pulse(run) as pulse, _Interrupts(run, pulse) as interrupts:
+        state = _follow(run, pulse, narrate, offset)
     _ring(settings, run)
     if state.status != "completed" and (hint := resume_hint(run)):
         print(hint, file=sys.stderr)
@@ -109,22 +109,22 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
 
 
-def _follow(run: RunDir, narrate: Narrator, offset: int) -> RunState:
+def _follow(run: RunDir, pulse: Pulse, narrate: Narrator, offset: int) -> RunState:
     reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
     checked = time.monotonic()
     while state.is_live:
         # Asked before the read, so that an end written in between is still seen.
         alive = True
         if time.monotonic() - checked > LIVE_CHECK_S:
-            alive, checked = run.is_live(), time.monotonic()
-            state.note_trouble(read_note(run).trouble if alive else "")
+            alive, checked = pulse.goes_on(), time.monotonic()
+            state.note_trouble(pulse.trouble if alive else "")
         events = reader.read()
         for event in events:
             state.apply(event)
             narrate.event(event, state)
         if not events:
             if not alive:
-                state.mark_lost()
+                state.mark_lost(removed=run.is_gone())
             narrate.tick(state)
             time.sleep(POLL_S)
     _wait_until_over(run)
@@ -145,16 +145,17 @@ def _wait_until_over(run: RunDir) -> None:
 class _Interrupts:
     """Ctrl-C and SIGTERM stop the run: the first after the step under way, the second at once. SIGUSR1 saves."""
 
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
+    def __init__(self, run: RunDir, pulse: Pulse) -> None:
+        self._run, self._pulse = run, pulse
         self._count = 0
         self.by_key = False
         """Ctrl-C was pressed."""
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGUSR1, self._save)
+        return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -172,7 +173,7 @@ class _Interrupts:
 
     def _ask(self, command: mailbox.Command) -> None:
         try:
-            if instead := ask(self._run, command):
+            if instead := ask(self._run, command, self._pulse.note):
                 print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
         except CannotAskError as error:
             print(f"tuiapp: cannot tell the run {command}: {sanitize(str(error))}", file=sys.stderr)

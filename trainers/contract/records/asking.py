@@ -25,8 +25,13 @@ class CannotAskError(Exception):
     """The run could not be asked; the message says what blocks it."""
 
 
-def ask(run: RunDir, command: mailbox.Command) -> str:
+def ask(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
     """Ask a run for something.
+
+    Args:
+        run: The run.
+        command: What for.
+        known: What its lock said last: it may be out of reach by now.
 
     Returns:
         "" where its mailbox took the command; else what was done instead, in a sentence.
@@ -37,13 +42,15 @@ def ask(run: RunDir, command: mailbox.Command) -> str:
     try:
         mailbox.send(run.commands, command)
     except OSError as error:
-        return _signal(run, command, f"{run.commands} cannot be written ({error.strerror})")
+        return _signal(run, command, known, f"{run.commands} cannot be written ({error.strerror})")
     return ""
 
 
-def _signal(run: RunDir, command: mailbox.Command, blocked: str) -> str:
-    note, number = read_note(run), SIGNALS[command]
-    if not run.is_live():
+def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, blocked: str) -> str:
+    note, number, live = read_note(run), SIGNALS[command], run.seen_live()
+    if live is None and known is not None:
+        note = known
+    elif not live:
         raise CannotAskError(f"{blocked}, and no supervisor of it is alive.")
     if not note.supervisor:
         raise CannotAskError(f"{blocked}, and its lock file does not say which process to signal.")
