@@ -19,7 +19,7 @@ from screenshots import picture
 from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import Alert
-from trainers.contract.records.runs import find_run
+from trainers.contract.records.which_run import find_run
 from trainers.runtime.hangs import LIMIT_VARIABLE
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ from textual.app import App
 from textual.screen import ModalScreen, Screen
 
 from trainers.contract.config import RunConfig
-from trainers.contract.records.runs import list_runs
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.numpy_import import import_numpy

@@ -10,7 +10,7 @@ import pytest
 from tests import histories as h
 from tests.contract.recorded import record, record_checkpoint
 from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
-from trainers.contract.records.runs import list_runs
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 
 RUN_ID = "20261119T101500-torch-ddp-net-3fa1"

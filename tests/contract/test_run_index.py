@@ -11,7 +11,8 @@ from tests import histories as h
 from tests.contract.recorded import record
 from trainers.contract.events import RunStarted, encode
 from trainers.contract.records.run_index import RunIndex
-from trainers.contract.records.runs import list_runs, summarise
+from trainers.contract.records.runs import summarise
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"

@@ -11,14 +11,8 @@ from tests import histories
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.events import RunEnded, Summary
 from trainers.contract.options import ConfigError
-from trainers.contract.records.runs import (
-    UnknownRunError,
-    default_runs_dir,
-    find_run,
-    list_runs,
-    read_config,
-    summarise,
-)
+from trainers.contract.records.runs import read_config, summarise
+from trainers.contract.records.which_run import UnknownRunError, default_runs_dir, find_run, list_runs
 from trainers.contract.rundir import RunDir
 
 OLD, NEW, NEWER = (

@@ -20,7 +20,7 @@ from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.records import mailbox
 from trainers.contract.records.asking import ask
 from trainers.contract.records.lock_note import read_note
-from trainers.contract.records.runs import list_runs
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

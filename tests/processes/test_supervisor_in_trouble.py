@@ -18,7 +18,8 @@ import pytest
 from tests.processes.harness import GONE_S, MLP, START_S, launched, watching
 from trainers.contract.events import Alert, HostSample, RankFailed
 from trainers.contract.records import mailbox
-from trainers.contract.records.runs import find_run, list_runs, summarise
+from trainers.contract.records.runs import summarise
+from trainers.contract.records.which_run import find_run, list_runs
 from trainers.launch import LaunchError, launch
 
 FOUR = msgspec.structs.replace(MLP, devices=4)

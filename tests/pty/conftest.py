@@ -8,7 +8,7 @@ import pytest
 
 from trainers.contract.config import RunConfig
 from trainers.contract.presets import save_preset
-from trainers.contract.records.runs import default_runs_dir
+from trainers.contract.records.which_run import default_runs_dir
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tests import histories as h
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.records.removal import sweep_removed
-from trainers.contract.records.runs import list_runs
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"

@@ -14,7 +14,7 @@ from tests.processes.harness import START_S, Watched, watching
 from tests.pty.terminal import READY, Terminal
 from trainers.contract.events import RunEnded, Steps, StopRequested
 from trainers.contract.presets import presets_dir
-from trainers.contract.records.runs import find_run, list_runs
+from trainers.contract.records.which_run import find_run, list_runs
 from trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from tests.screens.configure_app import Launches, screen, until
 from trainers.contract.devices.machine import Machine
-from trainers.contract.records.runs import default_runs_dir
+from trainers.contract.records.which_run import default_runs_dir
 from tuiapp.app import TuiApp
 
 

@@ -18,7 +18,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.devices.machine import Machine
 from trainers.contract.options import ConfigError
 from trainers.contract.presets import Preset, list_presets
-from trainers.contract.records.runs import default_runs_dir
+from trainers.contract.records.which_run import default_runs_dir
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch
 from tuiapp.screens.configure_keys import CONFIGURE_KEYS

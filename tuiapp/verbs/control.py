@@ -16,7 +16,8 @@ from trainers.contract.records.asking import CannotAskError, ask
 from trainers.contract.records.manifest import MANIFEST, list_checkpoints
 from trainers.contract.records.newer import why_read_only
 from trainers.contract.records.pulse import Pulse
-from trainers.contract.records.runs import find_run, summarise
+from trainers.contract.records.runs import summarise
+from trainers.contract.records.which_run import find_run
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.state.condition import describe_checkpoint

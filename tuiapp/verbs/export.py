@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.records.runs import find_run, summarise
+from trainers.contract.records.runs import summarise
+from trainers.contract.records.which_run import find_run
 from tuiapp.export import ExportError, Format, export_to, write_rows
 from tuiapp.state.text import plural, sanitize
 from tuiapp.verbs.sources import runs_dir

@@ -10,7 +10,8 @@ from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.options import ConfigError
 from trainers.contract.records.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.records.runs import RunInfo, default_runs_dir, read_config, summarise
+from trainers.contract.records.runs import RunInfo, read_config, summarise
+from trainers.contract.records.which_run import default_runs_dir
 from trainers.contract.rundir import RunDir
 from tuiapp.state.text import sanitize
 

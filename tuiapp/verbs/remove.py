@@ -6,7 +6,8 @@ import sys
 from argparse import Namespace
 
 from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
-from trainers.contract.records.runs import find_run, summarise
+from trainers.contract.records.runs import summarise
+from trainers.contract.records.which_run import find_run
 from trainers.contract.rundir import RunDir
 from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError

@@ -20,8 +20,9 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.records import mailbox
 from trainers.contract.records.asking import CannotAskError, ask
 from trainers.contract.records.pulse import Pulse
-from trainers.contract.records.runs import find_run, summarise
+from trainers.contract.records.runs import summarise
 from trainers.contract.records.strays import describe_strays, find_strays
+from trainers.contract.records.which_run import find_run
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import Settings, read_settings, settings_path
 from trainers.launch import launch, resume

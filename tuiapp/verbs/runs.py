@@ -14,7 +14,8 @@ from trainers.contract.journal import read_tail
 from trainers.contract.options import format_value
 from trainers.contract.records.lock_note import read_note
 from trainers.contract.records.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.records.runs import RunInfo, UnknownRunError, find_run, list_runs, summarise, unreadable
+from trainers.contract.records.runs import RunInfo, summarise
+from trainers.contract.records.which_run import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.run_list import choose, dataset, devices, order
 from tuiapp.state.text import (

@@ -21,7 +21,8 @@ from trainers.contract.idle import check_file, check_idle, idle_keys
 from trainers.contract.options import ConfigError, Problem
 from trainers.contract.presets import load_config
 from trainers.contract.records.files import read_limited
-from trainers.contract.records.runs import default_runs_dir, read_config
+from trainers.contract.records.runs import read_config
+from trainers.contract.records.which_run import default_runs_dir
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 

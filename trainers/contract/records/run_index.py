@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
-from trainers.contract.records.runs import RunInfo, list_runs, summarise
+from trainers.contract.records.runs import RunInfo, summarise
+from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 
 _Stamp: TypeAlias = tuple[int, int, int]

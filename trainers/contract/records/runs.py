@@ -15,11 +15,6 @@ from trainers.contract.records.files import read_limited
 from trainers.contract.records.glance import NewerJournalError, look
 from trainers.contract.records.lock_note import read_note
 from trainers.contract.records.manifest import best_accuracy
-from trainers.contract.records.which_run import UnknownRunError as UnknownRunError
-from trainers.contract.records.which_run import default_runs_dir as default_runs_dir
-from trainers.contract.records.which_run import find_run as find_run
-from trainers.contract.records.which_run import list_runs as list_runs
-from trainers.contract.records.which_run import unreadable as unreadable
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
