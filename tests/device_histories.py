@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +52,17 @@ def on_gpus(count: int, **changes: dict[int, dict[str, Any]]) -> list[AnyEvent]:
             events.append(msgspec.structs.replace(sample, **fields))
         events += [framework(rank, seconds) for rank in range(count)]
     return events
+
+
+def sampled_last(changes: dict[str, Any], *, before: Sequence[AnyEvent] = ()) -> list[AnyEvent]:
+    """A run on two GPUs, the second of which was sampled like that at last.
+
+    Args:
+        changes: Of that sample's fields.
+        before: What comes before it.
+    """
+    last = msgspec.structs.replace(h.device_sample(1, 44.0), **changes)
+    return [*on_gpus(2), *before, last]
 
 
 def in_trouble(count: int = 8) -> list[AnyEvent]:

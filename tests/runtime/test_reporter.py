@@ -1,95 +1,19 @@
-"""What a rank tells over a real pipe, and that nothing ever holds up its training."""
+"""What a rank tells over a real pipe."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import selectors
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from trainers.contract.events import (
-    Alert,
-    AnyEvent,
-    Evaluation,
-    Event,
-    FrameworkMemory,
-    LogLine,
-    Phase,
-    RankStarted,
-    Steps,
-    StopRequested,
-)
+from tests.runtime.rank_pipe import Pipe
+from trainers.contract.events import Alert, Evaluation, Event, FrameworkMemory, Phase, RankStarted, Steps, StopRequested
 from trainers.runtime import reporter as reporter_module
 from trainers.runtime import wire
-from trainers.runtime.reporter import Reporter
-from trainers.runtime.stop_gate import StopGate
-
-DEADLINE_S = 60.0
-
-
-class Pipe:
-    """A reporter, and the supervisor's end of its pipe."""
-
-    def __init__(self, rank: int = 0, nan_policy: str = "warn", speaks_for: Sequence[int] | None = None) -> None:
-        self.read_fd, self._write_fd = os.pipe()
-        os.set_blocking(self.read_fd, False)
-        self.reader = wire.rank_messages(self.read_fd)
-        self.gate = StopGate()
-        self.report = Reporter(rank, self._write_fd, self.gate, nan_policy, speaks_for)
-        self.messages: list[Any] = []
-
-    def wait(self, enough: Callable[[], bool]) -> None:
-        """Read until something holds."""
-        deadline = time.monotonic() + DEADLINE_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.read_fd, selectors.EVENT_READ)
-            while not enough():
-                assert time.monotonic() < deadline, self.messages[-5:]
-                if selector.select(1.0):
-                    self.messages += self.reader.read()
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Meanwhile the reporter's thread takes what there is no more than once, however slow the machine is."""
-        go_on, convert = threading.Event(), self.report.convert
-
-        def wait(losses: list[Any]) -> Sequence[float | Sequence[float]]:
-            assert go_on.wait(DEADLINE_S)
-            return convert(losses)
-
-        self.report.convert = wait
-        yield
-        go_on.set()
-
-    def close(self) -> list[AnyEvent]:
-        """End the reporter; gives all that it has sent."""
-        closing = threading.Thread(target=self.report.close)
-        closing.start()
-        while closing.is_alive():
-            self.messages += self.reader.read()
-        os.close(self._write_fd)
-        self.wait(lambda: self.reader.ended)
-        os.close(self.read_fd)
-        assert self.reader.dropped == 0
-        return self.messages
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.messages if isinstance(message, kind)]
-
-    def steps(self) -> list[int]:
-        return [step for event in self.of(Steps) for step in range(event.first_step, event.last_step + 1)]
-
-
-@pytest.fixture
-def pipe() -> Pipe:
-    return Pipe()
 
 
 def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
@@ -155,22 +79,6 @@ def test_losses_are_converted_many_at_a_time_and_off_the_training_thread(pipe: P
     assert {name for _, name in calls} == {"reporter"}
 
 
-def test_a_conversion_that_fails_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
-    called = threading.Event()
-
-    def convert(losses: list[Any]) -> list[float]:
-        called.set()
-        raise RuntimeError(f"device lost with {len(losses)} losses on it")
-
-    pipe.report.convert = convert
-    pipe.report.step(1, 1.0, 24, 0.1)
-    assert called.wait(DEADLINE_S)
-    pipe.report.phase("done")
-    pipe.close()
-    assert [phase.phase for phase in pipe.of(Phase)] == ["done"]
-    assert "device lost with 1 losses on it" in capfd.readouterr().err
-
-
 def test_faster_than_the_journal_keeps(pipe: Pipe) -> None:
     # All within a moment: the longer it takes the more may be kept.
     with pipe.held():
@@ -182,62 +90,12 @@ def test_faster_than_the_journal_keeps(pipe: Pipe) -> None:
     assert pipe.of(Steps)[-1].losses_max[-1] == 20_000.0
 
 
-def test_a_pipe_that_nobody_reads_never_holds_up_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter_module, "BACKLOG_STEPS", 1000)
-    pipe = Pipe()
-    # More than a pipe holds: the reporter's thread is stuck in its write from here on.
-    full = LogLine(rank=0, stream="stdout", text="x" * 200_000)
-    pipe.report._backlog.append(full)
-    deadline = time.monotonic() + DEADLINE_S
-    while pipe.report._backlog:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    longest = 0.0
-    for step in range(1, 5001):
-        began = time.perf_counter()
-        pipe.report.step(step, 1.0, 24, 0.1)
-        longest = max(longest, time.perf_counter() - began)
-    assert longest < 5
-    # Somebody reads again: what was kept comes, what was not is counted, and later steps start an event of their own.
-    pipe.wait(lambda: 1000 in pipe.steps())
-    pipe.wait(lambda: bool(pipe.of(Alert)))
-    pipe.report.step(5001, 1.0, 24, 0.1)
-    pipe.close()
-    assert pipe.of(LogLine) == [full]
-    assert pipe.steps() == [*range(1, 1001), 5001]
-    (alert,) = pipe.of(Alert)
-    assert (alert.kind, alert.text) == (
-        "backlog",
-        "rank 0: 4,000 steps were not recorded: nobody read them for too long",
-    )
-
-
 def test_a_gap_in_the_steps_starts_a_new_event(pipe: Pipe) -> None:
     for step in (1, 2, 3, 7, 8, 20):
         pipe.report.step(step, 1.0, 24, 0.1)
     pipe.close()
     assert pipe.steps() == [1, 2, 3, 7, 8, 20]
     assert len(pipe.of(Steps)) >= 3
-
-
-def test_a_rank_ends_though_nobody_reads(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter_module, "CLOSE_TIMEOUT_S", 0.1)
-    monkeypatch.setattr(reporter_module, "UNREAD_TIMEOUT_S", 0.1)
-    pipe.report._backlog.append(LogLine(rank=0, stream="stdout", text="x" * 200_000))
-    began = time.monotonic()
-    pipe.report.close()
-    assert 0.1 <= time.monotonic() - began < DEADLINE_S
-    os.close(pipe.read_fd)
-
-
-def test_a_reader_that_is_gone_is_no_error(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
-    os.close(pipe.read_fd)
-    began = time.monotonic()
-    for step in range(1, 100):
-        pipe.report.step(step, 1.0, 24, 0.1)
-    pipe.report.close()
-    assert time.monotonic() - began < DEADLINE_S
-    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(("policy", "stops"), [("warn", 0), ("stop", 1)])
@@ -321,20 +179,3 @@ def test_what_the_framework_holds_is_told_off_the_training_thread(pipe: Pipe, mo
     pipe.close()
     assert {(one.rank, one.used_bytes) for one in pipe.of(FrameworkMemory)} == {(0, 5), (1, 6)}
     assert set(threads) == {"reporter"}
-
-
-def test_memory_that_cannot_be_read_does_not_silence_the_rank(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
-    asked: list[int] = []
-
-    def read() -> list[FrameworkMemory]:
-        asked.append(1)
-        raise RuntimeError("no such statistics")
-
-    pipe.report.memory = read
-    pipe.report.step(1, 0.5, 8, 0.1)
-    pipe.wait(lambda: bool(pipe.of(Steps)))
-    pipe.report.step(2, 0.5, 8, 0.1)
-    pipe.wait(lambda: len(pipe.of(Steps)) == 2)
-    pipe.close()
-    assert len(asked) == 1
-    assert "no such statistics" in capfd.readouterr().err
