@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, in_process
+from trainers.contract.devices.machine import Machine
 
 
 @pytest.fixture
@@ -18,3 +19,9 @@ def tuiapp(capsys: pytest.CaptureFixture[str]) -> Command:
 def runs_dir(home: Path) -> Path:
     """Where runs are kept by default; not there yet."""
     return home / "data" / "tuiapp" / "runs"
+
+
+@pytest.fixture
+def small_machine(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tuiapp run` sees two cores and no GPU, whatever there is: as many devices as a test asks for are too many."""
+    monkeypatch.setattr("tuiapp.verbs.run.inspect_machine", lambda: machine)

@@ -51,23 +51,16 @@ SETTINGS = {
     "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it goes with sgd."),
     "nesterov": ("nesterov=true", "nesterov: true would have no effect with optimizer adam: it goes with sgd."),
     "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
-    "devices": ("devices=1000", "devices: 1000 is more than this machine has: "),
+    "devices": ("devices=12", "devices: 12 is more than this machine has: "),
 }
 
 
+@pytest.mark.usefixtures("small_machine")
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_that_is_wrong(tuiapp: Command, runs_dir: Path, name: str, no_gpus: None) -> None:
+def test_a_setting_that_is_wrong(tuiapp: Command, runs_dir: Path, name: str) -> None:
     setting, words = SETTINGS[name]
     more = ["--set", "devices=2"] if name == "batch" else []
     check_refused(tuiapp("run", "quickstart", *more, "--set", setting, "--json"), runs_dir, words)
-
-
-@pytest.fixture
-def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.contract.devices.machine import Machine
-
-    machine = Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpu_problem="no NVIDIA driver here")
-    monkeypatch.setattr("tuiapp.verbs.run.inspect_machine", lambda: machine)
 
 
 def test_every_wrong_setting_is_named(tuiapp: Command, runs_dir: Path) -> None:

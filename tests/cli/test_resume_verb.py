@@ -43,10 +43,11 @@ REFUSALS = {
     "unknown key": ("epoch=20", "epoch: there is no such key. Did you mean 'epochs'?"),
     "no value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
     "devices": ("devices=7", "48 cannot be split evenly over 7 devices"),
-    "no such devices": ("devices=768", "is more than this machine has"),
+    "no such devices": ("devices=12", "devices: 12 is more than this machine has: 2 CPU cores take at most 8"),
 }
 
 
+@pytest.mark.usefixtures("small_machine")
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_run_cannot_go_on_with(tuiapp: Command, run: RunDir, name: str) -> None:
     setting, words = REFUSALS[name]
