@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from typing import Any
 
-import numpy.typing as npt
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -21,8 +20,6 @@ from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 EVAL_BATCH = 1024
 

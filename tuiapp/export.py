@@ -11,7 +11,7 @@ import csv
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
 
@@ -27,7 +27,6 @@ Format: TypeAlias = Literal["csv", "jsonl"]
 What: TypeAlias = Literal["steps", "evaluations", "samples"]
 Row: TypeAlias = dict[str, object]
 
-Progress: TypeAlias = Callable[[int], None]
 """Is told how many rows are written."""
 
 _STEP_COLUMNS = {
@@ -66,9 +65,7 @@ def check_target(path: Path, form: Format, *, force: bool) -> None:
         raise ExportError(f"{path} exists. Choose another name, or overwrite it (--force).")
 
 
-def export_to(
-    path: Path, run: RunDir, what: What, form: Format, *, force: bool = False, tell: Progress | None = None
-) -> int:
+def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool = False) -> int:
     """Write a run's figures to a file, whole or not at all.
 
     Returns:
@@ -82,7 +79,7 @@ def export_to(
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         with open(temporary, "x", encoding="utf-8", newline="") as file:
-            count = write_rows(file, run, what, form, tell)
+            count = write_rows(file, run, what, form)
             file.flush()
             os.fsync(file.fileno())
         _put_in_place(temporary, target, force=force)
@@ -112,7 +109,7 @@ def _put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
     os.replace(temporary, target)
 
 
-def write_rows(file: TextIO, run: RunDir, what: What, form: Format, tell: Progress | None = None) -> int:
+def write_rows(file: TextIO, run: RunDir, what: What, form: Format) -> int:
     """Write a run's figures to an open file, whose lines end as they are given.
 
     Returns:
@@ -133,8 +130,6 @@ def write_rows(file: TextIO, run: RunDir, what: What, form: Format, tell: Progre
         else:
             file.write(encoder.encode(row).decode() + "\n")
         count += 1
-        if tell is not None and count % 10_000 == 0:
-            tell(count)
     return count
 
 

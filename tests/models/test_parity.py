@@ -41,7 +41,7 @@ def _keras(name: str, shape: Shape, like: torch.nn.Module, x: Any, train: bool) 
     if keras.backend.backend() == "torch":
         with torch.no_grad():
             logits = model(x, training=train).numpy()
-        after = keras_state.to_arrays(keras_state.statistics(model))
+        after = keras_state.to_arrays(keras_state.weights(model))
         return logits, {"mean": after.get("bn1/moving_mean"), "var": after.get("bn1/moving_variance")}
     values = [[v.value for v in variables] for variables in (model.trainable_variables, model.non_trainable_variables)]
     logits, updated = jax.jit(lambda t, n, x: model.stateless_call(t, n, x, training=train))(*values, x)

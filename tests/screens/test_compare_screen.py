@@ -221,12 +221,12 @@ async def test_reading_is_said_until_it_is_done(tmp_path: Path) -> None:
         assert "reading" not in app.said("#heading") + app.said("#rows")
 
 
-async def test_a_run_that_goes_on_grows(tmp_path: Path) -> None:
+async def test_a_run_that_goes_on_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuiapp.feeds.compare_feed.POLL_S", 0.05)
     runs = make_runs(tmp_path, 2)
     live = record(tmp_path, "20261120T101509-torch-ddp-net-00ff", h.running(last_step=60))
     lock = live.take_lock()
     app = CompareApp([runs[0], live])
-    app.compare_screen._feed._poll_s = 0.05
     async with app.run_test(size=(120, 40)) as pilot:
         await read(pilot, app)
         before = app.plot

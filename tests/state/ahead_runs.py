@@ -92,20 +92,32 @@ def read_here(run: RunDir) -> RunState:
     return state
 
 
-def read_with(feed: AheadFeed, run: RunDir) -> RunState:
-    """The state once all is read."""
+def read_with(feed: AheadFeed, run: RunDir, told: list[object] | None = None) -> RunState:
+    """The state once all is read.
+
+    Args:
+        feed: Takes it from there.
+        run: The run.
+        told: To this is added all that the feed gave.
+    """
     state = RunState()
 
-    def done() -> bool:
-        for each in feed.take(64):
+    def take() -> bool:
+        found = feed.take(64)
+        for each in found:
             state.apply(each)
+        if told is not None:
+            told.extend(found)
+        return bool(found)
+
+    def done() -> bool:
+        take()
         tail = feed._tail
         return tail is not None and tail._reader.offset == run.journal.stat().st_size and not tail.behind
 
     until(done)
-    while told := feed.take(64):
-        for each in told:
-            state.apply(each)
+    while take():
+        pass
     return state
 
 

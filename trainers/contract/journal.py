@@ -24,6 +24,9 @@ READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: a reader drops it."""
 
+HEAD_BYTES = 64 << 10
+"""What is read of a journal for its first event."""
+
 MAX_PENDING_BYTES = 64 << 20
 """What waits in memory while the disk is full; beyond that events are dropped and counted."""
 
@@ -226,9 +229,9 @@ def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
     return [event for line in lines if (event := decode(line)) is not None]
 
 
-def read_first(path: Path, head_bytes: int = 64 * 1024) -> AnyEvent | None:
+def read_first(path: Path) -> AnyEvent | None:
     """The first event of a journal; None when there is none, or it is of a kind that is not known."""
-    line, newline, _ = _read_part(path, head_bytes).partition(b"\n")
+    line, newline, _ = _read_part(path, HEAD_BYTES).partition(b"\n")
     return decode(line) if newline else None
 
 

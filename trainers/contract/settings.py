@@ -60,16 +60,11 @@ def settings_path() -> Path:
     return user_config_path("tuiapp") / "config.toml"
 
 
-def read_settings(path: Path | None = None) -> tuple[Settings, list[Problem]]:
-    """What the user has set, and what is wrong with it; a key with a problem stands at its default.
-
-    Args:
-        path: The file; by default the user's.
-    """
-    path = path or settings_path()
+def read_settings() -> tuple[Settings, list[Problem]]:
+    """What the user has set, and what is wrong with it; a key with a problem stands at its default."""
     try:
         # The file of a setup kept under version control is often a link.
-        table = tomllib.loads(read_limited(path.resolve(), MAX_FILE_BYTES))
+        table = tomllib.loads(read_limited(settings_path().resolve(), MAX_FILE_BYTES))
     except FileNotFoundError:
         return Settings(), []
     except tomllib.TOMLDecodeError as error:

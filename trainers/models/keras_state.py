@@ -29,11 +29,6 @@ def weights(model: keras.Model) -> Variables:
     return {variable.path: variable for variable in model.weights}
 
 
-def statistics(model: keras.Model) -> Variables:
-    """The running statistics of BatchNorm, by their paths: "bn1/moving_mean"."""
-    return {variable.path: variable for variable in model.weights if not variable.trainable}
-
-
 def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variables:
     """All else: "optimizer.fc1_kernel_momentum" and "random.0", what the first layer with random numbers draws from."""
     kept = {f"optimizer.{variable.name}": variable for variable in optimizer.variables}

@@ -69,14 +69,13 @@ class JournalWatch:
             alerts.append(Alert(kind="journal", text=text))
         return alerts
 
-    def wait_for_room(self, give_up: Callable[[], bool], limit_s: float = END_WAIT_S) -> None:
+    def wait_for_room(self, give_up: Callable[[], bool]) -> None:
         """The run is over: try to write what is not written yet until it is, for a bounded time.
 
         Args:
             give_up: Whether it shall be tried no longer.
-            limit_s: The time.
         """
-        deadline = monotonic() + limit_s
+        deadline = monotonic() + END_WAIT_S
         self._note = msgspec.structs.replace(self._note, over=True)
         self._noted_at = 0.0
         while self._journal.blocked is not None and monotonic() < deadline and not self._given_up:

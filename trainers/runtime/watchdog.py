@@ -26,12 +26,11 @@ class Watchdog:
 
     Args:
         say: Takes events.
-        watch: Where they stand.
     """
 
-    def __init__(self, say: Callable[[Event], None], watch: HangWatch | None = None) -> None:
+    def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
-        self._watch = watch or HangWatch()
+        self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
         self._hang: tuple[float, dict[int, Standing], list[int]] = 0.0, {}, []

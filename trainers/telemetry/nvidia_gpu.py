@@ -97,7 +97,6 @@ class NvmlGpu:
         def question(name: str, *arguments: Any) -> Question:
             return Question(nvml, getattr(nvml, name), handle, *arguments)
 
-        self._question = question
         self._utilization = question("nvmlDeviceGetUtilizationRates")
         self._memory = question("nvmlDeviceGetMemoryInfo")
         self._power = question("nvmlDeviceGetPowerUsage")

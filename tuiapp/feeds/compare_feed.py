@@ -31,16 +31,14 @@ class CompareFeed:
 
     Args:
         runs: Which.
-        poll_s: How often to look for more.
     """
 
-    def __init__(self, runs: Sequence[RunDir], poll_s: float = POLL_S) -> None:
+    def __init__(self, runs: Sequence[RunDir]) -> None:
         self.runs = [Compared(summarise(run)) for run in runs]
         self.lock = threading.Lock()
         """To be held while curves are looked at."""
         self.version = 0
         """Grows whenever something changed."""
-        self._poll_s = poll_s
         self._closed = threading.Event()
         # A daemon: it must never keep the program from exiting.
         self._thread = threading.Thread(target=self._read, name="compare-feed", daemon=True)
@@ -59,7 +57,7 @@ class CompareFeed:
             # Each has its turn, also where the one before has more.
             more = [self._read_piece(run, reader) for run, reader in readers]
             if not any(more):
-                self._closed.wait(self._poll_s)
+                self._closed.wait(POLL_S)
 
     def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
         """Take in the next piece of a journal; whether there may be more."""

@@ -61,11 +61,6 @@ class RunCharts:
         size = self._screen.size
         return size.width >= SECOND_WIDTH and size.height >= SECOND_HEIGHT
 
-    @property
-    def shown(self) -> list[LossChart]:
-        """Those that are there."""
-        return [self.main, self.second] if self.wants_second else [self.main]
-
     def begin(self) -> None:
         """Keep both on the same part of the run, whichever is zoomed or panned by key or mouse."""
         for one, other in ((self.main, self.second), (self.second, self.main)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Literal, TypeAlias
 
 from trainers.contract.events import Shard, Sharding
@@ -65,11 +64,6 @@ class ArrayState:
     def bytes_per_device(self) -> int:
         """What the fullest device holds of it."""
         return max((sum(shard.bytes for shard in shards) for shards in self.shards.values()), default=0)
-
-    @property
-    def elements(self) -> int:
-        """Numbers in the whole array."""
-        return prod(self.shape)
 
     def split_dimensions(self) -> list[int]:
         """The dimensions along which the blocks differ."""

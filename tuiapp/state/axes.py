@@ -7,16 +7,18 @@ from math import ceil, floor, isfinite, log10
 
 Ticks = list[tuple[float, str]]
 
+PARTS = 8
+"""Into about how many steps the span of an axis is divided whose end is rounded: at most one of them stays empty."""
 
-def round_up(value: float, span: float, parts: int = 8) -> float:
+
+def round_up(value: float, span: float) -> float:
     """The next round number from a value on: an axis that ends there stands still while a curve grows.
 
     Args:
         value: Where the curve ends.
         span: How much the axis shows.
-        parts: Into about how many steps the span is divided: at most one of them stays empty.
     """
-    step = round_step(span / parts)
+    step = round_step(span / PARTS)
     return ceil(value / step - 1e-9) * step
 
 

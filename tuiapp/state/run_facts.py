@@ -42,8 +42,6 @@ class RunFacts:
 
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
-        self.revision = 0
-        """Grows with every visible change."""
         self.started: ev.RunStarted | None = None
         self.ended: ev.RunEnded | None = None
         self.lost = False

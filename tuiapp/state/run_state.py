@@ -69,7 +69,6 @@ class RunState(RunFacts):
         self.mark_found()
         self._meter.add(event)
         handler(event)
-        self.revision += 1
 
     def mark_lost(self, *, removed: bool = False) -> None:
         """The journal is at its end, no supervisor is alive, and the run never said that it ended.
@@ -79,14 +78,12 @@ class RunState(RunFacts):
         """
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
-            self.revision += 1
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
     def mark_found(self) -> None:
         """A supervisor is alive after all: the directory that was not to be seen is back, or the run goes on again."""
         if self.lost:
             self.lost = self.removed = False
-            self.revision += 1
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
     def note_trouble(self, trouble: str) -> None:
@@ -97,7 +94,6 @@ class RunState(RunFacts):
         """
         if (text := sanitize(trouble, 300)) != self.trouble:
             self.trouble = text
-            self.revision += 1
             self._changed |= {"alerts", "run"}
 
     def take_changes(self) -> frozenset[Topic]:
@@ -193,7 +189,6 @@ class RunState(RunFacts):
         for time, step in digest.marks:
             self.timeline.add(time, step)
         self._changed |= _STEPS_CHANGE
-        self.revision += 1
 
     def _evaluation(self, event: ev.Evaluation) -> None:
         while self.evaluations and self.evaluations[-1].step >= event.step:

@@ -66,9 +66,8 @@ class ChoiceInput(Widget, can_focus=True):
     class Changed(Message):
         """The user took another value."""
 
-        def __init__(self, sender: ChoiceInput, value: str) -> None:
+        def __init__(self, value: str) -> None:
             super().__init__()
-            self.sender = sender
             self.value = value
 
     class PrefixChosen(Message):
@@ -112,7 +111,7 @@ class ChoiceInput(Widget, can_focus=True):
         """Take a value as if the user had; nothing happens when it cannot be taken."""
         if value != self.value and value in self.choices and value not in self.unavailable:
             self.value = value
-            self.post_message(self.Changed(self, value))
+            self.post_message(self.Changed(value))
 
     def action_step(self, by: int) -> None:
         """Take the next value in a direction that can be taken."""

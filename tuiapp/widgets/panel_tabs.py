@@ -35,9 +35,6 @@ class PanelTabs(Widget):
 
         index: int
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-
     def render(self) -> Content:  # noqa: D102
         parts = []
         for index, label in enumerate(self._labels):

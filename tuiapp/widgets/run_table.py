@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -130,10 +130,6 @@ class RunTable(ScrollView, can_focus=True):
         self.refresh()
         if self.current != before:
             self.post_message(self.CursorMoved(self.current))
-
-    def put_cursor_on(self, runs: Set[RunDir]) -> None:
-        """Put the cursor on the first of these runs."""
-        self.cursor = next((n for n, info in enumerate(self._infos) if info.directory in runs), self.cursor)
 
     def on_resize(self) -> None:
         """Choose the columns anew."""

@@ -57,10 +57,6 @@ class Training(NamedTuple):
     telling_seconds: float
     """The training seconds of the events that tell it."""
 
-    def plus(self, later: Training) -> Training:
-        """Both together."""
-        return Training(later.mono, *(one + other for one, other in zip(self[1:], later[1:], strict=True)))
-
 
 def training_of(event: Steps) -> Training:
     """What the steps of one event came to."""

@@ -25,6 +25,9 @@ SUPERVISOR = "TUIAPP_SUPERVISOR"
 _TOKEN_DIGITS = 16
 MAX_ENVIRON_BYTES = 1 << 20
 
+GONE_S = 5.0
+"""How long killed processes are waited for."""
+
 
 class Stray(NamedTuple):
     """A process that a run has left behind."""
@@ -67,7 +70,7 @@ def find_strays(runs_dir: Path | None = None) -> list[Stray]:
     return sorted(found, key=lambda stray: (stray.token, stray.rank, stray.pid))
 
 
-def end_strays(strays: list[Stray], timeout_s: float = 5.0) -> list[Stray]:
+def end_strays(strays: list[Stray]) -> list[Stray]:
     """SIGKILL them, each only if it is still the same process with the same token, and wait until they are gone.
 
     Returns:
@@ -75,7 +78,7 @@ def end_strays(strays: list[Stray], timeout_s: float = 5.0) -> list[Stray]:
     """
     for stray in strays:
         _kill(stray)
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + GONE_S
     while (left := [stray for stray in strays if is_alive(f"{stray.pid}:{stray.start}")]) and (
         time.monotonic() < deadline
     ):
@@ -85,7 +88,7 @@ def end_strays(strays: list[Stray], timeout_s: float = 5.0) -> list[Stray]:
 
 def end_supervisor(directory: Path) -> None:
     """SIGKILL the supervisor of a run that is not to be, and what it has started."""
-    run_id, deadline = directory.name, time.monotonic() + 5.0
+    run_id, deadline = directory.name, time.monotonic() + GONE_S
     supervisors = [
         pid
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
