@@ -118,11 +118,3 @@ def on_mig() -> list[AnyEvent]:
         if not (isinstance(event, DeviceSample) and event.index):
             events.append(event)
     return events
-
-
-def without_sampler() -> list[AnyEvent]:
-    """The sampler has gone."""
-    from trainers.contract.events import TelemetrySource
-
-    gone = TelemetrySource(source="sampler", problem="killed by SIGSEGV; started again in 4 s", **h.at(43.5))
-    return [*on_gpus(2), gone]

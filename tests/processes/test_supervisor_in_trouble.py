@@ -22,8 +22,6 @@ from trainers.contract.records.runs import summarise
 from trainers.contract.records.which_run import find_run, list_runs
 from trainers.launch import LaunchError, launch
 
-FOUR = msgspec.structs.replace(MLP, devices=4)
-
 
 @contextmanager
 def _suspended(process: psutil.Process) -> Iterator[None]:
