@@ -79,17 +79,20 @@ def fully_drawn(terminal: Terminal) -> bool:
     return "COMPLETED" in text and "100,000/100,000" in text and ranks >= RANKS - 1 and spread and "completed" in text
 
 
+def shows(terminal: Terminal, data: bytes) -> bool:
+    """Whether all is drawn once the terminal has got this as well."""
+    terminal.show(data)
+    return fully_drawn(terminal)
+
+
 def open_run(home: Home, run: RunDir) -> tuple[float, float, float, float]:
     """Seconds until it is drawn, seconds of processor time, those of the process that reads ahead, MB at most."""
     with watch(home, run) as terminal:
-        deadline = time.monotonic() + 30
-        while not fully_drawn(terminal):
-            assert time.monotonic() < deadline, terminal.text
-            terminal._pump(0.005)
-        seconds = time.monotonic() - terminal.began
+        arrivals = terminal.gather(lambda come: b"COMPLETED" in come, 30, quiet_s=0.5)
         times = psutil.Process(terminal.process.pid).cpu_times()
         status = Path(f"/proc/{terminal.process.pid}/status").read_text()
         peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+        seconds = next(at for at, data in arrivals if shows(terminal, data)) - terminal.began
     return seconds, times.user + times.system, times.children_user + times.children_system, peak
 
 

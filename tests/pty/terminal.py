@@ -6,8 +6,9 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import NamedTuple
 
 import pexpect
 import pyte
@@ -45,6 +46,14 @@ def end(process: pexpect.spawn[bytes] | pexpect.spawn[str]) -> None:
     while process.isalive() and time.monotonic() < deadline:
         time.sleep(0.01)
     process.close(force=True)
+
+
+class Arrival(NamedTuple):
+    """What a program wrote, and when that came."""
+
+    at: float
+    """Of `time.monotonic`."""
+    data: bytes
 
 
 class Terminal:
@@ -167,15 +176,42 @@ class Terminal:
         pairs = ((b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?1000h", b"\x1b[?1000l"))
         return all(self.raw.rfind(on) <= self.raw.rfind(off) for on, off in pairs)
 
-    def _pump(self, timeout_s: float) -> bool:
-        """Take what the program has written; False when there was nothing within the timeout."""
-        try:
-            data = self.process.read_nonblocking(65536, timeout_s)
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return False
-        self.raw += data
+    def gather(self, until: Callable[[bytearray], bool], seconds: float, quiet_s: float = 0.0) -> list[Arrival]:
+        """Take what the program writes, with its times, and put nothing on the screen yet: that costs the emulator as
+        much processor time as the program itself, which would then be measured beside it.
+
+        Args:
+            until: Whether what has come since the call is enough.
+            seconds: How long to wait for that at most.
+            quiet_s: For how long nothing may have come after that.
+        """
+        arrivals, come, deadline = list[Arrival](), bytearray(), time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if data := self._take(quiet_s or 0.05):
+                arrivals.append(Arrival(time.monotonic(), data))
+                come += data
+            if until(come) and not (data and quiet_s):
+                break
+        return arrivals
+
+    def show(self, data: bytes) -> None:
+        """Put what was gathered on the screen."""
         data = self._held + data
         tail = _UNFINISHED.search(data)
         self._held = data[tail.start() :] if tail else b""
         self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data[: tail.start()] if tail else data))
-        return True
+
+    def _take(self, timeout_s: float) -> bytes:
+        try:
+            data: bytes = self.process.read_nonblocking(65536, timeout_s)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return b""
+        self.raw += data
+        return data
+
+    def _pump(self, timeout_s: float) -> bool:
+        """Take what the program has written; False when there was nothing within the timeout."""
+        data = self._take(timeout_s)
+        if data:
+            self.show(data)
+        return bool(data)
