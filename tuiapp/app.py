@@ -24,6 +24,7 @@ from trainers.launch import launch
 from tuiapp.commands import system_commands
 from tuiapp.end_watch import EndWatch
 from tuiapp.feeds.ahead import ReadAhead
+from tuiapp.garbage import REST_S, collect_at_rest, collect_from_now_on
 from tuiapp.key_queue import KeyQueue
 from tuiapp.navigation import Navigation
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
@@ -33,7 +34,7 @@ from tuiapp.screens.configure_messages import Launcher
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.sure_timer import SureTimers
-from tuiapp.terminal import REST_S, PatientDriver, collect_at_rest, collect_from_now_on
+from tuiapp.terminal import PatientDriver
 
 STRAYS_S = 0.5
 """After which strays are looked for."""

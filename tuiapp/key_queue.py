@@ -19,6 +19,8 @@ from typing import Any
 from textual import events
 from textual.app import App
 
+from tuiapp.garbage import put_off
+
 PAINT_S = 0.03
 """From a key's answer until it is on the screen: Textual paints 60 times a second."""
 
@@ -64,6 +66,7 @@ class KeyQueue:
         if self._busy is not None:
             self._waiting.append(event)
             return
+        put_off(answering=True)
         if self._is_ready():
             await self._deliver(event)
         else:
@@ -89,6 +92,11 @@ class KeyQueue:
         finally:
             self._busy = None
             self._answered_at = time.monotonic()
+            asyncio.get_running_loop().call_later(PAINT_S, self._rest)
+
+    def _rest(self) -> None:
+        if self._busy is None:
+            put_off(answering=False)
 
     def _next(self) -> events.Event:
         """What is to be dealt with next: a key, a paste, or all characters up to the next other key as a paste."""

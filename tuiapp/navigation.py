@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from trainers.contract.config import RunConfig
 from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.ahead import ReadAhead
+from tuiapp.garbage import spare_what_is_there
 from tuiapp.numpy_import import import_numpy
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.leave import farewell, leave_asking
@@ -124,7 +124,7 @@ class Navigation:
 
     def _push(self, screen: Screen[Any]) -> None:
         self._app.push_screen(screen)
-        self._app.call_after_refresh(_spare_the_collector, may_be_gone=self._has_pushed)
+        self._app.call_after_refresh(spare_what_is_there, may_be_gone=self._has_pushed)
         self._has_pushed = True
 
     def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
@@ -135,18 +135,3 @@ class Navigation:
         while not is_wanted(self._app.screen):
             self._app.pop_screen()
         return True
-
-
-def _spare_the_collector(*, may_be_gone: bool) -> None:
-    """Let the garbage collector pass over what a screen came with.
-
-    Modules, stylesheets and widgets are there to stay; to look through them all takes 50 ms, between two keys, whenever
-    the collector's third generation is due. What a screen that is gone left behind is collected here.
-
-    Args:
-        may_be_gone: Whether there can be such a one; before the first the time is wanted for reading.
-    """
-    if may_be_gone:
-        gc.unfreeze()
-        gc.collect()
-    gc.freeze()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import re
 import select
@@ -30,12 +29,6 @@ HANG_UP_S = 3.0
 
 READ_BYTES = 4096
 SELECT_S = 0.1
-
-REST_S = 2.0
-"""Without a key for so long nobody waits for an answer."""
-
-OLDER_COLLECTIONS = 10
-"""After so many collections of what is not new there may be much that is old."""
 
 _X10_REPORT = re.compile(rb"\x1b\[M[\x20-\xff]{3}", re.DOTALL)
 _X10_BEGUN = re.compile(rb"\x1b\[(?:M[\x20-\xff]{0,2})?\Z", re.DOTALL)
@@ -183,26 +176,3 @@ def without_x10(data: bytes) -> tuple[bytes, bytes]:
     if begun := _X10_BEGUN.search(data):
         return data[: begun.start()], begun[0]
     return data, b""
-
-
-def collect_from_now_on() -> None:
-    """Begin to collect garbage, which nothing that is there by now is.
-
-    A long journal makes and drops events by the ten thousand, none of them in a cycle: looking for cycles as often as
-    Python does by itself would take a third of the time in which they are read. But each layout of the screen leaves a
-    thousand objects behind that are in cycles, and a key waits for whoever collects them, in whatever thread: a few
-    milliseconds for 5,000 new objects, ten times as long for 50,000. What grows old is collected at rest.
-    """
-    gc.freeze()
-    gc.set_threshold(5_000, 10, 100)
-    gc.enable()
-
-
-def collect_at_rest(rest_s: float) -> None:
-    """Collect what has outlived two collections while nobody waits for an answer: that takes tens of milliseconds.
-
-    Args:
-        rest_s: For how long no key was pressed.
-    """
-    if rest_s > REST_S and gc.get_count()[2] >= OLDER_COLLECTIONS:
-        gc.collect()

@@ -8,8 +8,12 @@ from time import time as wall_time
 import msgspec
 
 
-class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What all events have in common."""
+class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, gc=False):
+    """What all events have in common.
+
+    None is ever part of a cycle: the garbage collector, which would be called for by the ten thousand that a reader
+    holds, need not look at them.
+    """
 
     seq: int = 0
     """1, 2, 3 … in the journal; 0 before the writer has numbered it."""

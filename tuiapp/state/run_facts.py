@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from trainers.contract import events as ev
 from trainers.contract.catalog import BACKENDS
@@ -23,8 +25,11 @@ EFFICIENCY_WINDOW_S = 30.0
 """Over which the efficiency is averaged."""
 
 
-class LogEntry(NamedTuple):
-    """One line of the log, free of anything that could harm a terminal."""
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """One line of the log, free of anything that could harm a terminal.
+
+    There may be tens of thousands a second: the garbage collector need not look at what holds no other object.
+    """
 
     time: float
     rank: int | None
