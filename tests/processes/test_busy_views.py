@@ -106,10 +106,11 @@ def _press_and_see(terminal: Terminal) -> Iterator[float]:
 
 def _seen(terminal: Terminal, title: bytes, large: bool) -> float:
     """When the panel has all the room, or has given it back: the title that was not there before has come."""
-    deadline = time.monotonic() + 60
+    deadline, arrivals = time.monotonic() + 60, terminal.gather(lambda come: title in come, 60)
     while time.monotonic() < deadline:
-        for at, data in terminal.gather(lambda come: title in come, 0.5):
+        for at, data in arrivals:
             terminal.show(data)
             if ("3 ranks" in "\n".join(terminal.screen.display)) is not large:
                 return at
+        arrivals = terminal.gather(bool, 0.5)
     raise AssertionError(terminal.text)

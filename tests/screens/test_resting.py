@@ -1,8 +1,11 @@
-"""A screen that lies beneath a question rests, and still shows what comes."""
+"""A screen that lies beneath a question rests, and still shows what comes; a new layout is painted once."""
 
 from __future__ import annotations
 
 from typing import Any, cast
+
+import pytest
+from textual.screen import Screen
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled, until
@@ -45,3 +48,28 @@ async def test_what_comes_is_shown_beneath_a_question() -> None:
 
         await until(pilot, lambda: "COMPLETED" in str(header.render()))
         await until(pilot, lambda: "COMPLETED" in screen_text(cast(Any, app)))
+
+
+async def test_panels_that_get_their_room_back_are_painted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted: list[str] = []
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        display = app._display
+
+        def keep(screen: Screen[Any], update: Any) -> None:
+            painted.append(update.render_segments(app.console))
+            display(screen, update)
+
+        monkeypatch.setattr(app, "_display", keep)
+        for key in "53":
+            await pilot.press(key)
+            await until(pilot, lambda: bool(app.run_screen.chosen))
+            await pilot.pause(0.2)
+            painted.clear()
+            await pilot.press(key)
+            await until(pilot, lambda: "1 loss" in "".join(painted))
+            await pilot.pause(0.2)
+            # What follows the panels is no more than the footer; it was all charts once more.
+            first = next(number for number, picture in enumerate(painted) if "1 loss" in picture)
+            assert sum(map(len, painted[first + 1 :])) < len(painted[first]) / 5
