@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -73,3 +74,25 @@ async def test_panels_that_get_their_room_back_are_painted_once(monkeypatch: pyt
             # What follows the panels is no more than the footer; it was all charts once more.
             first = next(number for number, picture in enumerate(painted) if "1 loss" in picture)
             assert sum(map(len, painted[first + 1 :])) < len(painted[first]) / 5
+
+
+async def test_a_new_layout_is_painted_though_widgets_are_exchanged_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    app = RunApp(h.completed())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        display, screen = app._display, app.run_screen
+
+        def keep(painted: Screen[Any], update: Any) -> None:
+            # While widgets are exchanged, as when a footer is made anew, Textual writes nothing.
+            if not app._batch_count and update is not None:
+                written.append(update.render_segments(app.console))
+            display(painted, update)
+
+        monkeypatch.setattr(app, "_display", keep)
+        screen._compositor._dirty_regions.add(screen.size.region)
+        screen._refresh_layout()
+        with app.batch_update():
+            for _ in range(20):
+                await asyncio.sleep(0)
+        await until(pilot, lambda: "1 loss" in "".join(written))

@@ -16,6 +16,9 @@ TURNS = 4
 """Of the event loop, after which a widget has dealt with its new size: it tells the one that holds it, which tells it
 what to show, and it says that it is to be painted."""
 
+EXCHANGE_S = 1 / 60
+"""After which it is seen whether widgets are still being exchanged."""
+
 
 class QuietScreen(LatestSize[T]):
     """A screen that another one may lie over without being redrawn all the time, and that is laid out in one picture.
@@ -25,6 +28,9 @@ class QuietScreen(LatestSize[T]):
 
     It paints a new layout before its widgets have been told of their new sizes, and once more when they have dealt with
     those: a panel that is given all the room was written to the terminal twice, with the wrong content at first.
+
+    While widgets are exchanged, as when a footer is made anew, it writes nothing, and holds for painted what it was to
+    paint then: that is painted afterwards.
     """
 
     _lays_out = False
@@ -37,7 +43,7 @@ class QuietScreen(LatestSize[T]):
             self._lays_out = False
 
     def _compositor_refresh(self) -> None:
-        if self._lays_out:
+        if self._lays_out or self.app._batch_count:
             self._paint_after(TURNS)
         else:
             self._paint()
@@ -47,6 +53,8 @@ class QuietScreen(LatestSize[T]):
             asyncio.get_running_loop().call_soon(self._paint_after, turns - 1)
         elif not self.is_running or not self.is_current:
             return
+        elif self.app._batch_count:
+            asyncio.get_running_loop().call_later(EXCHANGE_S, self._paint_after, 0)
         elif self._layout_required:
             # A scroll bar that was given another length asks for it, though nothing comes of it as a rule.
             self._layout_required = False
