@@ -75,7 +75,7 @@ async def test_with_room_to_itself_it_tells_all() -> None:
 async def test_in_a_small_terminal_the_summary_comes_first() -> None:
     lines = await shown(d.in_trouble(8), SMALL, "2")
     text = "\n".join(lines)
-    assert "FLOP/s" in lines[0]
+    assert "model 59.1 GFLOP/s" in lines[0]
     assert [line for line in lines if line.startswith("h 7")]
     assert "a 0 H200" in text
 

@@ -9,7 +9,6 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import GpuProcess
-from tuiapp.state.devices.efficiency import efficiency_line
 from tuiapp.state.devices.figures import gigabytes, joules, share
 from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, gpu_matrix, strangers
 from tuiapp.state.devices.gpu_rows import two_rows_each
@@ -99,15 +98,6 @@ def test_many_cores_take_few_lines() -> None:
     host = msgspec.structs.replace(h.host_sample(5.0), cpu_percent_per_core=[50.0] * 500)
     assert len(host_rows(host, 76)) <= 10
     assert all(len(plain(one)) <= 76 for one in host_rows(host, 76))
-
-
-def test_efficiency_in_a_line() -> None:
-    told = plain(efficiency_line(fold(d.on_gpus(2)), 120))
-    assert "GFLOP/s" in told
-    assert "MFU" in told
-    assert "GPU idle" in told
-    assert "examples/J" in told
-    assert "MFU" not in plain(efficiency_line(fold(h.running(2)), 120))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tuiapp.state.text import format_metric, format_percent
 def efficiency_words(found: Efficiency) -> list[str]:
     """Model FLOP/s and how much of the peak that is, idle share, examples per joule; what is not known is left out."""
     words = [
-        flops(found.flops_per_second) if found.flops_per_second is not None else "",
+        f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
         f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
         f"GPU idle {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
         f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else "",
@@ -23,5 +23,17 @@ def efficiency_words(found: Efficiency) -> list[str]:
 
 def efficiency_line(state: RunFacts, width: int) -> Line:
     """That of the last seconds, as far as the width goes."""
-    text = join_fitting(efficiency_words(state.efficiency()), width - 2)
+    text = _within(state.efficiency(), width - 2)
     return line("  ", Span(text, "bold")) if text else []
+
+
+def _within(found: Efficiency, width: int) -> str:
+    """As many figures as there is room for; FLOP/s never stand without something that says what they are."""
+    named = efficiency_words(found)
+    if found.flops_per_second is None:
+        return join_fitting(named, width)
+    others = named[1:]
+    # MFU beside them does.
+    short = [flops(found.flops_per_second), *others] if found.mfu is not None else others
+    texts = [join_fitting(words, width) for words in (named, short)]
+    return max(texts, key=lambda text: sum(word in text for word in others))
