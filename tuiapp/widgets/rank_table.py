@@ -14,6 +14,7 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from tuiapp.state.array_state import letter
+from tuiapp.state.devices.figures import cores
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
@@ -57,7 +58,7 @@ _COLUMNS = (
     _Column("behind", 6, 3),
     _Column("heard", 6, 7),
     _Column("state", 15, 0, left=True),
-    _Column("CPU", 6, 9),
+    _Column("cores", 6, 9),
     _Column("memory", 8, 10),
     _Column("threads", 7, 11),
 )
@@ -205,7 +206,7 @@ def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> 
         "behind": f"{row.behind:,}" if rank.step else MISSING,
         "heard": format_duration(row.silent_s),
         "state": f"{condition.symbol} {condition.text}",
-        "CPU": f"{rank.cpu_percent:.0f} %" if rank.cpu_percent is not None else MISSING,
+        "cores": cores(rank.cpu_percent) if rank.cpu_percent is not None else MISSING,
         "memory": format_bytes(rank.rss_bytes),
         "threads": str(rank.threads) if rank.threads is not None else MISSING,
     }

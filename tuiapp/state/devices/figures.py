@@ -36,6 +36,13 @@ def watts(sample: DeviceSample, *, limit: bool = True) -> str:
     return f"{sample.power_w:3.0f}{most} W"
 
 
+def cores(percent: float) -> str:
+    """Of per cent of one core, how many are kept busy, in three significant digits: "0.98", "12.3"."""
+    value = percent / 100
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{digits}f}"
+
+
 def celsius(value: float | None, limit: float | None = None) -> str:
     """A temperature: "64 °C"; with the one where it slows down: "64/87 °C"; "" where it is not told."""
     if value is None:

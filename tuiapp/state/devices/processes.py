@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuiapp.state.devices.figures import rate
+from tuiapp.state.devices.figures import cores, rate
 from tuiapp.state.devices.gpu_rows import LABEL_CELLS
 from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
 from tuiapp.state.devices.view import letter_span
@@ -23,7 +23,7 @@ def rank_processes(state: RunFacts) -> list[RankState]:
 
 
 def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
-    """A row or two for each process: its share of the CPU; with details its memory, threads and what it reads.
+    """A row or two for each process: how busy its share of the cores is; with details its memory, threads, traffic.
 
     Args:
         state: The run's.
@@ -31,24 +31,24 @@ def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
         details: Whether there is room for a second row each.
     """
     ranks = rank_processes(state)
-    cores = state.host.cpu_cores if state.host else 1
-    # The bar is full when each has its share of the cores.
-    fair = max(1, cores // max(1, len(ranks)))
+    # On the scale of the host's row: 100 % where it has its share of the cores to itself.
+    fair = max(1, (state.host.cpu_cores if state.host else 1) // max(1, len(ranks)))
     note = note_cells(width)
     room = max(4, width - LABEL_CELLS - note - 10)
     places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
     lines: list[Line] = []
     for rank in ranks:
         assert rank.process is not None
-        cpu, place = rank.process.cpu_percent, places.get(rank.rank)
-        percent = f"{cpu:4.0f} %" if cpu is not None else f"{MISSING:>6}"
+        place = places.get(rank.rank)
+        busy = rank.process.cpu_percent / fair if rank.process.cpu_percent is not None else None
+        percent = f"{busy:4.0f} %" if busy is not None else f"{MISSING:>6}"
         memory = f"{format_bytes(rank.process.rss_bytes):>9}"
         spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
         row = line(
             letter_span(place if state.process_per_device else None),
             fit(f" rank {rank.rank} CPU" if state.process_per_device else " process CPU", LABEL_CELLS - 1),
             " ",
-            bar_span(cpu / fair if cpu is not None else None, room, place if place is not None else "muted"),
+            bar_span(busy, room, place if place is not None else "muted"),
             " ",
             percent,
             "  ",
@@ -57,16 +57,18 @@ def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
         )
         lines.append(pad(row, width))
         if details:
-            lines.append(pad(_details(rank, width), width))
+            lines.append(pad(_details(rank, width, fair if state.host else None), width))
     return lines
 
 
-def _details(rank: RankState, width: int) -> Line:
+def _details(rank: RankState, width: int, fair: int | None) -> Line:
     process = rank.process
     assert process is not None
     words = [format_bytes(process.rss_bytes)]
     if process.shared_bytes is not None:
         words[0] += f" ({format_bytes(process.shared_bytes)} shared)"
+    if process.cpu_percent is not None and fair is not None:
+        words.append(f"{cores(process.cpu_percent)} of {plural(fair, 'core')}")
     words.append(plural(process.threads, "thread"))
     if process.read_bytes_per_s is not None or process.write_bytes_per_s is not None:
         words.append(f"reads {rate(process.read_bytes_per_s)}")
