@@ -16,12 +16,19 @@ from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
     [(["a cpu"], 8), (["j cuda:9", "k cuda:10"], 9), (["dx cuda:127"], 11), (["a " + "x" * 40], MOST_DEVICE_CELLS)],
 )
 def test_the_names_of_devices_are_whole(names: list[str], cells: int) -> None:
-    columns = {column.title: column.width for column in _fitting(100, names)}
+    columns = {column.title: column.width for column in _fitting(100, names, ["● training"])}
     assert columns["device"] == cells
 
 
 def test_sixteen_gpus_leave_room_for_the_skew_beside_other_panels() -> None:
-    assert "skew" in [column.title for column in _fitting(66, ["p cuda:15"])]
+    assert "skew" in [column.title for column in _fitting(66, ["p cuda:15"], ["● training"])]
+
+
+@pytest.mark.parametrize(("state", "cells"), [("✔ done", 15), ("✖ failed first: SIGKILL", 23), ("✖ " + "x" * 40, 24)])
+def test_what_is_said_of_ranks_is_whole(state: str, cells: int) -> None:
+    columns = {column.title: column.width for column in _fitting(76, ["a cuda:0"], ["✖ exit 1", state])}
+    assert columns["state"] == cells
+    assert {"rank", "device", "step", "loss", "behind", "state"} <= columns.keys()
 
 
 def test_the_log_is_cut_between_words() -> None:

@@ -162,6 +162,13 @@ def test_the_named_rank_is_the_first_cause() -> None:
     assert found is not None
     assert found.text.startswith("rank 1 failed at step 72: RuntimeError: CUDA error")
     assert found.text.endswith("then 1 more rank")
+    told = [rank_condition(state, rank, 0, h.START + 7).text for rank in state.ranks.values()]
+    assert told == ["exit 1", "failed first: exit 1"]
+
+
+def test_a_rank_that_failed_alone_did_not_fail_first() -> None:
+    state = fold([*h.running(), RankFailed(rank=1, signal="SIGKILL", **h.at(9))])
+    assert rank_condition(state, state.ranks[1], 0, h.START + 9).text == "SIGKILL"
 
 
 def test_without_a_named_rank_the_earliest_failure_is() -> None:

@@ -72,8 +72,8 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
         skew: Its step time over the ranks' median, less 1; None where that is not known.
     """
     if rank.failure is not None:
-        first = " · 1st" if len(state.failures) > 1 and rank.failure is state.first_failure else ""
-        return Condition("✖", (rank.failure.signal or f"exit {rank.failure.exit_code}") + first, "error")
+        first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""
+        return Condition("✖", first + (rank.failure.signal or f"exit {rank.failure.exit_code}"), "error")
     if not state.is_live:
         return Condition("✔", "done", "good") if state.status == "completed" else Condition("■", "ended", "info")
     if not rank.last_time:

@@ -36,6 +36,9 @@ MOST_DRAWN = 64
 LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS = 8, 14
 """The column of devices is as wide as the longest of their names, within these: "a cuda:0", "dx cuda:127"."""
 
+LEAST_STATE_CELLS, MOST_STATE_CELLS = 15, 24
+"""That of states likewise: "● checkpointing", "✖ failed first: SIGKILL"."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Column:
@@ -57,7 +60,7 @@ _COLUMNS = (
     _Column("skew", 6, 5),
     _Column("behind", 6, 3),
     _Column("heard", 6, 7),
-    _Column("state", 15, 0, left=True),
+    _Column("state", LEAST_STATE_CELLS, 0, left=True),
     _Column("cores", 6, 9),
     _Column("memory", 8, 10),
     _Column("threads", 7, 11),
@@ -147,7 +150,7 @@ class RankTable(Vertical):
         letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
         names = {row.rank.rank: f"{letters.get(row.rank.rank, ' ')} {row.rank.device or MISSING}" for row in rows}
         # A cell for the mark of the chosen one, and one for the scroll bar.
-        columns = _fitting(self.content_size.width - 2, names.values())
+        columns = _fitting(self.content_size.width - 2, names.values(), [_state(row) for row in rows])
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
         first, last = self._in_sight(len(rows))
@@ -178,11 +181,13 @@ def _heading(columns: list[_Column], sort: SortKey) -> Content:
     return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
 
 
-def _fitting(width: int, devices: Iterable[str]) -> list[_Column]:
-    """The columns that there is room for, that of the devices as wide as the longest of their names."""
-    cells = max((len(name) for name in devices), default=0)
-    device = min(MOST_DEVICE_CELLS, max(LEAST_DEVICE_CELLS, cells))
-    columns = [replace(column, width=device) if column.title == "device" else column for column in _COLUMNS]
+def _fitting(width: int, devices: Iterable[str], states: Iterable[str]) -> list[_Column]:
+    """The columns that there is room for, those of devices and of states as wide as what stands in them."""
+    widths = {
+        "device": _longest(devices, LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS),
+        "state": _longest(states, LEAST_STATE_CELLS, MOST_STATE_CELLS),
+    }
+    columns = [replace(column, width=widths.get(column.title, column.width)) for column in _COLUMNS]
     used, kept = 0, set()
     for column in sorted(columns, key=lambda column: column.rank):
         if used + column.width > width:
@@ -190,6 +195,14 @@ def _fitting(width: int, devices: Iterable[str]) -> list[_Column]:
         used += column.width + 2
         kept.add(column)
     return [column for column in columns if column in kept]
+
+
+def _longest(texts: Iterable[str], least: int, most: int) -> int:
+    return min(most, max(least, max(map(len, texts), default=0)))
+
+
+def _state(row: RankRow) -> str:
+    return f"{row.condition.symbol} {row.condition.text}"
 
 
 def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> Content:
@@ -205,7 +218,7 @@ def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> 
         "skew": f"{round(100 * row.skew):+d} %" if row.skew is not None else MISSING,
         "behind": f"{row.behind:,}" if rank.step else MISSING,
         "heard": format_duration(row.silent_s),
-        "state": f"{condition.symbol} {condition.text}",
+        "state": _state(row),
         "cores": cores(rank.cpu_percent) if rank.cpu_percent is not None else MISSING,
         "memory": format_bytes(rank.rss_bytes),
         "threads": str(rank.threads) if rank.threads is not None else MISSING,
