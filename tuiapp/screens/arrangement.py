@@ -9,6 +9,7 @@ from typing import Any
 from textual.screen import Screen
 from textual.widget import Widget
 
+from tuiapp.state.run_facts import Fault
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 WIDE = 160
@@ -22,8 +23,8 @@ CONTAINERS = "#charts, #left, #right, #upper, #lower"
 class Arrangement:
     """What decides which panels are on show."""
 
-    failed: bool
-    """Whether there is a failure to show."""
+    fault: Fault
+    """Whether there is a failure or a hang to show, and so what the last panel is called."""
     chosen: str
     """The panel that gets all the room; "" for none."""
     single: bool
@@ -39,14 +40,17 @@ def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> 
 
     Args:
         screen: Where they are, with tabs for them.
-        panels: Their ids; the last one is for a failure.
+        panels: Their ids; the last one is for a failure, or a hang.
         wanted: What decides.
     """
-    failed, single = wanted.failed, wanted.single
+    failed, single = bool(wanted.fault), wanted.single
     names = panels if failed else panels[:-1]
     shown = wanted.chosen or ((names[-1] if failed else names[0]) if single else "")
     tabs = screen.query_one(PanelTabs)
-    tabs.names = tuple(f"{number} {name}" for number, name in enumerate(names, start=1))
+    if failed:
+        screen.query_one(f"#{panels[-1]}").border_title = f"{len(panels)} {wanted.fault}"
+    titles = [*panels[:-1], wanted.fault] if failed else names
+    tabs.names = tuple(f"{number} {title}" for number, title in enumerate(titles, start=1))
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
     for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single)):

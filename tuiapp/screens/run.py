@@ -212,7 +212,7 @@ class RunScreen(RunActions):
         if not self.query(PanelTabs):
             return
         wide, second = self.size.width >= WIDE, self._charts.wants_second
-        arranged = Arrangement(self.state.has_trouble, self.chosen, self.single, second, wide)
+        arranged = Arrangement(self.state.fault, self.chosen, self.single, second, wide)
         # Styles are worked out anew for all that is in a screen whose classes are set.
         if arranged != self._arranged:
             self._arranged = arranged

@@ -105,7 +105,7 @@ class RunActions(QuietScreen[None]):
         if action in ("stop", "checkpoint"):
             return self.is_live
         if action == "panel" and parameters == ("failure",):
-            return self.state.has_trouble
+            return bool(self.state.fault)
         if action == "resume":
             return self.state.can_resume and not self._control.resuming
         return True

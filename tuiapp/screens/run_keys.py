@@ -9,6 +9,9 @@ from tuiapp.screens.chart_keys import view_keys
 PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
 """In the order of their keys, 1 to 6; the last one is there after a failure, or in a hang, only."""
 
+PANEL_WORDS = {"failure": "Failure or hang"}
+"""What keys say of panels whose names do not say all."""
+
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
     Binding("comma", "replay('back')", "Back 5 %", id="run.back-5", key_display=",", show=False),
@@ -44,7 +47,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", id="run.search", key_display="/"),
     *(
-        Binding(str(n), f"panel('{name}')", name.capitalize(), id=f"run.panel-{n}", show=False)
+        Binding(str(n), f"panel('{name}')", PANEL_WORDS.get(name, name.capitalize()), id=f"run.panel-{n}", show=False)
         for n, name in enumerate(PANELS, start=1)
     ),
     *REPLAY_KEYS,

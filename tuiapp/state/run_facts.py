@@ -18,6 +18,9 @@ from tuiapp.state.rank_state import RankState
 
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 
+Fault: TypeAlias = Literal["", "failure", "hang"]
+"""A rank has failed, or ranks do not get on; "" for neither."""
+
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
 
@@ -186,9 +189,9 @@ class RunFacts:
         return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
 
     @property
-    def has_trouble(self) -> bool:
-        """Whether there is a failure, or a hang, to look into."""
-        return bool(self.failures or self.stacks)
+    def fault(self) -> Fault:
+        """What there is to look into; a failure comes before the hang that led to it."""
+        return "failure" if self.failures else "hang" if self.stacks else ""
 
     @property
     def first_failure(self) -> ev.RankFailed | None:
