@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
+
+from tuiapp.state.axis_labels import axis_labels, log_labels
 
 Ticks = list[tuple[float, str]]
 
@@ -69,23 +70,30 @@ def short_duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def value_ticks(low: float, high: float, count: int, label: Callable[[float], str]) -> Ticks:
-    """Round numbers on a linear axis."""
-    return [(y, label(y)) for y in nice_ticks(low, high, count)]
+def value_ticks(low: float, high: float, count: int, quantity: str = "") -> Ticks:
+    """Round numbers on a linear axis.
+
+    Args:
+        low: Where the axis begins.
+        high: Where it ends.
+        count: How many there is room for.
+        quantity: What it shows, see `axis_labels`.
+    """
+    values = nice_ticks(low, high, count)
+    return list(zip(values, axis_labels(values, quantity), strict=True))
 
 
-def log_ticks(low: float, high: float, count: int, label: Callable[[float], str]) -> Ticks:
+def log_ticks(low: float, high: float, count: int, quantity: str = "") -> Ticks:
     """Decades, with 2 and 5 between them where there are few; positions are decimal logarithms."""
     factors = (1,) if high - low > 3 else (1, 2, 5)
-    ticks = []
-    for decade in range(floor(low), ceil(high) + 1):
-        for factor in factors:
-            y = decade + log10(factor)
-            if low <= y <= high:
-                ticks.append((y, label(factor * 10.0**decade)))
-    if len(ticks) < 2:
-        return [(y, label(10**y)) for y in nice_ticks(low, high, count)]
-    return ticks[:: ceil(len(ticks) / max(2, count)) or 1]
+    decades = range(floor(low), ceil(high) + 1)
+    values = [factor * 10.0**decade for decade in decades for factor in factors]
+    values = [value for value in values if low <= log10(value) <= high]
+    if len(values) < 2:
+        # Within so little the axis is all but linear.
+        return [(log10(value), label) for value, label in value_ticks(10**low, 10**high, count, quantity) if value > 0]
+    kept = values[:: ceil(len(values) / max(2, count))]
+    return [(log10(value), label) for value, label in zip(kept, log_labels(kept, quantity), strict=True)]
 
 
 def nice_ticks(low: float, high: float, count: int, least: float = 0.0) -> list[float]:

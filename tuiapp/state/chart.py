@@ -254,14 +254,4 @@ def _set_y_axis(chart: Chart, view: View, rows: int) -> None:
     if view.metric == "accuracy" and not view.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if view.log else value_ticks
-    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), lambda value: _label(value, view.metric))
-
-
-def _label(value: float, metric: MetricName) -> str:
-    if metric == "accuracy":
-        return f"{100 * value:.4g} %"
-    if metric == "utilization":
-        return f"{value:.4g} %"
-    if metric == "step time":
-        return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
-    return f"{value:,.0f}" if abs(value) >= 1000 and value == round(value) and abs(value) < 1e7 else f"{value:.4g}"
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), view.metric)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuiapp.state.axes import log_ticks, nice_ticks, short_duration, step_ticks, time_ticks, value_range, value_ticks
+from tuiapp.state.axes import log_ticks, short_duration, step_ticks, time_ticks, value_range, value_ticks
 from tuiapp.state.chart import Chart, Curve
 from tuiapp.state.metrics import METRICS
 from tuiapp.state.run_curves import Axis, RunCurves, RunMetric
@@ -93,7 +93,7 @@ def _set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     if look.metric == "accuracy" and not look.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if look.log else value_ticks
-    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), lambda value: _label(value, look.metric))
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), look.metric)
 
 
 def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:
@@ -101,7 +101,7 @@ def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:
         return time_ticks(*chart.x_range, count)
     if axis == "step":
         return step_ticks(*chart.x_range, count)
-    return [(x, f"{x:g}") for x in nice_ticks(*chart.x_range, count)]
+    return value_ticks(*chart.x_range, count)
 
 
 def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
@@ -116,11 +116,3 @@ def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
             y = float(np.interp(column, known, curve.middle[known]))
             marks.append((int(column), y, curve.label, curve.color))
     return marks
-
-
-def _label(value: float, metric: RunMetric) -> str:
-    if metric == "accuracy":
-        return f"{100 * value:.4g} %"
-    if metric == "step time":
-        return f"{value * 1e3:.4g} ms" if value < 1 else f"{value:.4g} s"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 and value == round(value) else f"{value:.4g}"

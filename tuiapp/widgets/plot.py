@@ -16,15 +16,13 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tuiapp.state.axis_labels import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
 from tuiapp.widgets.palette import BAND_COLOR, series_color
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
-
-LABEL_CELLS = 7
-"""What the labels of the axis of values take: always the same, so that the curves stand still."""
 
 LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
 

@@ -1,0 +1,94 @@
+"""The numbers on the axes of charts: one unit and one number of decimals each, in the room there is."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise, product
+from math import log10
+
+import pytest
+
+from tuiapp.state.axes import log_ticks, value_range, value_ticks
+from tuiapp.state.axis_labels import LABEL_CELLS, axis_labels
+from tuiapp.state.metrics import METRICS
+
+LINEAR: list[tuple[str, float, float, int, str]] = [
+    ("loss", 0, 1.5, 3, "0.0 0.5 1.0 1.5"),
+    ("loss", 0, 2.4, 3, "0 1 2"),
+    ("loss", 0.98, 1.02, 4, "0.98 0.99 1.00 1.01 1.02"),
+    ("loss", -0.2, 0.2, 4, "-0.2 -0.1 0.0 0.1 0.2"),
+    ("accuracy", 0.96, 1, 4, "96 % 97 % 98 % 99 % 100 %"),
+    ("accuracy", 0.98, 1, 4, "98.0 % 98.5 % 99.0 % 99.5 % 100.0 %"),
+    ("accuracy", 0.9995, 1, 5, "99.95% 99.96% 99.97% 99.98% 99.99% 100.00%"),
+    ("step time", 0, 1.2, 3, "0.0 s 0.5 s 1.0 s"),
+    ("step time", 0, 0.06, 3, "0 ms 20 ms 40 ms 60 ms"),
+    ("step time", 0, 0.0004, 4, "0 µs 100 µs 200 µs 300 µs 400 µs"),
+    ("step time", 0, 12_000, 3, "0s 5,000s 10,000s"),
+    ("utilization", 0, 100, 2, "0 % 50 % 100 %"),
+    ("examples/s", 0, 1200, 3, "0 500 1,000"),
+    ("examples/s", 0, 2.4e6, 3, "0 1e6 2e6"),
+    ("learning rate", 0, 0.001, 2, "0.0000 0.0005 0.0010"),
+    ("learning rate", 0, 0.00015, 3, "0 0.5e-4 1.0e-4 1.5e-4"),
+    ("gradient norm", -1e30, 1e30, 2, "-1e30 0 1e30"),
+]
+
+
+@pytest.mark.parametrize(("quantity", "low", "high", "count", "labels"), LINEAR)
+def test_labels_of_a_linear_axis(quantity: str, low: float, high: float, count: int, labels: str) -> None:
+    told = [label for _, label in value_ticks(low, high, count, quantity)]
+    assert " ".join(told) == labels
+
+
+PARTS = re.compile(r"(-?[\d,]+)(\.\d+)?(e-?\d+)?( ?(?:%|s|ms|µs))?")
+"""Whole number, decimals, power of ten, unit."""
+
+SPANS = [factor * 10.0**power for factor in (1, 1.3, 2.5, 4.7, 8) for power in range(-6, 8)]
+
+
+@pytest.mark.parametrize("quantity", METRICS)
+def test_an_axis_has_one_unit_and_one_number_of_decimals(quantity: str) -> None:
+    """Whatever it shows: labels that all differ, and none that is cut."""
+    for span, below, count in product(SPANS, (0, 0.3, 1, 10), (2, 5, 12)):
+        ticks = value_ticks(*value_range(below * span, (below + 1) * span, from_zero=True), count, quantity)
+        labels = [label for _, label in ticks]
+        assert all(0 < len(label) <= LABEL_CELLS for label in labels), labels
+        assert len(set(labels)) == len(labels), labels
+        parts = [match.groups("") for label in labels if (match := PARTS.fullmatch(label))]
+        assert len(parts) == len(labels)
+        assert len({unit for *_, unit in parts}) == 1, labels
+        # Beside powers of ten 0 is 0.
+        powers = any(power for _, _, power, _ in parts)
+        forms = {
+            (len(decimals), power) for whole, decimals, power, _ in parts if not (powers and whole == "0" and not power)
+        }
+        assert len(forms) == 1, labels
+
+
+@pytest.mark.parametrize("low", [-1e30, -1e6, -1.0, 0.0, 1e-300, 1e-320, 0.5, 1234567.0, 1e30])
+@pytest.mark.parametrize("span", [0.0, 5e-324, 1e-12, 1e-3, 1.0, 1e30])
+def test_whatever_the_values_the_labels_fit(low: float, span: float) -> None:
+    low, high = value_range(low, low + span, from_zero=True)
+    assert all(len(label) <= LABEL_CELLS for _, label in value_ticks(low, high, 5, "step time"))
+
+
+LOGARITHMIC: list[tuple[str, float, float, int, str]] = [
+    ("loss", 0.05, 2.4, 6, "0.05 0.1 0.2 0.5 1 2"),
+    ("loss", 0.001, 300, 6, "0.001 0.01 0.1 1 10 100"),
+    ("learning rate", 1e-6, 0.1, 6, "1e-6 1e-5 1e-4 0.001 0.01 0.1"),
+    ("step time", 0.0002, 2, 6, "1 ms 10 ms 100 ms 1 s"),
+    ("accuracy", 0.1, 1, 6, "10 % 20 % 50 % 100 %"),
+    # Where less than two of 1, 2 and 5 are in sight.
+    ("loss", 1.05, 1.4, 4, "1.1 1.2 1.3 1.4"),
+    ("loss", 0.9, 1.1, 4, "0.90 0.95 1.00 1.05 1.10"),
+]
+
+
+@pytest.mark.parametrize(("quantity", "low", "high", "count", "labels"), LOGARITHMIC)
+def test_labels_of_a_logarithmic_axis(quantity: str, low: float, high: float, count: int, labels: str) -> None:
+    ticks = log_ticks(log10(low), log10(high), count, quantity)
+    assert " ".join(label for _, label in ticks) == labels
+    assert all(before < after for (before, _), (after, _) in pairwise(ticks))
+
+
+def test_no_values_have_no_labels() -> None:
+    assert axis_labels([]) == []

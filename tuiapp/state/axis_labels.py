@@ -1,0 +1,85 @@
+"""What stands beside the marks of an axis: numbers in one unit, with one number of decimals, that fit there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from math import floor, log10
+
+LABEL_CELLS = 7
+"""What the labels of the axis of values take: always the same, so that the curves stand still."""
+
+LEAST_PLAIN = 1e-3
+"""An axis that ends below it has powers of ten."""
+
+MOST_DECIMALS = 12
+
+
+def axis_labels(values: Sequence[float], quantity: str = "") -> list[str]:
+    """The labels of a linear axis.
+
+    Args:
+        values: Where its marks are, in order.
+        quantity: What it shows, as metrics are called: "accuracy", "utilization" and "step time" have units.
+    """
+    top = max(map(abs, values), default=0.0)
+    scale, unit = _unit(quantity, top)
+    scaled = [value * scale for value in values]
+    gap = min((after - before for before, after in pairwise(scaled)), default=top * scale / 10)
+    units = (f" {unit}", unit, "") if unit else ("",)
+    labels: list[str] = []
+    for numbers in _forms(scaled, gap, top * scale):
+        for ending in units:
+            labels = [f"{number}{ending}" for number in numbers]
+            if _fit(labels):
+                return labels
+    return labels
+
+
+def log_labels(values: Iterable[float], quantity: str = "") -> list[str]:
+    """The labels of a logarithmic axis: each in the unit and with the decimals that suit it."""
+    return [axis_labels([value], quantity)[0] for value in values]
+
+
+def _unit(quantity: str, top: float) -> tuple[float, str]:
+    """What values are multiplied with, and what they then are."""
+    if quantity == "accuracy":
+        return 100.0, "%"
+    if quantity == "utilization":
+        return 1.0, "%"
+    if quantity == "step time":
+        return (1.0, "s") if top >= 1 else (1e3, "ms") if top >= 1e-3 else (1e6, "µs")
+    return 1.0, ""
+
+
+def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str]]:
+    """Ways to write numbers, the best first; only the last ones leave digits out."""
+    decimals = _decimals(values, gap)
+    power = max(-300, floor(log10(top))) if top > 0 else 0
+    ones = [value / 10.0**power for value in values]
+    digits = _decimals(ones, gap / 10.0**power)
+    plain = [f"{value:z,.{decimals}f}" for value in values]
+    if top >= LEAST_PLAIN or not top:
+        yield plain
+    yield _with_power(ones, digits, power)
+    yield plain
+    yield [f"{value:z.{decimals}f}" for value in values]
+    for fewer in range(min(digits, LABEL_CELLS), -1, -1):
+        yield _with_power(ones, fewer, power)
+
+
+def _with_power(ones: Sequence[float], digits: int, power: int) -> list[str]:
+    """Numbers with one power of ten: "0.5e-4", "1.0e-4"; 0 is 0."""
+    return [f"{one:z.{digits}f}e{power}" if one else "0" for one in ones]
+
+
+def _decimals(values: Sequence[float], gap: float) -> int:
+    """The least with which the values stand where they are, as far as can be seen between two marks."""
+    for decimals in range(MOST_DECIMALS):
+        if all(abs(round(value, decimals) - value) <= gap / 100 for value in values):
+            return decimals
+    return MOST_DECIMALS
+
+
+def _fit(labels: Iterable[str]) -> bool:
+    return all(len(label) <= LABEL_CELLS for label in labels)
