@@ -47,7 +47,7 @@ def test_a_deletion_is_asked_about(runs: Path, answer: str, left: int) -> None:
 def test_a_replay_starts_at_its_first_step(runs: Path) -> None:
     with start(runs, "replay", FIRST, "--speed", "0.25") as terminal:
         terminal.wait(r"(?i)replay")
-        assert "97.8 %" not in terminal.text
+        assert "99.9 %" not in terminal.text
         terminal.press("g")
         terminal.wait(r"2 runs")
         terminal.press("ctrl+q")

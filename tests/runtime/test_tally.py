@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
 
+import pytest
+from msgspec.structs import asdict
+
+from tests import histories as h
 from trainers.contract.config import RunConfig
-from trainers.contract.events import Evaluation, LogLine, Steps, Summary
+from trainers.contract.events import AnyEvent, Evaluation, LogLine, RunEnded, Steps, Summary
 from trainers.runtime.tally import Tally
 
 CONFIG = RunConfig(devices=2, global_batch_size=100, epochs=3)
@@ -114,3 +118,14 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     assert evaluated(0.5, 0.75, 0.6) == 0.75
     assert evaluated(0.5, best=0.9) == 0.9
     assert evaluated(best=0.9) == 0.9
+
+
+@pytest.mark.parametrize("history", [h.completed, h.failed, h.stopped])
+def test_recorded_runs_end_with_what_their_events_come_to(history: Callable[[], list[AnyEvent]]) -> None:
+    *events, end = history()
+    assert isinstance(end, RunEnded)
+    tally = Tally(RunConfig(platform="cpu", devices=2), 2)
+    for event in events:
+        tally.add(event)
+    told = {name: pytest.approx(figure, abs=1e-3) for name, figure in asdict(end.summary).items()}
+    assert asdict(tally.summary(end.summary.seconds)) == told

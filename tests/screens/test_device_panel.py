@@ -109,7 +109,7 @@ async def test_samples_that_have_not_come() -> None:
 
 
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
-    over = [*d.on_gpus(8), h.ended("completed", 44.0)]
+    over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
     assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
     assert "as last sampled, at" in "\n".join(await shown(over, WIDE, "2"))
 

@@ -13,7 +13,6 @@ from tuiapp.state.devices.figures import gigabytes, joules, share
 from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, gpu_matrix, strangers
 from tuiapp.state.devices.gpu_rows import two_rows_each
 from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.processes import process_rows
 from tuiapp.state.devices.spans import line, pad, plain
 from tuiapp.state.devices.view import gpu_views
 
@@ -64,23 +63,6 @@ def test_processes_of_a_container_may_be_anybody_s() -> None:
     assert "? 9.00 GiB" in text
     assert "whose these are cannot be told here" in text
     assert "!" not in text
-
-
-def test_processes_of_a_run_on_the_cpu() -> None:
-    first, second, *_ = [plain(one) for one in process_rows(fold(h.running(2)), 76, details=True)]
-    assert first.startswith("a rank 0 CPU ")
-    assert " 98 %" in first
-    assert "412 MiB (138 MiB shared) · 8 threads · reads 0 B/s · writes 4.00 KiB/s" in second
-
-
-def test_one_process_for_all_devices_is_one_row() -> None:
-    start = h.started(2)
-    start = msgspec.structs.replace(start, config={**start.config, "backend": "jax-sharding"})
-    ranks = [msgspec.structs.replace(h.rank_started(rank), pid=4200, device=f"cpu:{rank}") for rank in range(2)]
-    state = fold([start, *ranks, *h.samples(1, 3.0)])
-    told = [plain(one) for one in process_rows(state, 76, details=True)]
-    assert len(told) == 2
-    assert told[0].startswith("  process CPU ")
 
 
 def test_host_rows_drop_what_matters_least() -> None:

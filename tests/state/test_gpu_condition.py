@@ -54,7 +54,7 @@ def test_an_idle_gpu_stands_out_while_others_work() -> None:
     assert [view.condition and view.condition.text for view in views] == [None, "idle, others work", None]
     views = gpu_views(fold(d.on_gpus(2, last={0: idle, 1: idle})))
     assert [view.condition and (view.condition.text, view.condition.weight) for view in views] == [("idle", "info")] * 2
-    over = fold([*d.on_gpus(2, last={1: idle}), h.ended("completed", 45.0)])
+    over = fold([*d.on_gpus(2, last={1: idle}), h.ended("completed", 45.0, step=800)])
     assert gpu_views(over)[1].condition is None
 
 
