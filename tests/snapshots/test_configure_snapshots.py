@@ -189,11 +189,8 @@ SCENES: dict[str, Scene] = {
     "no-color": Scene(wrong_values, no_color=True),
 }
 
-LIGHT = ("wrong-values", "gpus-8", "launch-failed", "strays-question", "palette", "menu")
-"""Where colour says most: in the light theme at each size."""
 
-
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, light_sizes=SIZES[:2]))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light_sizes=SIZES))
 async def test_configure(
     name: str, size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ SCENES: dict[str, Scene] = {
     "unicode-off": Scene(lambda: h.running(4, gpus=True), unicode="off"),
     "no-color": Scene(lambda: h.running(4, gpus=True), no_color=True),
     "no-color-failed": Scene(h.failed, no_color=True),
+    "failed-ranks": Scene(h.failed, keys=("3",)),
 }
 
 LIGHT = ("alert", "failed", "gpu-8", "panel-devices", "panel-sharding")

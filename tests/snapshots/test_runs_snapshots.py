@@ -140,11 +140,8 @@ SCENES: dict[str, Scene] = {
     "leave-question-3": Scene(leaving(3)),
 }
 
-LIGHT = ("runs-marked", "runs-delete", "compare-8", "compare-values", "devices-2")
-"""Where colour says most: in the light theme at each size."""
 
-
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, light_sizes=SIZES))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light_sizes=SIZES))
 async def test_runs(
     name: str,
     size: tuple[int, int],
