@@ -111,6 +111,13 @@ def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log
     assert left < right
 
 
+@pytest.mark.parametrize(("window", "labels"), [(None, "2 4 6 8 10"), ((2.5, 3.0), "0.5 1.0 1.5 2.0 2.5 3.0")])
+def test_epochs_have_one_number_of_decimals(window: tuple[float, float] | None, labels: str) -> None:
+    runs = [("a", 0, curves_of(h.completed()))]
+    chart = build_comparison(runs, Look(axis="epoch", window=window), columns=160, rows=20)
+    assert " ".join(label for _, label in chart.x_ticks) == labels
+
+
 def test_one_step_is_enough() -> None:
     curves = RunCurves()
     curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
