@@ -15,7 +15,7 @@ from tuiapp.state.devices.spans import plain
 def test_processes_of_a_run_on_the_cpu() -> None:
     first, second, *_ = [plain(one) for one in process_rows(fold(h.running(2)), 96, details=True)]
     assert first.startswith("a rank 0 CPU ")
-    assert "412 MiB (138 MiB shared) · 0.98 of 2 cores · 8 threads · reads 0 B/s · writes 4.00 KiB/s" in second
+    assert "412 MiB (138 MiB shared) · 0.98/2 cores · reads 0 B/s · writes 4.00 KiB/s · 8 threads" in second
 
 
 @pytest.mark.parametrize(("percent", "cores", "each"), [(98.0, 4, 49), (200.0, 4, 100), (98.0, 1, 98), (350.0, 16, 44)])

@@ -68,9 +68,9 @@ def _details(rank: RankState, width: int, fair: int | None) -> Line:
     if process.shared_bytes is not None:
         words[0] += f" ({format_bytes(process.shared_bytes)} shared)"
     if process.cpu_percent is not None and fair is not None:
-        words.append(f"{cores(process.cpu_percent)} of {plural(fair, 'core')}")
-    words.append(plural(process.threads, "thread"))
+        words.append(f"{cores(process.cpu_percent)}/{plural(fair, 'core')}")
     if process.read_bytes_per_s is not None or process.write_bytes_per_s is not None:
         words.append(f"reads {rate(process.read_bytes_per_s)}")
         words.append(f"writes {rate(process.write_bytes_per_s)}")
+    words.append(plural(process.threads, "thread"))
     return line("  ", Span(join_fitting(words, width - 2), "muted"))
