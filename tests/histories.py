@@ -8,7 +8,6 @@ from typing import Any
 
 from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.events import (
-    Alert,
     AnyEvent,
     Checkpoint,
     DeviceSample,
@@ -18,7 +17,6 @@ from trainers.contract.events import (
     HostSample,
     LogLine,
     Phase,
-    RankFailed,
     RankSample,
     RankStarted,
     RunEnded,
@@ -27,7 +25,6 @@ from trainers.contract.events import (
     Sharding,
     Status,
     Steps,
-    StopRequested,
     Summary,
 )
 
@@ -37,16 +34,6 @@ START = 1_795_169_700.0
 """20 November 2026, 10:15:00 UTC."""
 
 MIB, GIB = 2**20, 2**30
-
-TRACEBACK = """Traceback (most recent call last):
-  File "/venv/lib/python3.11/site-packages/trainers/runtime/rank.py", line 61, in main
-    backend.train(config, rank, report)
-  File "/venv/lib/python3.11/site-packages/trainers/backends/torch_ddp.py", line 118, in train
-    loss = step(images, labels)
-  File "/venv/lib/python3.11/site-packages/trainers/backends/torch_ddp.py", line 84, in step
-    raise RuntimeError("CUDA error: an illegal memory access was encountered")
-RuntimeError: CUDA error: an illegal memory access was encountered
-"""
 
 
 def at(seconds: float) -> dict[str, Any]:
@@ -288,62 +275,6 @@ def completed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
     return [*running(world_size, last_step=290, gpus=gpus), *done, ended("completed", 17.5, world_size=world_size)]
 
 
-def failed(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
-    """Rank 1 raises in the middle of an epoch; rank 0 then loses its connection and is reported first."""
-    return [
-        *running(world_size, last_step=72, gpus=gpus),
-        RankFailed(
-            rank=0,
-            exit_code=1,
-            error="DistBackendError: Connection closed by peer",
-            traceback="Traceback (most recent call last):\nDistBackendError: Connection closed by peer\n",
-            step=72,
-            **at(6.30),
-        ),
-        RankFailed(
-            rank=1,
-            exit_code=1,
-            error="RuntimeError: CUDA error: an illegal memory access was encountered",
-            traceback=TRACEBACK,
-            step=72,
-            **at(6.25),
-        ),
-        ended("failed", 6.5, reason="rank 1 failed", rank=1, step=72, world_size=world_size),
-    ]
-
-
 def checkpoint(step: int, seconds: float, *, best: bool = False) -> Checkpoint:
     described: dict[str, Any] = {"epoch": step / 29, "name": f"step-{step:08}", "bytes": 2_833_952, "seconds": 0.031}
     return Checkpoint(step=step, best=best, **described, **at(seconds))
-
-
-def stopped(world_size: int = 2) -> list[AnyEvent]:
-    """Stopped on request within the third epoch, with a checkpoint; one was saved after each epoch."""
-    saved = [checkpoint(29, 4.1, best=True), checkpoint(58, 5.05, best=True)]
-    return [
-        *sorted([*running(world_size, last_step=60), *saved], key=lambda event: event.time),
-        *[steps(rank, 61, 72, 5.6) for rank in range(world_size)],
-        StopRequested(by="command", save=True, **at(5.7)),
-        checkpoint(72, 5.8),
-        ended("stopped", 5.9, reason="on request, after step 72", step=72, world_size=world_size),
-    ]
-
-
-def resumed(world_size: int = 2, *, step: int = 72, seconds: float = 60.0) -> list[AnyEvent]:
-    """What a second attempt writes until its first ten steps are made."""
-    ranks = range(world_size)
-    return [
-        started(world_size, attempt=2, resumed_from=step, seconds=seconds),
-        *[rank_started(rank, seconds=seconds + 1) for rank in ranks],
-        *[Phase(rank=rank, phase="training", **at(seconds + 2)) for rank in ranks],
-        *[steps(rank, step + 1, step + 10, seconds + 3, losses=[0.3] * 10) for rank in ranks],
-    ]
-
-
-def with_nan(world_size: int = 2) -> list[AnyEvent]:
-    """Losses that are not finite for five steps."""
-    hole: list[float | None] = [0.5] * 10 + [None] * 5 + [0.6] * 5
-    events = running(world_size, last_step=60)
-    events += [steps(rank, 61, 80, 6.0, losses=hole) for rank in range(world_size)]
-    alert = Alert(kind="nan", rank=0, step=71, text="the loss of rank 0 is not finite since step 71", **at(6.0))
-    return [*events, alert, *[steps(rank, 81, 100, 7.0) for rank in range(world_size)]]

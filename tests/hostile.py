@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.specimens import specimens
 from trainers.contract.config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Event
@@ -67,7 +68,7 @@ def _poison(value: Any, hint: Any) -> Any:
 
 def write_runs(runs_dir: Path) -> list[RunDir]:
     """Runs whose every text is hostile: one completed, one failed, one that holds an event of every type."""
-    histories: Sequence[list[AnyEvent]] = (h.completed(), h.failed(), [*h.running(), *specimens()])
+    histories: Sequence[list[AnyEvent]] = (h.completed(), interrupted.failed(), [*h.running(), *specimens()])
     return [_write(RunDir(runs_dir / name), events) for name, events in zip(RUN_IDS, histories, strict=True)]
 
 

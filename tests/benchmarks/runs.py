@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
@@ -41,7 +42,7 @@ def _name(number: int) -> str:
 
 
 def _make_runs(root: Path, count: int) -> None:
-    histories = [h.completed(), h.failed(), h.stopped()]
+    histories = [h.completed(), interrupted.failed(), interrupted.stopped()]
     made = [record(root, _name(number), events) for number, events in enumerate(histories)]
     for number in range(len(made), count):
         shutil.copytree(made[number % len(made)].path, root / _name(number))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from trainers.contract.events import AnyEvent, CheckpointRequested
 from trainers.contract.rundir import RunDir
 from tuiapp.state.run_state import RunState
@@ -30,7 +31,7 @@ def told(events: Sequence[AnyEvent], *, bar: bool = False) -> list[str]:
 
 
 def test_one_line_for_each_checkpoint_and_the_stop() -> None:
-    assert told(h.stopped()) == [
+    assert told(interrupted.stopped()) == [
         "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best",
         "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best",
         "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)",
@@ -39,7 +40,7 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
 
 
 def test_above_a_bar_only_those_that_were_asked_for() -> None:
-    assert told(h.stopped(), bar=True) == told(h.stopped())[2:]
+    assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
     asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
     assert told([*h.running(), *asked], bar=True) == [
         "saving a checkpoint after the step under way",
@@ -50,7 +51,7 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
 @pytest.mark.parametrize("bar", [False, True])
 def test_a_further_attempt(bar: bool) -> None:
     said = f"run {h.RUN_ID}: torch-ddp · net · digits · 2 × cpu · resumed from step 72, attempt 2"
-    assert told(h.resumed(), bar=bar) == [said]
+    assert told(interrupted.resumed(), bar=bar) == [said]
 
 
 @pytest.mark.parametrize("bar", [False, True])

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record, record_checkpoint
 from trainers.contract.config import to_toml
@@ -28,9 +29,9 @@ COMPLETED, FAILED, OTHER = (
 @pytest.fixture
 def recorded(runs_dir: Path) -> Path:
     record(runs_dir, COMPLETED, h.completed())
-    record(runs_dir, FAILED, h.failed(), msgspec.structs.replace(CONFIG, learning_rate=0.01))
+    record(runs_dir, FAILED, interrupted.failed(), msgspec.structs.replace(CONFIG, learning_rate=0.01))
     other = msgspec.structs.replace(CONFIG, backend="jax-pmap", model="mlp")
-    record(runs_dir, OTHER, h.stopped(), other)
+    record(runs_dir, OTHER, interrupted.stopped(), other)
     return runs_dir
 
 
@@ -105,13 +106,13 @@ def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
 
 
 def test_steps_as_jsonl_with_what_was_not_finite(tuiapp: Command, runs_dir: Path) -> None:
-    record(runs_dir, COMPLETED, h.with_nan())
+    record(runs_dir, COMPLETED, interrupted.with_nan())
     rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
     assert [row["loss"] for row in rows if row["rank"] == 0 and 70 <= row["step"] <= 76] == [0.5, *[None] * 5, 0.6]
 
 
 def test_steps_of_a_resumed_run_say_which_attempt_they_are_of(tuiapp: Command, runs_dir: Path) -> None:
-    record(runs_dir, COMPLETED, [*h.running(last_step=80), *h.resumed(step=72)])
+    record(runs_dir, COMPLETED, [*h.running(last_step=80), *interrupted.resumed(step=72)])
     rows = [json.loads(line) for line in tuiapp("export", "latest", "--format", "jsonl").out.splitlines()]
     assert [row["attempt"] for row in rows if row["rank"] == 0 and row["step"] == 75] == [1, 2]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import record, record_checkpoint
 from trainers.contract.rundir import RunDir
@@ -17,7 +18,7 @@ from trainers.contract.rundir import RunDir
 @pytest.fixture
 def run(runs_dir: Path) -> RunDir:
     """Stopped after step 72 of 290."""
-    return record(runs_dir, h.RUN_ID, h.stopped())
+    return record(runs_dir, h.RUN_ID, interrupted.stopped())
 
 
 def saved(run: RunDir) -> RunDir:
@@ -150,7 +151,7 @@ def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -
 
 
 def test_show_of_a_run_elsewhere_names_its_directory(tuiapp: Command, tmp_path: Path) -> None:
-    elsewhere = saved(record(tmp_path / "my runs", h.RUN_ID, h.stopped()))
+    elsewhere = saved(record(tmp_path / "my runs", h.RUN_ID, interrupted.stopped()))
     assert tuiapp("show", elsewhere.path).out.splitlines()[-1] == f"to go on: tuiapp run --resume '{elsewhere.path}'"
 
 

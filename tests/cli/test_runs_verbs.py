@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories
+from tests import histories, interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.config import to_toml, to_toml_values
@@ -33,7 +33,7 @@ ALL = [COMPLETED, FAILED, LOST, DAMAGED, EMPTY]
 @pytest.fixture
 def recorded(runs_dir: Path) -> Path:
     record(runs_dir, COMPLETED, histories.completed())
-    record(runs_dir, FAILED, histories.failed())
+    record(runs_dir, FAILED, interrupted.failed())
     lost = record(runs_dir, LOST, histories.running(last_step=72))
     with lost.journal.open("ab") as file:
         file.write(b'{"type":"run-end')
@@ -149,11 +149,11 @@ def test_show_tells_no_efficiency_that_is_not_known(tuiapp: Command, recorded: P
 def test_show_a_failed_run_with_the_traceback_of_its_first_failure(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("show", FAILED)
     assert done.code == 0
-    assert histories.TRACEBACK in done.out
+    assert interrupted.TRACEBACK in done.out
     assert "Connection closed by peer" not in done.out
     facts = json.loads(tuiapp("show", FAILED, "--json").out)
     assert (facts["status"], facts["reason"]) == ("failed", "rank 1 failed")
-    assert facts["traceback"] == histories.TRACEBACK
+    assert facts["traceback"] == interrupted.TRACEBACK
 
 
 def test_show_the_last_lines_of_a_rank_that_was_killed(tuiapp: Command, runs_dir: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import record
 from trainers.contract.events import RunStarted, encode
 from trainers.contract.records.run_index import RunIndex
@@ -25,7 +26,7 @@ def test_only_runs_that_changed_are_read_again(tmp_path: Path) -> None:
     assert index.read == 1
     assert [info.status for info in index.scan()] == ["completed"]
     assert index.read == 0
-    record(tmp_path, SECOND, h.failed())
+    record(tmp_path, SECOND, interrupted.failed())
     assert [info.status for info in index.scan()] == ["failed", "completed"]
     assert index.read == 1
     with run.journal.open("ab") as file:

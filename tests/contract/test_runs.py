@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import histories
+from tests import histories, interrupted
 from tests.contract.recorded import CONFIG, record
 from trainers.contract.events import RunEnded, Summary
 from trainers.contract.options import ConfigError
@@ -111,7 +111,7 @@ def test_completed(runs_dir: Path) -> None:
 
 
 def test_failed(tmp_path: Path) -> None:
-    info = summarise(record(tmp_path, OLD, histories.failed()))
+    info = summarise(record(tmp_path, OLD, interrupted.failed()))
     assert (info.status, info.reason, info.summary.steps) == ("failed", "rank 1 failed", 72)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.records.removal import sweep_removed
@@ -25,7 +26,7 @@ FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     record(tmp_path / "runs", FIRST, h.completed())
-    record(tmp_path / "runs", SECOND, h.failed())
+    record(tmp_path / "runs", SECOND, interrupted.failed())
     return tmp_path / "runs"
 
 

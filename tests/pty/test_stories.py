@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.processes.harness import START_S, Watched, watching
 from tests.pty.terminal import READY, Terminal
@@ -157,7 +158,7 @@ def recorded(runs_dir: Path) -> list[RunDir]:
     """Two runs that are over, with other learning rates; the second failed."""
     return [
         record(runs_dir, f"20261120T10150{n}-torch-ddp-net-000{n}", events, replace(CONFIG, learning_rate=0.1**n))
-        for n, events in ((1, h.completed()), (2, h.failed()))
+        for n, events in ((1, h.completed()), (2, interrupted.failed()))
     ]
 
 

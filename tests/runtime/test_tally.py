@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import asdict
 
 from tests import histories as h
+from tests import interrupted
 from trainers.contract.config import RunConfig
 from trainers.contract.events import AnyEvent, Evaluation, LogLine, RunEnded, Steps, Summary
 from trainers.runtime.tally import Tally
@@ -120,7 +121,7 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     assert evaluated(best=0.9) == 0.9
 
 
-@pytest.mark.parametrize("history", [h.completed, h.failed, h.stopped])
+@pytest.mark.parametrize("history", [h.completed, interrupted.failed, interrupted.stopped])
 def test_recorded_runs_end_with_what_their_events_come_to(history: Callable[[], list[AnyEvent]]) -> None:
     *events, end = history()
     assert isinstance(end, RunEnded)

@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
 from trainers.contract.events import encode
@@ -44,7 +45,7 @@ def make_runs(root: Path, count: int) -> list[RunDir]:
         record(
             root,
             f"20261120T10150{n}-torch-ddp-net-{n:04x}",
-            h.completed() if n % 2 else h.failed(),
+            h.completed() if n % 2 else interrupted.failed(),
             msgspec.structs.replace(CONFIG, learning_rate=10.0**-n),
         )
         for n in range(count)

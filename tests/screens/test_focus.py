@@ -13,6 +13,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tests import histories as h
+from tests import interrupted
 from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_compare_screen import make_runs
@@ -35,7 +36,7 @@ RUNS = [info(2), info(1)]
 SCREENS: dict[str, Build] = {
     "configure": lambda directory: None,
     "run": lambda directory: run_screen(h.running(2, gpus=True)),
-    "run-failed": lambda directory: run_screen(h.failed()),
+    "run-failed": lambda directory: run_screen(interrupted.failed()),
     "runs": lambda directory: RunsScreen(HOME, ListLister(RUNS, "")),
     "compare": lambda directory: CompareScreen(make_runs(directory, 2)),
     "devices": lambda directory: DevicesScreen(HOME, lambda: Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),

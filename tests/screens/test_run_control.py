@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests import histories as h
+from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Alert, AnyEvent, StopRequested
 from trainers.contract.records import mailbox
@@ -152,8 +153,8 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
         assert begun.wait(60)
         return Resumed(2, 72, ["step-00000080 is damaged; going on from step-00000072"], 0)
 
-    events: list[AnyEvent] = h.stopped()[:-1]
-    events += {"stopped": h.stopped()[-1:], "failed": h.failed()[-3:], "lost": []}[before]
+    events: list[AnyEvent] = interrupted.stopped()[:-1]
+    events += {"stopped": interrupted.stopped()[-1:], "failed": interrupted.failed()[-3:], "lost": []}[before]
     app = RunApp(events, path=tmp_path, now=62.0, resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
@@ -169,7 +170,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
         # Once is enough.
         assert "u" not in offered(app)
         app.feed.lost = False
-        app.feed.events = h.resumed()
+        app.feed.events = interrupted.resumed()
         begun.set()
         await until(pilot, lambda: app.run_screen.state.step == 82 and "is damaged" in said(app))
         await settled(pilot, app)
@@ -178,12 +179,12 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
         assert "RUNNING training" in str(app.run_screen.query_one(RunHeader).render())
         assert "step  82/290" in str(app.run_screen.query_one(RunHeader).render())
         app.messages.clear()
-        app.feed.events = [StopRequested(by="command", save=True, **h.at(63)), h.ended(h.stopped()[-1].status, 64)]  # type: ignore[union-attr]
+        app.feed.events = [StopRequested(by="command", save=True, **h.at(63)), h.ended("stopped", 64)]
         await until(pilot, lambda: any(isinstance(message, RunScreen.RunFinished) for message in app.messages))
 
 
 async def test_resuming_can_be_called_off() -> None:
-    app = RunApp(h.stopped(), resumer=lambda run: pytest.fail("nobody wanted that"))
+    app = RunApp(interrupted.stopped(), resumer=lambda run: pytest.fail("nobody wanted that"))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         for keys in (["escape"], ["right", "enter"]):
@@ -198,7 +199,7 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
     def resumer(run: RunDir) -> Resumed:
         raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no checkpoint that can be used.")
 
-    app = RunApp(h.stopped(), resumer=resumer)
+    app = RunApp(interrupted.stopped(), resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
         await settled(pilot, app)
         await pilot.press("u")
@@ -210,13 +211,13 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
 
 
 async def test_fewer_ranks_than_before() -> None:
-    app = RunApp(h.stopped(3), now=62.0)
+    app = RunApp(interrupted.stopped(3), now=62.0)
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         chart, log = app.run_screen.query_one(LossChart), app.run_screen.query_one(LogView)
         rows = app.run_screen.query_one(RankTable).query_one("#rows", Static)
         await pilot.press("r", "r", "r")
         await until(pilot, lambda: log.rank == 2)
-        app.feed.events = h.resumed(1)
+        app.feed.events = interrupted.resumed(1)
         await until(pilot, lambda: log.rank is None and chart.rank is None)
         await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from tests import histories as h
+from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Evaluation
 from tuiapp.screens.run import RunScreen
@@ -117,7 +118,7 @@ async def test_the_open_tab_is_named_in_the_least_terminal() -> None:
 
 @pytest.mark.parametrize("size", [SMALL, LARGE, (200, 60)])
 async def test_panels_never_overlap(size: tuple[int, int]) -> None:
-    app = RunApp(h.failed())
+    app = RunApp(interrupted.failed())
     async with app.run_test(size=size) as pilot:
         await settled(pilot, app)
         shown = [app.run_screen.query_one(f"#{name}", Widget).region for name in visible(app)]
@@ -131,7 +132,7 @@ async def test_a_failure_shows_its_first_cause_and_traceback() -> None:
     async with app.run_test(size=SMALL) as pilot:
         await settled(pilot, app)
         assert visible(app) == ["loss"]
-        app.feed.events = h.failed()[-3:]
+        app.feed.events = interrupted.failed()[-3:]
         await until(pilot, lambda: bool(app.run_screen.state.failures))
         await pilot.pause()
         assert visible(app) == ["failure"]

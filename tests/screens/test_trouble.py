@@ -11,6 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tests import histories as h
+from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Alert, AnyEvent, Stacks
 from trainers.contract.records.strays import Stray
@@ -77,7 +78,7 @@ async def test_the_last_panel_is_called_after_what_it_shows() -> None:
         await until(pilot, lambda: tabs.names[-1] == "6 hang")
         assert (panel.border_title, tabs.active) == ("6 hang", 5)
         # The hang ends with ranks that are killed: what they say comes first, in the same place.
-        app.feed.events = h.failed()[-3:]
+        app.feed.events = interrupted.failed()[-3:]
         await until(pilot, lambda: tabs.names[-1] == "6 failure")
         assert (panel.border_title, tabs.active, len(tabs.names)) == ("6 failure", 5, 6)
 
@@ -95,7 +96,7 @@ async def test_a_hang_that_is_over_is_told_no_more() -> None:
 
 
 async def test_an_alert_is_dismissed_until_there_is_another() -> None:
-    app = RunApp(h.with_nan(), now=9.0)
+    app = RunApp(interrupted.with_nan(), now=9.0)
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         strip = app.run_screen.query_one(AlertStrip)

@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests import histories as h
+from tests import interrupted
 from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
@@ -37,13 +38,13 @@ SCENES: dict[str, Scene] = {
     "waiting": Scene(list),
     "preparing": Scene(lambda: h.beginning()[:-2], now=2.5),
     "training": Scene(h.beginning, now=2.5),
-    "alert": Scene(h.with_nan),
+    "alert": Scene(interrupted.with_nan),
     "hang": Scene(hanging, now=41.0),
-    "stopping": Scene(lambda: h.stopped()[:-2]),
-    "stopped": Scene(h.stopped),
-    "resumed": Scene(lambda: [*h.stopped(), *h.resumed()], now=64.0),
+    "stopping": Scene(lambda: interrupted.stopped()[:-2]),
+    "stopped": Scene(interrupted.stopped),
+    "resumed": Scene(lambda: [*interrupted.stopped(), *interrupted.resumed()], now=64.0),
     "completed": Scene(h.completed),
-    "failed": Scene(h.failed),
+    "failed": Scene(interrupted.failed),
     "lost": Scene(lambda: [*h.running(), h.checkpoint(116, 8.6, best=True)], lost=True),
     "removed": Scene(h.running, lost=True, removed=True),
     "gpu-1": Scene(lambda: h.running(1, gpus=True)),
@@ -58,7 +59,7 @@ SCENES: dict[str, Scene] = {
     "panel-ranks": Scene(lambda: h.running(8, gpus=True), keys=("3",)),
     "panel-sharding": Scene(lambda: h.running(8, gpus=True), keys=("4",)),
     "panel-log": Scene(lambda: h.running(8, gpus=True), keys=("5",)),
-    "failed-log": Scene(h.failed, keys=("5",)),
+    "failed-log": Scene(interrupted.failed, keys=("5",)),
     "search": Scene(h.running, keys=("slash", *"epoch")),
     "one-rank": Scene(h.running, keys=("y", "r", "r")),
     "metric": Scene(h.running, keys=("m",)),
@@ -67,11 +68,11 @@ SCENES: dict[str, Scene] = {
     "zoom": Scene(h.running, keys=("plus", "plus")),
     "help": Scene(h.running, keys=("question_mark",)),
     "stop-question": Scene(h.running, keys=("s",)),
-    "resume-question": Scene(h.stopped, keys=("u",)),
+    "resume-question": Scene(interrupted.stopped, keys=("u",)),
     "unicode-off": Scene(lambda: h.running(4, gpus=True), unicode="off"),
     "no-color": Scene(lambda: h.running(4, gpus=True), no_color=True),
-    "no-color-failed": Scene(h.failed, no_color=True),
-    "failed-ranks": Scene(h.failed, keys=("3",)),
+    "no-color-failed": Scene(interrupted.failed, no_color=True),
+    "failed-ranks": Scene(interrupted.failed, keys=("3",)),
 }
 
 LIGHT = ("alert", "failed", "gpu-8", "panel-devices", "panel-sharding")

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tests import histories as h
+from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_devices_screen import Recorded
@@ -50,7 +51,7 @@ def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
 
 def compare(count: int) -> Build:
     def build(directory: Path) -> Screen[Any]:
-        made = [h.completed(), h.failed(), h.stopped(), h.with_nan()]
+        made = [h.completed(), interrupted.failed(), interrupted.stopped(), interrupted.with_nan()]
         return CompareScreen(
             [
                 record(

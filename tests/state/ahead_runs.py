@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.state.test_feed import until
 from trainers.contract.events import Event, LogLine, RankSample, Steps, encode
 from trainers.contract.journal import JournalReader
@@ -36,7 +37,7 @@ def history(seed: int) -> list[Event]:
         if number == 35:
             back = step - 20
             events += [h.checkpoint(back, second), h.ended("stopped", second, step=step)]
-            events += h.resumed(world, step=back, seconds=second + 10)
+            events += interrupted.resumed(world, step=back, seconds=second + 10)
             step, second, windows = back + 10, second + 14, not windows
     return [*events, h.ended("completed", second)]
 

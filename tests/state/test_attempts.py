@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, StopRequested
 from tuiapp.state.condition import headline
@@ -15,7 +16,7 @@ from tuiapp.state.run_facts import MAX_CHECKPOINTS
 
 def test_a_new_attempt_takes_steps_anew() -> None:
     again = h.started(attempt=2, resumed_from=50)
-    state = fold([*h.failed(), again])
+    state = fold([*interrupted.failed(), again])
     assert (state.status, state.failures, state.step) == ("running", [], 50)
     for event in (h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)):
         state.apply(event)
@@ -43,7 +44,12 @@ def test_a_new_attempt_evaluates_and_saves_anew() -> None:
 
 
 def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
-    events = [*h.with_nan(), h.checkpoint(58, 4), *h.failed()[-3:], h.started(attempt=2, resumed_from=58)]
+    events = [
+        *interrupted.with_nan(),
+        h.checkpoint(58, 4),
+        *interrupted.failed()[-3:],
+        h.started(attempt=2, resumed_from=58),
+    ]
     state = fold(events)
     assert (headline(state), state.first_failure) == (None, None)
     note = Alert(kind="checkpoint", text="step-00000087 is damaged; going on from step-00000058", **h.at(60))
@@ -55,7 +61,7 @@ def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
 
 
 def test_an_attempt_on_fewer_devices_forgets_the_others() -> None:
-    state = fold([*h.stopped(4), *h.resumed(2)])
+    state = fold([*interrupted.stopped(4), *interrupted.resumed(2)])
     assert sorted(state.ranks) == [0, 1]
     assert len(state.devices()) == 2
     assert state.step == 82
@@ -63,10 +69,10 @@ def test_an_attempt_on_fewer_devices_forgets_the_others() -> None:
 
 def test_following_from_a_later_attempt_on() -> None:
     """Where the events of the first one are not read at all, as headless."""
-    state = fold(h.resumed()[:1])
+    state = fold(interrupted.resumed()[:1])
     assert (state.status, state.step, state.total_steps) == ("running", 72, 290)
     assert state.progress == pytest.approx(72 / 290)
-    assert fold(h.resumed()).step == 82
+    assert fold(interrupted.resumed()).step == 82
 
 
 def test_checkpoints_are_kept_in_order_and_bounded() -> None:
@@ -80,12 +86,12 @@ def test_checkpoints_are_kept_in_order_and_bounded() -> None:
 @pytest.mark.parametrize(
     ("events", "can_resume"),
     [
-        (h.stopped(), True),
-        (h.stopped()[:-1], False),
+        (interrupted.stopped(), True),
+        (interrupted.stopped()[:-1], False),
         ([*h.running(), h.ended("stopped", 9)], False),
         ([*h.completed()[:-1], h.checkpoint(290, 17), h.completed()[-1]], False),
-        ([*h.running(), h.checkpoint(29, 9), *h.failed()[-3:]], True),
-        ([*h.stopped(), *h.resumed()], False),
+        ([*h.running(), h.checkpoint(29, 9), *interrupted.failed()[-3:]], True),
+        ([*interrupted.stopped(), *interrupted.resumed()], False),
     ],
 )
 def test_what_can_be_resumed(events: Sequence[Event], can_resume: bool) -> None:
@@ -97,7 +103,7 @@ def test_what_can_be_resumed(events: Sequence[Event], can_resume: bool) -> None:
 
 def test_a_lost_run_can_be_resumed_unless_its_directory_is_gone() -> None:
     for removed in (False, True):
-        state = fold(h.stopped()[:-1])
+        state = fold(interrupted.stopped()[:-1])
         state.mark_lost(removed=removed)
         assert state.can_resume != removed
 

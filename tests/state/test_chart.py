@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Steps
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
@@ -69,7 +70,7 @@ def test_by_time() -> None:
 
 
 def test_the_time_between_two_attempts_is_left_out() -> None:
-    state = fold([*h.stopped(), *h.resumed(seconds=90_000)])
+    state = fold([*interrupted.stopped(), *interrupted.resumed(seconds=90_000)])
     left, right = build_chart(state, View(by_time=True), **SIZE).extent
     assert right - left < 10
 
@@ -89,7 +90,7 @@ def test_log_scale_leaves_out_what_it_cannot_show() -> None:
 
 
 def test_values_that_are_not_finite_are_marked() -> None:
-    chart = build_chart(fold(h.with_nan()), View(smoothing=0.6), columns=200, rows=20)
+    chart = build_chart(fold(interrupted.with_nan()), View(smoothing=0.6), columns=200, rows=20)
     assert chart.gaps
     cells = rasterize(chart, 100, 20)
     assert (cells.inks[0] == GAP).sum() >= 1

@@ -7,6 +7,7 @@ import pytest
 
 from tests import device_histories as d
 from tests import histories as h
+from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
 from tuiapp.state.devices.efficiency import efficiency_line
@@ -62,7 +63,7 @@ def test_a_source_s_problem_stands_until_it_works_again() -> None:
 
 def test_an_attempt_begins_with_no_devices() -> None:
     failed = TelemetrySource(source="sampler", problem="killed", **h.at(45))
-    state = fold([*d.on_gpus(2), failed, *h.resumed()])
+    state = fold([*d.on_gpus(2), failed, *interrupted.resumed()])
     assert (state.gpus, state.telemetry_problems) == ({}, {})
     assert all(rank.process is None and rank.framework is None and not rank.cpu for rank in state.ranks.values())
     assert efficiency_line(state, 200) == [] or "FLOP/s" in plain(efficiency_line(state, 200))

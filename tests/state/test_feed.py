@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
@@ -113,7 +114,7 @@ def test_with_a_live_supervisor_it_is_not(run: RunDir) -> None:
 @pytest.mark.parametrize("ended", [True, False])
 def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
     monkeypatch.setattr("tuiapp.feeds.feed.ENDED_POLL_S", 0.005)
-    first = h.stopped() if ended else h.stopped()[:-1]
+    first = interrupted.stopped() if ended else interrupted.stopped()[:-1]
     write(run, first)
     feed = quick(run)
     feed.start()
@@ -128,8 +129,8 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
     until(lambda: folded() == len(first))
     until(lambda: feed.lost != ended)
     lock = run.take_lock()
-    write(run, h.resumed())
-    until(lambda: folded() == len(first) + len(h.resumed()))
+    write(run, interrupted.resumed())
+    until(lambda: folded() == len(first) + len(interrupted.resumed()))
     assert (state.status, state.step) == ("running", 82)
     until(lambda: not feed.lost)
     os.close(lock)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from trainers.contract.events import AnyEvent, Event
 from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.rundir import RunDir
@@ -132,7 +133,7 @@ def test_going_back_begins_anew_and_gives_the_same_events(tmp_path: Path, clock:
 
 
 def test_the_silence_between_attempts_is_left_out(tmp_path: Path, clock: Clock) -> None:
-    feed = replay(tmp_path, clock, [*h.stopped(), *h.resumed(seconds=90_000.0)])
+    feed = replay(tmp_path, clock, [*interrupted.stopped(), *interrupted.resumed(seconds=90_000.0)])
     drain(feed)
     feed.seek(6.0)
     seen = drain(feed)

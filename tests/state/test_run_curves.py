@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from trainers.contract.events import AnyEvent
 from tuiapp.state.comparison_chart import Look, build_comparison
 from tuiapp.state.raster import rasterize
@@ -41,7 +42,7 @@ def test_the_mean_over_the_ranks_in_whatever_pieces_they_come(piece: int) -> Non
 
 
 def test_what_is_done_anew_takes_the_old_curves_place() -> None:
-    curves = curves_of([*h.running(last_step=80), *h.resumed(step=72)])
+    curves = curves_of([*h.running(last_step=80), *interrupted.resumed(step=72)])
     assert curves.series["loss"].last_step == 82
     assert at(curves, "loss", 75) == pytest.approx(0.3)
     # The time between the attempts is left out.
@@ -95,7 +96,7 @@ def test_damage_is_stepped_over() -> None:
 @pytest.mark.parametrize("metric", RUN_METRICS)
 @pytest.mark.parametrize("log", [False, True])
 def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log: bool) -> None:
-    runs = [("a", 0, curves_of(h.completed())), ("b", 1, curves_of(h.failed())), ("c", 2, RunCurves())]
+    runs = [("a", 0, curves_of(h.completed())), ("b", 1, curves_of(interrupted.failed())), ("c", 2, RunCurves())]
     look = Look(metric, axis, 0.6, log)  # type: ignore[arg-type]
     chart = build_comparison(runs, look, columns=160, rows=20)
     if metric == "gradient norm":

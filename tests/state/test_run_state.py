@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests import histories as h
+from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
 from tuiapp.state.condition import headline, rank_condition
@@ -37,15 +38,21 @@ CASES = [
     Case("in its middle", RUNNING, "running", 130, "training"),
     Case("8 ranks", h.running(8), "running", 130, "training"),
     Case("completed", h.completed(), "completed", 290),
-    Case("failed", h.failed(), "failed", 72),
-    Case("not finite for a while", h.with_nan(), "running", 100, "training"),
+    Case("failed", interrupted.failed(), "failed", 72),
+    Case("not finite for a while", interrupted.with_nan(), "running", 100, "training"),
     Case("asked to stop", STOPPING, "running", 130, "stopping"),
     Case("stopped", [*STOPPING, h.ended("stopped", 9.5, reason="command", step=130)], "stopped", 130),
     Case("the beginning is missing", h.training(), "running", 130, "preparing"),
-    Case("asked to save and stop", h.stopped()[:-1], "running", 72, "stopping"),
-    Case("stopped with a checkpoint", h.stopped(), "stopped", 72),
-    Case("resumed", [*h.stopped(), *h.resumed()], "running", 82, "training"),
-    Case("resumed twice", [*h.stopped(), *h.resumed(), *h.resumed()], "running", 82, "training"),
+    Case("asked to save and stop", interrupted.stopped()[:-1], "running", 72, "stopping"),
+    Case("stopped with a checkpoint", interrupted.stopped(), "stopped", 72),
+    Case("resumed", [*interrupted.stopped(), *interrupted.resumed()], "running", 82, "training"),
+    Case(
+        "resumed twice",
+        [*interrupted.stopped(), *interrupted.resumed(), *interrupted.resumed()],
+        "running",
+        82,
+        "training",
+    ),
     Case("death in the middle of an epoch", h.running(last_step=72), "lost", 72, lost=True),
 ]
 
@@ -153,71 +160,13 @@ def test_a_silent_rank_is_compared_with_the_leader_s_last_step() -> None:
     assert rank_condition(state, state.ranks[1], behind, h.START + 20).text == "silent 19s"
 
 
-def test_the_named_rank_is_the_first_cause() -> None:
-    state = fold(h.failed())
-    first = state.first_failure
-    assert first is not None
-    assert first.rank == 1
-    found = headline(state)
-    assert found is not None
-    assert found.text.startswith("rank 1 failed at step 72: RuntimeError: CUDA error")
-    assert found.text.endswith("then 1 more rank")
-    told = [rank_condition(state, rank, 0, h.START + 7).text for rank in state.ranks.values()]
-    assert told == ["exit 1", "failed first: exit 1"]
-
-
-def test_a_rank_that_failed_alone_did_not_fail_first() -> None:
-    state = fold([*h.running(), RankFailed(rank=1, signal="SIGKILL", **h.at(9))])
-    assert rank_condition(state, state.ranks[1], 0, h.START + 9).text == "SIGKILL"
-
-
-def test_without_a_named_rank_the_earliest_failure_is() -> None:
-    state = fold(h.failed()[:-1])
-    assert state.first_failure is not None
-    assert state.first_failure.rank == 1
-
-
-def test_a_killed_rank_in_plain_words() -> None:
-    state = fold([h.started(), RankFailed(rank=1, signal="SIGKILL", step=418, **h.at(5))])
-    found = headline(state)
-    assert found is not None
-    assert found.text == "rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer?"
-
-
 def test_losses_that_are_not_finite_leave_gaps() -> None:
-    state = fold(h.with_nan())
+    state = fold(interrupted.with_nan())
     reduced = state.ranks[0].losses.reduce(100, 1, 100)
     assert [column + 1 for column, gaps in enumerate(reduced.gaps) if gaps] == [71, 72, 73, 74, 75]
     found = headline(state)
     assert found is not None
     assert found.severity == "warning"
-
-
-def test_lost_runs_come_back_with_their_next_event() -> None:
-    state = fold(h.running(last_step=72))
-    state.mark_lost()
-    assert state.lost
-    state.take_changes()
-    assert state.elapsed(h.START + 9999) == pytest.approx(5.6)
-    state.apply(h.steps(0, 73, 80, 6.0))
-    assert (state.status, state.lost) == ("running", False)
-    assert "alerts" in state.take_changes()
-
-
-def test_a_run_whose_directory_was_removed_says_so() -> None:
-    state = fold(h.running(last_step=72))
-    state.mark_lost(removed=True)
-    found = headline(state)
-    assert found is not None
-    assert "directory was removed" in found.text
-    state.mark_found()
-    assert (state.status, headline(state)) == ("running", None)
-
-
-def test_an_ended_run_is_not_lost() -> None:
-    state = fold(h.completed())
-    state.mark_lost()
-    assert state.status == "completed"
 
 
 def test_shards_of_several_ranks_are_joined() -> None:

@@ -1,0 +1,119 @@
+"""What is done with the runs of the list: resumed, deleted, stopped, exported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from tests import histories as h
+from tests import interrupted
+from tests.contract.recorded import record, record_checkpoint
+from tests.screens.run_app import until
+from tests.screens.runs_app import ListLister, RunsApp
+from trainers.contract.records.mailbox import take
+from trainers.contract.records.runs import RunInfo, summarise
+from trainers.contract.rundir import RunDir
+from trainers.launch import Resumed
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.export_dialog import ExportDialog
+from tuiapp.screens.requests import OpenRun
+
+
+async def answered(pilot: Pilot[None], answer: str) -> None:
+    await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+    await pilot.pause()
+    await pilot.click(f"#{answer}")
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> list[RunInfo]:
+    """A stopped run with a checkpoint, and a completed one."""
+    stopped = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", interrupted.stopped())
+    record_checkpoint(stopped, 58)
+    completed = record(tmp_path, "20261120T101400-torch-ddp-net-3fa2", h.completed())
+    return [summarise(stopped), summarise(completed)]
+
+
+async def test_a_run_is_resumed_and_shown(recorded: list[RunInfo]) -> None:
+    resumed: list[RunDir] = []
+
+    def resume(run: RunDir) -> Resumed:
+        resumed.append(run)
+        return Resumed(2, 58, [], 0)
+
+    app = RunsApp(ListLister(recorded), resumer=resume)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("u")
+        await answered(pilot, "resume")
+        await until(pilot, lambda: bool(app.asked))
+        assert resumed == [recorded[0].directory]
+        assert app.asked == [OpenRun(recorded[0].directory)]
+
+
+async def test_a_run_that_cannot_be_resumed_says_why(recorded: list[RunInfo]) -> None:
+    def resume(run: RunDir) -> Resumed:
+        raise OSError("the disk is \x1b[31mfull")
+
+    app = RunsApp(ListLister(recorded), resumer=resume)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("u")
+        await answered(pilot, "resume")
+        await until(pilot, lambda: any("the disk is full" in note.message for note in app._notifications))
+        assert app.asked == []
+
+
+async def test_runs_are_deleted_once_that_is_said(recorded: list[RunInfo]) -> None:
+    app = RunsApp(ListLister(recorded))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("d")
+        await answered(pilot, "keep")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        assert recorded[0].directory.path.exists()
+        await pilot.press("x", "x", "d")
+        await answered(pilot, "delete")
+        await until(pilot, lambda: app.lister.calls[-1] == "look" and not recorded[1].directory.path.exists())
+        assert not recorded[0].directory.path.exists()
+
+
+async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunInfo]) -> None:
+    run = recorded[1].directory
+    lock = run.take_lock()
+    app = RunsApp(ListLister([summarise(run)]))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.states == ["running"])
+        # Its mark makes the question possible; the lock still refuses it.
+        await pilot.press("x", "d")
+        await until(pilot, lambda: any("still running" in note.message for note in app._notifications))
+        await pilot.press("s")
+        await answered(pilot, "stop")
+        await until(pilot, lambda: app.screen is app.runs_screen)
+        await pilot.press("s")
+        await answered(pilot, "stop-now")
+        await until(pilot, lambda: len(list(run.commands.iterdir())) == 2)
+    assert take(run.commands) == ["stop", "stop-now"]
+    os.close(lock)
+
+
+async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> None:
+    app = RunsApp(ListLister(recorded))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, ExportDialog))
+        box = app.screen.query_one("#path", Input)
+        assert box.value == f"{recorded[0].directory.run_id}-steps.csv"
+        box.value = str(tmp_path / "nowhere" / "x.csv")
+        await pilot.pause()
+        assert "There is no directory" in str(app.screen.query_one("#verdict", Static).content)
+        box.value = str(tmp_path / "x.csv")
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(pilot, lambda: any("144 rows" in note.message for note in app._notifications))
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == 145
