@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on, work
 from textual.app import App, SystemCommand
@@ -15,12 +15,9 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Machine
 from trainers.contract.options import Problem
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import Settings
-from trainers.launch import launch
 from tuiapp.commands import system_commands
 from tuiapp.end_watch import EndWatch
 from tuiapp.feeds.ahead import ReadAhead
@@ -29,12 +26,17 @@ from tuiapp.key_queue import KeyQueue
 from tuiapp.navigation import Navigation
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.readable import readable
-from tuiapp.screens.configure import ConfigureScreen
-from tuiapp.screens.configure_messages import Launcher
-from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
+from tuiapp.screens.beneath import Beneath
+from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.sure_timer import SureTimers
 from tuiapp.terminal import PatientDriver
+
+if TYPE_CHECKING:
+    from trainers.contract.config import RunConfig
+    from trainers.contract.devices.machine import Machine
+    from tuiapp.screens.configure import ConfigureScreen
+    from tuiapp.screens.configure_messages import Launcher
 
 STRAYS_S = 0.5
 """After which strays are looked for."""
@@ -66,7 +68,7 @@ class TuiApp(SureTimers, App[None]):
         preset: str | None = None,
         config: RunConfig | None = None,
         machine: Machine | None = None,
-        launcher: Launcher = launch,
+        launcher: Launcher | None = None,
         settings: Settings | None = None,
         problems: Sequence[Problem] = (),
     ) -> None:
@@ -80,12 +82,13 @@ class TuiApp(SureTimers, App[None]):
             preset: The preset Configure starts from; None for the defaults.
             config: What the form holds at first; None for the preset's values.
             machine: What this machine has; None to find out.
-            launcher: Starts a run; called in a thread.
+            launcher: Starts a run; called in a thread. None for a real launch.
             settings: The user's; None for the defaults.
             problems: What is wrong with the file they come from.
         """
         no_color = os.environ.get("NO_COLOR")
-        super().__init__()
+        # A screen that comes later brings its stylesheet along.
+        super().__init__(css_path=self.CSS_PATH[:1] if run else None)
         for theme in UNREADABLE_THEMES:
             self.unregister_theme(theme)
         # Textual takes NO_COLOR for itself; the processes we start must see it too.
@@ -95,10 +98,15 @@ class TuiApp(SureTimers, App[None]):
         self._ends = EndWatch(self, self._preferences.settings)
         self._keys = KeyQueue(self, super().on_event)
         self._first_run, self._ahead, self._replay_speed = run, ahead, replay_speed
-        self._configure = ConfigureScreen(
-            runs_dir=runs_dir, preset=preset, config=config, machine=machine, launcher=launcher, beneath=bool(run)
-        )
-        self._navigation = Navigation(self, runs_dir, self._configure, self._ends.add)
+
+        def make_form() -> ConfigureScreen:
+            from tuiapp.screens.configure import ConfigureScreen
+
+            return ConfigureScreen(runs_dir=runs_dir, preset=preset, config=config, machine=machine, launcher=launcher)
+
+        self._make_form = make_form
+        self._configure: ConfigureScreen | None = None
+        self._navigation = Navigation(self, runs_dir, self._form, self._ends.add)
         self._look_for_strays = partial(offer_to_end_strays, self, runs_dir)
 
     def get_driver_class(self) -> type[Driver]:
@@ -130,7 +138,12 @@ class TuiApp(SureTimers, App[None]):
         return [*super().get_line_filters(), *self._preferences.filters]
 
     def get_default_screen(self) -> Screen[Any]:
-        """Configure lies beneath all other screens."""
+        """Configure lies beneath all other screens, but is not made before it is seen."""
+        return Beneath(self._form) if self._first_run else self._form()
+
+    def _form(self) -> ConfigureScreen:
+        if self._configure is None:
+            self._configure = self._make_form()
         return self._configure
 
     def on_mount(self) -> None:
@@ -164,9 +177,9 @@ class TuiApp(SureTimers, App[None]):
         """Show what the devices of this machine do, without a run."""
         self._navigation.show_devices()
 
-    @on(ConfigureScreen.RunLaunched)
+    @on(RunLaunched)
     @on(OpenRun)
-    def _open(self, event: ConfigureScreen.RunLaunched | OpenRun) -> None:
+    def _open(self, event: RunLaunched | OpenRun) -> None:
         if isinstance(event, OpenRun) and event.replay:
             self._navigation.replay(event.run)
         else:
@@ -190,7 +203,7 @@ class TuiApp(SureTimers, App[None]):
         if isinstance(self.screen, ModalScreen):
             self.notify("Answer the question first: escape cancels.", markup=False)
             return
-        if self._configure.launching:
+        if self._configure and self._configure.launching:
             self.notify("A run is being started; leave when that is done.", severity="warning", markup=False)
             return
         if await self._navigation.may_leave():

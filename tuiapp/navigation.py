@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.screen import ModalScreen, Screen
 
-from trainers.contract.config import RunConfig
 from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.garbage import spare_what_is_there
 from tuiapp.numpy_import import import_numpy
-from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.leave import farewell, leave_asking
+
+if TYPE_CHECKING:
+    from trainers.contract.config import RunConfig
+    from tuiapp.screens.configure import ConfigureScreen
 
 
 class Navigation:
     """Puts screens over each other and takes them away again.
 
-    Each screen but Configure is imported when it is first shown: its charts take a while, and the program's first
+    Each screen is imported when it is first shown: its charts, or its fields, take a while, and the program's first
     picture must not wait for them.
 
     Args:
         app: Whose screens.
         runs_dir: Where runs are looked for.
-        configure: The screen beneath all others.
+        form: Gives Configure, the screen beneath all others.
         shown: Is told of each run that is shown live.
     """
 
     def __init__(
-        self, app: App[Any], runs_dir: Path, configure: ConfigureScreen, shown: Callable[[RunDir], None]
+        self, app: App[Any], runs_dir: Path, form: Callable[[], ConfigureScreen], shown: Callable[[RunDir], None]
     ) -> None:
-        self._app, self._runs_dir, self._configure, self._shown = app, runs_dir, configure, shown
+        self._app, self._runs_dir, self._form, self._shown = app, runs_dir, form, shown
         self.runs: list[RunDir] = []
         """Those shown in this session, the last one last."""
         self._stopping: set[RunDir] = set()
@@ -119,8 +121,12 @@ class Navigation:
 
     def clone(self, run: RunDir, config: RunConfig) -> None:
         """Go to the form, filled with a run's configuration."""
-        self._back_to(lambda screen: screen is self._configure)
-        self._configure.load_like(run, config)
+        form = self._form()
+        if not self._back_to(lambda screen: screen is form):
+            # It comes by itself once there is nothing else.
+            lowest = self._app.screen_stack[0]
+            self._back_to(lambda screen: screen is lowest)
+        form.load_like(run, config)
 
     def _push(self, screen: Screen[Any]) -> None:
         self._app.push_screen(screen)

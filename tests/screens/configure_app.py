@@ -35,9 +35,7 @@ Start = Callable[..., AbstractAsyncContextManager[Pilot[None]]]
 
 
 def screen(pilot: Pilot[None]) -> ConfigureScreen:
-    found = pilot.app.screen_stack[0]
-    assert isinstance(found, ConfigureScreen)
-    return found
+    return next(one for one in pilot.app.screen_stack if isinstance(one, ConfigureScreen))
 
 
 def field(pilot: Pilot[None], key: str) -> OptionField:

@@ -16,6 +16,7 @@ from tests.screens.test_app import make_run
 from trainers.contract.config import RunConfig
 from trainers.contract.devices.machine import Machine
 from tuiapp.app import TuiApp
+from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun
 from tuiapp.screens.run import RunScreen
@@ -155,9 +156,12 @@ async def test_beneath_a_run_there_is_nothing_until_it_is_seen(tmp_path: Path, m
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.screen_stack) > 1)
         await pilot.pause(0.2)
-        assert not screen(pilot).query("*").exclude(".-textual-system")
+        beneath = app.screen_stack[0]
+        assert not isinstance(beneath, ConfigureScreen)
+        assert not beneath.query("*").exclude(".-textual-system")
         await pilot.press("escape")
-        await until(pilot, lambda: screen(pilot).takes_keys)
+        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen) and app.screen.takes_keys)
+        assert app.screen_stack == [beneath, app.screen]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 60)])
@@ -187,7 +191,7 @@ async def test_beneath_a_run_the_form_can_be_filled_before_it_is_there(tmp_path:
     async with app.run_test() as pilot:
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
         app.screen.post_message(CloneRun(run, RunConfig(model="mlp", devices=4)))
-        await until(pilot, lambda: app.screen is screen(pilot) and screen(pilot).takes_keys)
+        await until(pilot, lambda: isinstance(app.screen, ConfigureScreen) and app.screen.takes_keys)
         assert field(pilot, "devices").text == "4"
         assert f"--like {run.run_id}" in (screen(pilot).command or "")
         # What would have stood there comes back.

@@ -9,7 +9,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Footer, Static
 from textual.widgets._footer import FooterKey
@@ -24,7 +23,8 @@ from trainers.launch import launch
 from tuiapp.screens.configure_keys import CONFIGURE_KEYS
 from tuiapp.screens.configure_messages import Launcher, LaunchFailed, MachineInspected, inspect_for
 from tuiapp.screens.keep_preset import can_be_loaded, change_asking, save_asking
-from tuiapp.screens.late_screen import LateScreen
+from tuiapp.screens.latest_size import LatestSize
+from tuiapp.screens.requests import RunLaunched
 from tuiapp.state.draft import command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
 from tuiapp.widgets.config_form import ConfigForm
@@ -32,7 +32,7 @@ from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 
 
-class ConfigureScreen(LateScreen[None]):
+class ConfigureScreen(LatestSize[None]):
     """Where a run is put together and launched."""
 
     CSS_PATH = "configure.tcss"
@@ -45,13 +45,6 @@ class ConfigureScreen(LateScreen[None]):
     launching: reactive[bool] = reactive(False, init=False)
     """Whether a run is being started."""
 
-    class RunLaunched(Message):
-        """A run has been started."""
-
-        def __init__(self, run: RunDir) -> None:
-            super().__init__()
-            self.run = run
-
     def __init__(
         self,
         *,
@@ -59,8 +52,7 @@ class ConfigureScreen(LateScreen[None]):
         preset: str | None = None,
         config: RunConfig | None = None,
         machine: Machine | None = None,
-        launcher: Launcher = launch,
-        beneath: bool = False,
+        launcher: Launcher | None = None,
     ) -> None:
         """Prepare the screen; the presets are read when it is shown.
 
@@ -69,22 +61,24 @@ class ConfigureScreen(LateScreen[None]):
             preset: The preset to start from; None for the defaults.
             config: What the form holds at first; None for the preset's values.
             machine: What this machine has; None to find out.
-            launcher: Starts a run; called in a thread.
-            beneath: Another screen comes over it before it is seen: it stays empty until it is.
+            launcher: Starts a run; called in a thread. None for a real launch.
         """
-        super().__init__(beneath=beneath)
+        super().__init__()
         self._runs_dir = runs_dir
         self._machine = machine
-        self._launcher = launcher
+        self._launcher = launcher or launch
         self._presets = list_presets()
         self._preset = next((one for one in self._presets if one.name == preset and one.config), None)
         self._draft = examine(to_texts(config or self._base), self._base, machine)
         self._failure = ""
+        self._is_made = False
+        """Its widgets have been."""
         self._looking = False
         """The machine is being looked at."""
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
-    def compose_content(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:  # noqa: D102
+        self._is_made = True
         yield Static(id="machine")
         with Horizontal(id="body"):
             presets = PresetList(presets=self._presets, loaded=self._preset.name if self._preset else None)
@@ -94,7 +88,7 @@ class ConfigureScreen(LateScreen[None]):
         yield LaunchFacts()
         yield Footer(show_command_palette=False)
 
-    async def begin(self) -> None:
+    async def on_mount(self) -> None:
         """Show what is known, and find out what the machine has."""
         self.query_one(PresetList).focus()
         await self._show_machine()
@@ -229,7 +223,7 @@ class ConfigureScreen(LateScreen[None]):
         except Exception as error:  # Whatever it is: it is shown, and the form with all that was typed stays.
             self.post_message(LaunchFailed(error))
         else:
-            self.post_message(self.RunLaunched(run))
+            self.post_message(RunLaunched(run))
 
     async def _build_form(self, tries: int = 5) -> None:
         """Make the fields, once their picture stands and the footer too."""
@@ -245,7 +239,7 @@ class ConfigureScreen(LateScreen[None]):
         lost = len(self._draft.changed)
         self._before_load = (self._preset, self._texts)
         self._preset = preset
-        if not self.is_made:
+        if not self._is_made:
             self._draft = examine(to_texts(self._base), self._base, self._machine)
             return
         self._fill(to_texts(self._base))
@@ -256,7 +250,7 @@ class ConfigureScreen(LateScreen[None]):
     @property
     def _texts(self) -> dict[str, str]:
         """What the form holds, or will hold."""
-        return self.query_one(ConfigForm).texts if self.is_made else to_texts(self._draft.config)
+        return self.query_one(ConfigForm).texts if self._is_made else to_texts(self._draft.config)
 
     def _fill(self, texts: dict[str, str]) -> None:
         self._failure = ""

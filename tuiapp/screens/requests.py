@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from trainers.contract.config import RunConfig
 from trainers.contract.rundir import RunDir
+
+if TYPE_CHECKING:
+    from trainers.contract.config import RunConfig
 
 
 @dataclass
@@ -17,6 +20,13 @@ class OpenRun(Message):
     run: RunDir
     replay: bool = False
     """From its first step at the pace at which it went, not as it stands."""
+
+
+@dataclass
+class RunLaunched(Message):
+    """Show a run that has just been started."""
+
+    run: RunDir
 
 
 @dataclass

@@ -43,7 +43,6 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     # picture. The app begins to collect once that stands.
     gc.disable()
     sys.setswitchinterval(TURN_S)
-    from trainers.contract.presets import QUICKSTART
     from trainers.contract.settings import read_settings
     from tuiapp.app import TuiApp
     from tuiapp.state.text import sanitize
@@ -54,7 +53,7 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
         run=run,
         ahead=ahead,
         replay_speed=options.speed,
-        preset=QUICKSTART,
+        preset="quickstart",
         settings=settings,
         problems=problems,
     )
