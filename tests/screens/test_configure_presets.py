@@ -194,3 +194,32 @@ async def test_a_built_in_preset_is_duplicated_but_not_renamed(start: Start) -> 
         assert load_config("quickstart-copy") == load_config("quickstart")
         # The form stays with what it came from.
         assert screen(pilot).command == "tuiapp run quickstart"
+
+
+async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_in_its_place(start: Start) -> None:
+    for name in ("a", "b", "c"):
+        save_preset(name, RunConfig())
+
+    async with start() as pilot:
+        presets = screen(pilot).query_one(PresetList)
+
+        async def name_it(opens: str, *keys: str) -> None:
+            await pilot.press(opens)
+            await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
+            await pilot.press("end", "ctrl+u", *keys, "enter")
+            await until(pilot, lambda: pilot.app.screen is screen(pilot))
+
+        def is_on(name: str) -> bool:
+            return presets.cursor is not None and presets.cursor.name == name
+
+        await name_it("ctrl+s", "b", "2")
+        await until(pilot, lambda: is_on("b2"))
+        await pilot.press("ctrl+l")
+        await name_it("d", "b", "3")
+        await until(pilot, lambda: is_on("b3"))
+        await name_it("r", "b", "4")
+        await until(pilot, lambda: is_on("b4"))
+        await pilot.press("delete")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
+        await pilot.press("right", "enter")
+        await until(pilot, lambda: not (presets_dir() / "b4.toml").exists() and is_on("c"))

@@ -206,3 +206,13 @@ async def test_every_field_can_be_reached_with_keys_on_a_small_screen(start: Sta
             await pilot.press("down")
             await pilot.pause()
         assert screen(pilot).query_one("#command").region.bottom <= 24
+
+
+async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
+    async with start(size=(80, 24)) as pilot:
+        await until(pilot, lambda: bool(screen(pilot).query(OptionField)))
+        field(pilot, "backend").focus_control()
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(screen(pilot).query("ChoiceInput OptionList")))
+        menu = screen(pilot).query_one("ChoiceInput OptionList", OptionList)
+        assert pilot.app.screen.region.contains_region(menu.region)

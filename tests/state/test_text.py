@@ -33,6 +33,8 @@ from tuiapp.state import text
         ("\r\r", ""),
         ("[@click=app.exit]x[/]", "[@click=app.exit]x[/]"),
         ("日本 é", "日本 é"),
+        # Some terminals give a sign two cells where it is asked for as a picture, others one.
+        ("GLHF! 🏖\ufe0f", "GLHF! 🏖"),
     ],
 )
 def test_sanitize(hostile: str, harmless: str) -> None:

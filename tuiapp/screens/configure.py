@@ -139,7 +139,7 @@ class ConfigureScreen(LatestSize[None]):
             self._refuse("A preset is saved once what is marked has been put right.")
             return
         if path := await save_asking(self.app, self._draft.config, self._preset):
-            self._read_presets(loaded=path.stem)
+            self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
         """Put the cursor into the list of presets, read anew: their files may have been edited by hand."""
@@ -192,7 +192,7 @@ class ConfigureScreen(LatestSize[None]):
         name = await change_asking(self.app, event.preset, event.change)
         if name is not None:
             renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
-            self._read_presets(loaded=name if renamed else "")
+            self._read_presets(loaded=name if renamed else "", cursor=name)
 
     @on(RunLaunched)
     def _launch_ended(self) -> None:
@@ -257,17 +257,17 @@ class ConfigureScreen(LatestSize[None]):
         self.query_one(ConfigForm).load(texts)
         self._rebase(self._preset)
 
-    def _read_presets(self, loaded: str = "") -> None:
-        """List the presets as they are on disk now; the form's is the one named, or else the same as before."""
+    def _read_presets(self, loaded: str = "", cursor: str = "") -> None:
+        """List the presets as they are on disk; the form's, and the cursor's, is the one named, or else as before."""
         self._presets = list_presets()
         name = loaded or (self._preset.name if self._preset else "")
         run = self._preset if self._preset and self._preset.is_run and not loaded else None
-        self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None))
+        self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None), cursor)
 
-    def _rebase(self, preset: Preset | None) -> None:
+    def _rebase(self, preset: Preset | None, cursor: str = "") -> None:
         """Compare what the form holds with another preset, or with the defaults."""
         self._preset = preset
-        self.query_one(PresetList).show(self._presets, preset.name if preset else None)
+        self.query_one(PresetList).show(self._presets, preset.name if preset else None, cursor)
         self._examine(self._texts)
 
     def _examine(self, texts: dict[str, str]) -> None:

@@ -31,6 +31,7 @@ _DROPPED = dict.fromkeys(
         *range(0x202A, 0x202F),  # direction embeddings and overrides
         *range(0x2060, 0x2070),  # invisible operators and direction isolates
         *range(0xD800, 0xE000),  # lone surrogates: no terminal encoding has them
+        *range(0xFE00, 0xFE10),  # variation selectors: terminals differ in how wide a sign is that asks for a picture
         0xFEFF,
         *range(0xFFF9, 0xFFFC),
         *range(0xE0000, 0xE0080),  # tags
@@ -56,7 +57,7 @@ def sanitize(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
     text = text[: 16 * limit]
     if "\r" in text:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
-    if not text.isprintable():
+    if not (text.isascii() and text.isprintable()):
         text = _SEQUENCES.sub("", text).translate(_CLEAN)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 

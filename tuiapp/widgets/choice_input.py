@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -125,9 +126,7 @@ class ChoiceInput(Widget, can_focus=True):
         if self.query(OptionList):
             return
         entries = [*self.choices, *self.prefixes]
-        menu = OptionList(
-            *(Option(self._entry(entry), id=entry, disabled=entry in self.unavailable) for entry in entries)
-        )
+        menu = _Menu(*(Option(self._entry(entry), id=entry, disabled=entry in self.unavailable) for entry in entries))
         await self.mount(menu)
         menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
         menu.focus(scroll_visible=False)
@@ -173,3 +172,10 @@ class ChoiceInput(Widget, can_focus=True):
         name = f"{choice}…" if choice in self.prefixes else choice
         # The note is not fainter than the name: on the cursor's ground that could not be read.
         return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")
+
+
+class _Menu(OptionList):
+    """As wide as its entries, where the screen has room for that; they are wrapped where it has not."""
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return min(super().get_content_width(container, viewport), viewport.width - self.gutter.width)

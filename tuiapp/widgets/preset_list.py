@@ -61,9 +61,17 @@ class PresetList(OptionList):
         self._presets: dict[str, Preset] = {}
         self.show(presets, loaded)
 
-    def show(self, presets: Iterable[Preset], loaded: str | None) -> None:
-        """List presets, keeping the cursor on the name where it is, or else putting it on the one that is loaded."""
-        before = self.cursor.name if self.cursor else loaded
+    def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
+        """List presets.
+
+        Args:
+            presets: In this order.
+            loaded: The name of the one that the form holds.
+            cursor: The name that the cursor is put on; "" where it stays on its name, or, where that is gone, in its
+                place. At first it is put on the one that is loaded.
+        """
+        before = cursor or (self.cursor.name if self.cursor else loaded)
+        place = list(self._presets.values()).index(self.cursor) if self.cursor else 0
         self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}
         builtin = [self._option(key, loaded) for key, preset in self._presets.items() if preset.builtin]
         own = [self._option(key, loaded) for key, preset in self._presets.items() if not preset.builtin]
@@ -71,7 +79,8 @@ class PresetList(OptionList):
         self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
         if not own:
             self.add_option(Option(Content("None yet: Ctrl+S saves what the form holds."), disabled=True))
-        keys = [key for key, preset in self._presets.items() if preset.name == before] or list(self._presets)
+        keys = [key for key, preset in self._presets.items() if preset.name == before]
+        keys = keys or list(self._presets)[: place + 1][-1:]
         self.highlighted = self.get_option_index(keys[0]) if keys else None
 
     @property
