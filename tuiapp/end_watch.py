@@ -6,6 +6,7 @@ import os
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
+from textual.screen import ModalScreen
 
 from trainers.contract.records.pulse import Pulse
 from trainers.contract.records.runs import RunInfo, summarise
@@ -59,8 +60,9 @@ class EndWatch:
         """Say how a run has ended."""
         if self._settings.bell:
             self._app.bell()
-        # The run's own screen says it at length.
-        if getattr(self._app.screen, "run", None) != info.directory:
+        # The run's own screen says it at length, beneath a question too.
+        shown = [screen for screen in self._app.screen_stack if not isinstance(screen, ModalScreen)]
+        if getattr(shown[-1], "run", None) != info.directory:
             severity = SEVERITIES.get(info.status, "information")
             self._app.notify(ending(info), title="A run has ended", severity=severity, timeout=NOTICE_S, markup=False)
         driver = self._app._driver

@@ -85,6 +85,20 @@ async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await until(pilot, lambda: any("Cannot ask the run" in note.message for note in app._notifications))
 
 
+async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("s")
+        await asked(pilot)
+        app.feed.events += [h.ended("completed", 17.5, reason="290 of 290 steps")]
+        await until(pilot, lambda: app.run_screen.state.status == "completed")
+        await pilot.click("#stop")
+        await until(pilot, lambda: "This run is over: completed." in said(app))
+        assert mailbox.take(app.run_dir.commands) == []
+
+
 async def test_an_ended_run_is_not_offered_to_be_stopped() -> None:
     app = RunApp(h.completed())
     async with app.run_test(size=LARGE) as pilot:

@@ -101,6 +101,20 @@ async def test_a_run_that_goes_on_is_stopped_and_not_deleted(recorded: list[RunI
     os.close(lock)
 
 
+async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: list[RunInfo]) -> None:
+    run = recorded[1].directory
+    lock = run.take_lock()
+    app = RunsApp(ListLister([summarise(run)]))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.states == ["running"])
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        os.close(lock)
+        await answered(pilot, "stop")
+        await until(pilot, lambda: any("is over" in note.message for note in app._notifications))
+    assert take(run.commands) == []
+
+
 async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> None:
     app = RunsApp(ListLister(recorded))
     async with app.run_test(size=(80, 24)) as pilot:

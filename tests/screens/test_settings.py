@@ -12,11 +12,14 @@ from tests.screens.configure_app import Start, until
 from tests.screens.test_app import make_run
 from trainers.contract.devices.machine import Machine
 from trainers.contract.options import Problem
+from trainers.contract.records.runs import summarise
 from trainers.contract.settings import Settings, read_settings, settings_path
 from tuiapp.app import TuiApp
 from tuiapp.ascii_filter import to_ascii
 from tuiapp.key_names import key_problem
 from tuiapp.preferences import bindings, nodes
+from tuiapp.screens.confirm import Choice
+from tuiapp.screens.run import RunScreen
 from tuiapp.state.terminal_facts import wants_ascii
 
 
@@ -164,6 +167,21 @@ async def test_the_bell_rings_once_when_a_run_that_went_on_has_ended(
         await until(pilot, lambda: bool(rung))
         await pilot.pause(0.1)
         assert rung == [1]
+
+
+async def test_no_notice_of_a_run_that_is_on_the_screen_beneath_a_question_too(
+    tmp_path: Path, machine: Machine
+) -> None:
+    here, elsewhere = make_run(tmp_path, 1), make_run(tmp_path, 2)
+    app = TuiApp(runs_dir=tmp_path, run=here, machine=machine)
+    async with app.run_test(notifications=True) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, RunScreen))
+        app.push_screen(Choice("Really?", "Think about it.", [("yes", "Yes", "primary")]))
+        await until(pilot, lambda: isinstance(app.screen, Choice))
+        app._ends.ring(summarise(here))
+        app._ends.ring(summarise(elsewhere))
+        await until(pilot, lambda: bool(app._notifications))
+        assert [note.title for note in app._notifications] == ["A run has ended"]
 
 
 async def test_the_palette_has_each_thing_once(start: Start) -> None:

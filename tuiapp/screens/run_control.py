@@ -63,7 +63,9 @@ class RunControl:
                 [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")],
             )
         answer = await self._screen.app.push_screen_wait(choice)
-        if answer in ("stop", "stop-now") and self._send("stop-now" if answer == "stop-now" else "stop"):
+        if answer in ("stop", "stop-now") and not state.is_live:
+            self._screen.notify(f"This run is over: {state.status}.")
+        elif answer in ("stop", "stop-now") and self._send("stop-now" if answer == "stop-now" else "stop"):
             self.asked_to_stop = True
             how = "stop now" if answer == "stop-now" else "save and stop"
             self._screen.notify(f"Asked the run to {how}.")

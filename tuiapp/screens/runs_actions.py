@@ -62,6 +62,9 @@ async def stop_asking(app: App[Any], info: RunInfo, *, again: bool) -> bool:
         command = "stop-now"
     else:
         return False
+    if run.seen_live() is False:
+        app.notify("This run is over by now.")
+        return False
     try:
         if instead := ask(run, command):
             tell(app, instead, "warning")
