@@ -96,3 +96,28 @@ async def test_a_new_layout_is_painted_though_widgets_are_exchanged_meanwhile(mo
             for _ in range(20):
                 await asyncio.sleep(0)
         await until(pilot, lambda: "1 loss" in "".join(written))
+
+
+async def test_a_run_is_laid_out_while_it_is_read_and_painted_when_it_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience in ("run.FIRST_PICTURE_S", "run_reader.CATCH_UP_S"):
+        monkeypatch.setattr(f"tuiapp.screens.{patience}", 60.0)
+    painted: list[str] = []
+    app = RunApp()
+    app.feed.behind = True
+    display = app._display
+
+    def keep(screen: Screen[Any], update: Any) -> None:
+        painted.append(update.render_segments(app.console))
+        display(screen, update)
+
+    monkeypatch.setattr(app, "_display", keep)
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: bool(app.run_screen.query_one(RunHeader).size))
+        await pilot.pause(0.1)
+        assert not any("3 ranks" in picture for picture in painted)
+        app.feed.events += h.completed()
+        app.feed.behind = False
+        await until(pilot, lambda: any("3 ranks" in picture for picture in painted))
+        first = next(picture for picture in painted if "3 ranks" in picture)
+        assert "COMPLETED" in first
+        assert any("\u2800" < each <= "\u28ff" for each in first)

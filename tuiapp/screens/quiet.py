@@ -33,6 +33,9 @@ class QuietScreen(LatestSize[T]):
     paint then: that is painted afterwards.
     """
 
+    is_held = False
+    """It is laid out and not painted: there is nothing to see yet. What was there before it stays."""
+
     _lays_out = False
 
     def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
@@ -64,6 +67,9 @@ class QuietScreen(LatestSize[T]):
             self._paint()
 
     def _paint(self) -> None:
+        if self.is_held:
+            self._dirty_widgets.clear()
+            return
         app = self.app
         if app.is_inline or self is app.screen or self not in app._background_screens:
             super()._compositor_refresh()
