@@ -8,6 +8,7 @@ import pytest
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import RankSample
+from tuiapp.state.devices.host import host_rows
 from tuiapp.state.devices.processes import process_rows
 from tuiapp.state.devices.spans import plain
 
@@ -44,3 +45,13 @@ def test_one_process_for_all_devices_is_one_row() -> None:
     told = [plain(one) for one in process_rows(state, 76, details=True)]
     assert len(told) == 2
     assert told[0].startswith("  process CPU ")
+
+
+@pytest.mark.parametrize("width", range(36, 62))
+def test_no_figure_is_cut_where_there_is_little_room(width: int) -> None:
+    """As beside the chart on a terminal of 100 columns, where the panel has 36."""
+    state = fold(h.running(2))
+    assert state.host is not None
+    for details in (True, False):
+        rows = [*process_rows(state, width, details=details), *host_rows(state.host, width)]
+        assert not [plain(one) for one in rows if "…" in plain(one)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from trainers.contract.samples import HostSample
 from tuiapp.state.devices.figures import NOT_AVAILABLE, percent, rate, share
 from tuiapp.state.devices.gpu_rows import LABEL_CELLS
-from tuiapp.state.devices.processes import note_cells
+from tuiapp.state.devices.processes import bar_room, note_cells
 from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
 from tuiapp.state.text import fit, format_bytes, join_words, plural
 
@@ -41,7 +41,7 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
         most: Rows there is room for; what matters least is left out.
     """
     note = note_cells(width)
-    room = max(4, width - LABEL_CELLS - note - 10)
+    room = bar_room(width)
     memory = _part(host.memory_used_bytes, host.memory_total_bytes)
     swap = _part(host.swap_used_bytes, host.swap_total_bytes)
     shm = _part(host.shm_used_bytes, host.shm_total_bytes)
@@ -87,7 +87,7 @@ def _row(label: str, fraction: float | None, note: str, room: int, *, fills: boo
         fit(label, LABEL_CELLS - 2),
         " ",
         bar_span(percentage, room, "warning" if full else "info"),
-        " ",
+        " " if room else "",
         f"{percent(percentage):>6}",
         "  ",
         Span(note, "warning" if full else ""),

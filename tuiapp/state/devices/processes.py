@@ -16,6 +16,12 @@ def note_cells(width: int) -> int:
     return 24 if width >= 60 else 13
 
 
+def bar_room(width: int) -> int:
+    """The cells of the bars of processes and of the host, in a width; 0 where the figures take all of it."""
+    room = width - LABEL_CELLS - note_cells(width) - 10
+    return room if room > 1 else 0
+
+
 def rank_processes(state: RunFacts) -> list[RankState]:
     """One rank per process, of those that were sampled: one process may own several devices."""
     processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
@@ -34,7 +40,7 @@ def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
     # On the scale of the host's row: 100 % where it has its share of the cores to itself.
     fair = max(1, (state.host.cpu_cores if state.host else 1) // max(1, len(ranks)))
     note = note_cells(width)
-    room = max(4, width - LABEL_CELLS - note - 10)
+    room = bar_room(width)
     places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
     lines: list[Line] = []
     for rank in ranks:
@@ -49,7 +55,7 @@ def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
             fit(f" rank {rank.rank} CPU" if state.process_per_device else " process CPU", LABEL_CELLS - 1),
             " ",
             bar_span(busy, room, place if place is not None else "muted"),
-            " ",
+            " " if room else "",
             percent,
             "  ",
             Span(spark if details or not spark else f"{spark}  ", "muted"),
