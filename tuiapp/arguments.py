@@ -7,6 +7,22 @@ import math
 import os
 from pathlib import Path
 
+SORTS = (
+    "started",
+    "state",
+    "backend",
+    "model",
+    "dataset",
+    "devices",
+    "accuracy",
+    "loss",
+    "speed",
+    "took",
+    "steps",
+    "run",
+)
+"""Columns that the list of runs is sorted by."""
+
 
 def count(text: str) -> int:
     """A count, 1 or more."""

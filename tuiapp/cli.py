@@ -16,25 +16,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuiapp import __version__, arguments
+from tuiapp.arguments import SORTS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
-
-SORTS = (
-    "started",
-    "state",
-    "backend",
-    "model",
-    "dataset",
-    "devices",
-    "accuracy",
-    "loss",
-    "speed",
-    "took",
-    "steps",
-    "run",
-)
-"""Columns that the list of runs is sorted by."""
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -110,6 +95,16 @@ class _Parser(argparse.ArgumentParser):
         from tuiapp.state.text import sanitize
 
         super()._print_message("\n".join(map(sanitize, message.split("\n"))), file)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        """Refuse what is no verb, or none of an option's words, and name the one that was meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from trainers.contract.options import suggest
+
+            error.message += suggest(str(value), map(str, action.choices or ()))
+            raise
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -190,6 +190,16 @@ def test_usage(tuiapp: Command, runs_dir: Path, arguments: list[str]) -> None:
     assert not runs_dir.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [(["attch"], "attach"), (["presets", "rnemae"], "rename"), (["runs", "--sort", "acuracy"], "accuracy")],
+)
+def test_a_word_that_is_mistyped_is_guessed(tuiapp: Command, arguments: list[str], meant: str) -> None:
+    done = tuiapp(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith(f" Did you mean '{meant}'?\n")
+
+
 def test_ctrl_c_before_the_command_has_begun(monkeypatch: pytest.MonkeyPatch, tuiapp: Command) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

@@ -52,7 +52,7 @@ def test_saved_from_the_defaults(tuiapp: Command, directory: Path) -> None:
 
 def test_overwritten_only_by_force(tuiapp: Command, directory: Path) -> None:
     tuiapp("presets", "save", "mine", "--set", "epochs=1", "--description", "kept")
-    assert refused(tuiapp("presets", "save", "mine", "--set", "epochs=2"), "'mine' already")
+    assert refused(tuiapp("presets", "save", "mine", "--set", "epochs=2"), "or overwrite it (--force)")
     assert load_config("mine").epochs == 1
     assert tuiapp("presets", "save", "mine", "--set", "epochs=2", "--force").code == 0
     assert load_config("mine").epochs == 2

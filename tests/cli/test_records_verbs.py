@@ -93,6 +93,7 @@ def test_one_run_cannot_be_compared(tuiapp: Command, recorded: Path, names: list
     done = tuiapp("compare", *names)
     assert done.code == 2
     assert "Give two runs or more" in done.err
+    assert (f"all of these are {COMPLETED}" in done.err) is (len(names) > 1)
 
 
 def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:

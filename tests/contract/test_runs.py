@@ -65,6 +65,13 @@ def test_found_by_directory(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert find_run(".", Path("/nowhere")).path.samefile(expected.path)
 
 
+def test_not_all_of_many_runs_are_named(runs_dir: Path) -> None:
+    for number in range(6):
+        record(runs_dir, f"20250101T00000{number}-torch-ddp-net-0000", histories.completed())
+    with pytest.raises(UnknownRunError, match=r"is the start of 6 runs: 2025.*T000001-torch-ddp-net-0000, …\. Give"):
+        find_run("2025", runs_dir)
+
+
 def test_an_id_that_is_the_start_of_another(runs_dir: Path) -> None:
     longer = record(runs_dir, f"{OLD}-0000", histories.completed())
     assert find_run(OLD, runs_dir) == RunDir(runs_dir / OLD)

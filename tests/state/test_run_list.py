@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.screens.runs_app import info
-from tuiapp.cli import SORTS
+from tuiapp.arguments import SORTS
 from tuiapp.state.comparison import differing, results
 from tuiapp.state.run_list import BY_NAME, COLUMNS, choose, fitting, order, started
 

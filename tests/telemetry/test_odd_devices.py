@@ -112,6 +112,11 @@ def test_a_driver_of_two_versions_says_what_to_do(nvml: FakeNvml, sample: Start)
     assert "different versions: reboot" in sample().wait(TelemetrySource).problem
 
 
+def test_where_there_is_no_driver_it_is_said_as_everywhere_else(nvml: FakeNvml, sample: Start) -> None:
+    nvml.say("fault nvmlInitWithFlags return 12\n")
+    assert sample().wait(TelemetrySource).problem == "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
+
+
 def test_names_that_are_no_text_hide_nothing(nvml: FakeNvml, sample: Start) -> None:
     bad = "\udcff\udcfe"
     nvml.say(gpu("GPU-a", f"Bad {bad}", f"mig MIG-{bad} {bad} 1 1", mig_mode=1) + gpu(f"GPU-{bad}") + gpu("GPU-c", "C"))

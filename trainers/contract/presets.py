@@ -116,7 +116,7 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
     """
     path = _user_path(name)
     if os.path.lexists(path) and not overwrite:
-        raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it.")
+        raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it (--force).")
     # What a command line brings that is no UTF-8 cannot be written as TOML.
     data = _render(config, description, path if overwrite else None).encode(errors="replace")
     if len(data) > MAX_FILE_BYTES:

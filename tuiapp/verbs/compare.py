@@ -24,7 +24,8 @@ def compare_runs(options: Namespace) -> int:
     directory = runs_dir(options)
     runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
     if len(runs) < 2:
-        raise UsageError("Give two runs or more to compare; `tuiapp runs` lists them.")
+        same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
+        raise UsageError(f"Give two runs or more to compare{same}; `tuiapp runs` lists them.")
     infos = [summarise(run) for run in runs]
     differences = differing(infos)
     if options.json:

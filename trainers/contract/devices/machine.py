@@ -14,7 +14,7 @@ import sys
 
 import msgspec
 
-from trainers.contract.devices.nvml_errors import nvml_words
+from trainers.contract.devices.nvml_errors import NO_DRIVER, nvml_words
 from trainers.contract.samples import GpuProcess
 
 GPU_PROBE_TIMEOUT_S = 10.0
@@ -83,7 +83,7 @@ def _probe_gpus() -> GpuReport:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return GpuReport(problem="no NVIDIA driver here (libnvidia-ml.so.1 not found)")
+        return GpuReport(problem=NO_DRIVER)
     command = [sys.executable, "-P", "-m", "trainers.contract.devices.machine"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
 
+NAMED = 5
+"""Runs that a message names where a name is the start of several."""
+
 
 class UnknownRunError(LookupError):
     """No run, or more than one, goes by that name; the message says what there is."""
@@ -80,7 +83,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]
     if matches:
-        several = ", ".join(run.run_id for run in matches[:5])
+        several = ", ".join([*(run.run_id for run in matches[:NAMED]), *(["…"] if len(matches) > NAMED else [])])
         raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
     from trainers.contract.options import suggest
 
