@@ -25,6 +25,9 @@ SUPERVISOR = "TUIAPP_SUPERVISOR"
 _TOKEN_DIGITS = 16
 MAX_ENVIRON_BYTES = 1 << 20
 
+MAX_SUPERVISOR_BYTES = 16 << 10
+"""Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
+
 GONE_S = 5.0
 """How long killed processes are waited for."""
 
@@ -89,10 +92,12 @@ def end_strays(strays: list[Stray]) -> list[Stray]:
 def end_supervisor(directory: Path) -> None:
     """SIGKILL the supervisor of a run that is not to be, and what it has started."""
     run_id, deadline = directory.name, time.monotonic() + GONE_S
+    # Whole arguments: the directory of another run may begin with the same letters.
+    wanted = b"\0".join((b"", b"-m", b"trainers.runtime.supervisor", os.fsencode(directory), b""))
     supervisors = [
         pid
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
-        if f"-m trainers.runtime.supervisor {directory}" in _command(pid, 4096) and pid != os.getpid()
+        if wanted in _arguments(pid, MAX_SUPERVISOR_BYTES) and pid != os.getpid()
     ]
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -143,9 +148,14 @@ def _environ(pid: int) -> dict[str, str]:
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 
-def _command(pid: int, length: int = 200) -> str:
+def _command(pid: int) -> str:
+    return _arguments(pid, 200).replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _arguments(pid: int, length: int) -> bytes:
+    """The beginning of a process's command line, a NUL after each argument."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(length).replace(b"\0", b" ").decode(errors="replace").strip()
+            return file.read(length)
     except OSError:
-        return ""
+        return b""
