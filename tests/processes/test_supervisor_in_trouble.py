@@ -20,6 +20,7 @@ from trainers.contract.events import Alert, HostSample, RankFailed
 from trainers.contract.records import mailbox
 from trainers.contract.records.runs import summarise
 from trainers.contract.records.which_run import find_run, list_runs
+from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, launch
 
 
@@ -183,14 +184,18 @@ def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callabl
     assert "COMPLETED" in done.stderr
 
 
+@pytest.mark.parametrize("full", [False, True], ids=["", "its log cannot be written"])
 def test_a_supervisor_that_fails_itself_ends_the_ranks_and_says_so(
-    runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    runs_dir: Path, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
     fake()
+    if full:
+        # Here alone, from where it is started: the reaper has the real one.
+        monkeypatch.setattr(RunDir, "supervisor_log", property(lambda _: Path("/dev/full")))
     monkeypatch.setenv("TUIAPP_TEST_SUPERVISOR", "raise")
     with launched(MLP, runs_dir) as run:
         end = run.end()
         assert end.status == "failed"
         assert "the run's supervisor failed: RuntimeError: the test's own failure of the supervisor" in end.reason
-        assert "Traceback" in run.run.supervisor_log.read_text()
+        assert full or "Traceback" in run.run.supervisor_log.read_text()
         run.wait_gone()

@@ -27,6 +27,7 @@ from trainers.contract.records.notices import Order, take_order
 from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
 from trainers.contract.settings import host_of
+from trainers.runtime.patient_stream import make_streams_patient
 
 COMMAND_TIMEOUT_S = 60.0
 LAST_RESORT_S = 120.0
@@ -55,6 +56,7 @@ def tell(run: RunDir) -> None:
 def main() -> None:
     """Carry out a run's order, unless somebody else has."""
     run = RunDir(Path(sys.argv[1]))
+    make_streams_patient()
     _end_after(LAST_RESORT_S)
     deadline = time.monotonic() + ENDED_S
     while run.is_live() and time.monotonic() < deadline:

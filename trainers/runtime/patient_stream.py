@@ -1,4 +1,4 @@
-"""What a rank prints goes to a file on a disk that may be full: then it is dropped, and training goes on."""
+"""What a run's processes print goes to a file on a disk that may be full: then it is dropped, and all else goes on."""
 
 from __future__ import annotations
 

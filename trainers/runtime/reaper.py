@@ -13,12 +13,15 @@ from pathlib import Path
 
 from trainers.contract.rundir import RunDir
 from trainers.runtime import notice
+from trainers.runtime.patient_stream import make_streams_patient
 from trainers.runtime.sweep import kill_carriers
 
 
 def main() -> None:
     """Wait for the supervisor's end, then kill what carries the run's token."""
     supervisor, token = int(sys.argv[1]), sys.argv[2]
+    # What it says goes to supervisor.log, whose disk may be full.
+    make_streams_patient()
     try:
         fd = os.pidfd_open(supervisor)
     except OSError:

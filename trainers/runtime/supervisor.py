@@ -40,7 +40,7 @@ from trainers.contract.journal import JournalWriter
 from trainers.contract.records.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.records.runs import last_attempt, read_config
 from trainers.contract.rundir import RunDir
-from trainers.runtime import announce, notice, wire
+from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.ending import sum_up
 from trainers.runtime.helper import Helper
@@ -280,8 +280,8 @@ class Supervisor:
 
 def main() -> None:
     """Take the run's lock and run it."""
-    run = RunDir(Path(sys.argv[1]))
-    again, notes = sys.argv[2:4], sys.argv[4:]
+    run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
+    patient_stream.make_streams_patient()
     lock = int(again[0]) if again else run.take_lock()
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
     supervisor = Supervisor(run, read_config(run), resumed, lock)
