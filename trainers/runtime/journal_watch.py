@@ -41,6 +41,8 @@ class JournalWatch:
         self._noted_at = 0.0
         self._dropped = 0
         self._sync_told = self._given_up = False
+        self._wait_until: float | None = None
+        """Once the run is over."""
         self._say()
 
     def check(self) -> list[Alert]:
@@ -70,15 +72,16 @@ class JournalWatch:
         return alerts
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
-        """The run is over: try to write what is not written yet until it is, for a bounded time.
+        """The run is over: try to write what is not written yet until it is, for a bounded time over all calls.
 
         Args:
             give_up: Whether it shall be tried no longer.
         """
-        deadline = monotonic() + END_WAIT_S
+        if self._wait_until is None:
+            self._wait_until = monotonic() + END_WAIT_S
         self._note = msgspec.structs.replace(self._note, over=True)
         self._noted_at = 0.0
-        while self._journal.blocked is not None and monotonic() < deadline and not self._given_up:
+        while self._journal.blocked is not None and monotonic() < self._wait_until and not self._given_up:
             self.check()
             self._given_up = give_up()
             time.sleep(0.2)
