@@ -58,6 +58,10 @@ class Watchdog:
         silent = self._watch.look(now, [number for number, rank in live.items() if is_stopped(rank.pid)])
         self._tell_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
+            if self._dump is not None:
+                # Somebody got on before all have written: what ends must have begun.
+                self._tell_hang(self._dump)
+                self._dump = None
             text = f"the run goes on after {lasted:.0f} s without progress"
             self._say(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:

@@ -1,0 +1,51 @@
+"""What is told of a hang, in its order. Time is the test's own; the rank is a real process that gives no stacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.events import Alert, Event
+from trainers.runtime.hangs import LIMIT_VARIABLE
+from trainers.runtime.stacks import ANSWER_S
+from trainers.runtime.watchdog import Watchdog
+from trainers.runtime.wire import Heartbeat
+
+MUTE = """
+import signal, time
+signal.signal(signal.SIGUSR2, lambda *_: None)
+print("up", flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+class Rank:
+    """What a watchdog looks at."""
+
+    def __init__(self, pid: int, directory: Path) -> None:
+        self.pid, self.directory = pid, directory
+
+
+@pytest.mark.parametrize("back_after_s", [1, ANSWER_S + 2])
+def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_after_s: float) -> None:
+    monkeypatch.setenv(LIMIT_VARIABLE, "10")
+    said: list[Event] = []
+    watchdog = Watchdog(said.append)
+    with subprocess.Popen([sys.executable, "-S", "-c", MUTE], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            live, began = {0: Rank(process.pid, tmp_path)}, 1000
+            for second in range(began, began + 19):
+                # It goes on a moment after it was asked for its stacks, or long after that.
+                step = 5 if second < began + 10 + back_after_s else 6
+                watchdog.hear(Heartbeat(0, step, "training"), float(second))
+                watchdog.advance(float(second), live)
+        finally:
+            process.kill()
+    alerts = [event for event in said if isinstance(event, Alert)]
+    assert [(alert.kind, alert.ended) for alert in alerts] == [("hang", False), ("hang", True)]
