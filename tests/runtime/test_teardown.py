@@ -191,3 +191,11 @@ def test_why_in_words(run: Run, by: str, words: str) -> None:
     run.teardown.stop(StopRequested(by=by), START, run.ranks)
     run.teardown.stop(StopRequested(by="somebody else"), START, run.ranks)
     assert run.teardown.reason(1234) == words
+
+
+def test_a_checkpoint_does_not_put_off_the_end_after_a_failure(run: Run) -> None:
+    run.teardown.stop(COMMAND, START, run.ranks)
+    run.teardown.fail(START + 1)
+    run.teardown.give_time_to_save(START + 1.5)
+    run.advance(1 + SETTLE_S)
+    assert run.signals() == [[signal.SIGTERM]] * 3

@@ -44,6 +44,7 @@ class Teardown:
         """Somebody asked for an end."""
         self.killing = False
         """Ranks are being ended by signals: how they end is no news."""
+        self._failed = False
         self._by = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
@@ -66,11 +67,13 @@ class Teardown:
 
     def give_time_to_save(self, now: float) -> None:
         """A rank has begun to save a checkpoint: where a stop waits for that, it waits longer."""
-        if self.stopping and self._term_at is not None and not self.killing and self._term_at > now:
+        waits = self.stopping and not self._failed and not self.killing
+        if waits and self._term_at is not None and self._term_at > now:
             self._term_at = max(self._term_at, now + SAVE_GRACE_S)
 
     def fail(self, now: float) -> None:
-        """A rank has failed: the others follow."""
+        """A rank has failed: the others follow, whatever they are about."""
+        self._failed = True
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
