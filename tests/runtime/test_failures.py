@@ -20,6 +20,7 @@ from trainers.runtime.failures import (
     is_consequence,
     read_error,
 )
+from trainers.runtime.rank import _record
 
 
 def failed(rank: int, mono: float, *, consequence: bool = False) -> tuple[RankFailed, bool]:
@@ -101,3 +102,22 @@ def test_a_damaged_error_record_is_none(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "error.json"
     path.write_bytes(data)
     assert read_error(path) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"],
+    ids=["long", "long in JSON", "no text"],
+)
+def test_whatever_a_rank_raises_is_on_record(tmp_path: Path, said: str) -> None:
+    path = tmp_path / "error.json"
+    try:
+        raise ValueError(said)
+    except ValueError as error:
+        _record(path, error)
+    found = read_error(path)
+    assert found is not None
+    assert found.error.startswith(f"ValueError: {said[:10]}")
+    # Where it was raised stands at the traceback's beginning, what was raised at its end.
+    assert "in test_whatever_a_rank_raises_is_on_record" in found.traceback
+    assert found.traceback.rstrip("\n").endswith(said[-2:].encode("utf-8", "backslashreplace").decode())

@@ -36,6 +36,10 @@ ORPHAN_S = 5.0
 """What the reaper may take, once the supervisor is gone, before a rank ends itself and what it has started."""
 
 
+MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
+"""In error.json, where each takes six bytes at most: of a file beyond `failures.MAX_ERROR_BYTES` nothing is read."""
+
+
 def main() -> int:
     """Train; exit code 0 when the backend returned, 1 when it raised."""
     run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
@@ -99,11 +103,22 @@ def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
 def _record(path: Path, error: Exception) -> None:
     text = traceback.format_exc()
     last = "".join(traceback.format_exception_only(error)).strip()
-    record = RankError(mono=time.monotonic(), error=last, traceback=text, consequence=is_consequence(last))
+    record = RankError(
+        mono=time.monotonic(),
+        error=_fit(last, MAX_ERROR_CHARACTERS),
+        traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
+        consequence=is_consequence(last),
+    )
     try:
         write_atomically(path, msgspec.json.encode(record))
     except OSError as problem:
         print(f"cannot write {path}: {problem}", file=sys.stderr)
+
+
+def _fit(text: str, limit: int) -> str:
+    """Cut out the middle of what is too long; what is no text, such as a file's name in another encoding, is spelt."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
 
 
 if __name__ == "__main__":
