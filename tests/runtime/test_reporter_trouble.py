@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.rank_pipe import DEADLINE_S, Pipe
-from trainers.contract.events import Alert, FrameworkMemory, LogLine, Phase, Steps
+from trainers.contract.events import Alert, Evaluation, FrameworkMemory, LogLine, Phase, Steps
 from trainers.runtime import reporter as reporter_module
 
 
@@ -28,6 +28,30 @@ def test_a_conversion_that_fails_does_not_silence_the_rank(pipe: Pipe, capfd: py
     pipe.close()
     assert [phase.phase for phase in pipe.of(Phase)] == ["done"]
     assert "device lost with 1 losses on it" in capfd.readouterr().err
+
+
+def test_a_conversion_that_fails_takes_nothing_else_along(pipe: Pipe) -> None:
+    def convert(losses: list[Any]) -> list[float]:
+        if None in losses:
+            raise RuntimeError("device lost")
+        return losses
+
+    pipe.report.convert = convert
+    with pipe.report._writing:
+        # The reporter's thread waits for its turn to write meanwhile, so that what follows comes to it in one piece.
+        pipe.report.alert("first", "")
+        deadline = time.monotonic() + DEADLINE_S
+        while pipe.report._backlog:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        pipe.report.step(1, 1.0, 24, 0.1)
+        pipe.report.evaluation(1, 1, 2.0, 0.5, 100)
+        pipe.report.step(2, None, 24, 0.1)
+        pipe.report.phase("checkpointing")
+    pipe.close()
+    assert pipe.steps() == [1]
+    assert [one.accuracy for one in pipe.of(Evaluation)] == [0.5]
+    assert [phase.phase for phase in pipe.of(Phase)] == ["checkpointing"]
 
 
 def test_a_pipe_that_nobody_reads_never_holds_up_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

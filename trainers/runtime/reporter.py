@@ -196,8 +196,7 @@ class Reporter:
                 self._flush()
                 self._tell_memory(monotonic())
             except Exception:
-                # A device that has failed fails here too, when its losses are read. The training thread meets
-                # the same error and reports it; this thread must live to send that.
+                # The training thread meets the same error and reports it; this thread must live to send that.
                 traceback.print_exc()
 
     def _flush(self) -> None:
@@ -208,14 +207,14 @@ class Reporter:
             if isinstance(item, tuple):
                 # A gap, after steps were lost, starts a new event: entries are in a row.
                 if run and item[0] != run[-1][0] + 1:
-                    events += self._pack(run)
+                    events += self._try_to_pack(run)
                     run = []
                 run.append(item)
             else:
-                events += self._pack(run)
+                events += self._try_to_pack(run)
                 run = []
                 events.append(item)
-        events += self._pack(run)
+        events += self._try_to_pack(run)
         if self._lost:
             lost, self._lost = self._lost, 0
             text = f"rank {self._rank}: {lost:,} steps were not recorded: nobody read them for too long"
@@ -231,6 +230,14 @@ class Reporter:
         self._memory_due = now + MEMORY_INTERVAL_S
         self._write(b"".join(wire.encode(event) for event in read()))
         self.memory = read
+
+    def _try_to_pack(self, run: list[StepRecord]) -> list[Event]:
+        try:
+            return self._pack(run)
+        except Exception:
+            # A device that has failed fails here too, when its losses are read: of what waits, only these are lost.
+            traceback.print_exc()
+            return []
 
     def _pack(self, run: list[StepRecord]) -> list[Event]:
         if not run:
