@@ -132,7 +132,7 @@ class LineReader:
         for line in lines:
             try:
                 messages.append(self._decoder.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self.dropped += 1
         return messages
 
