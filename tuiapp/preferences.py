@@ -87,7 +87,8 @@ class Preferences:
             ValueError,
             RuntimeError,
         ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
-            words = sanitize(f"{settings_path()}: {error}")
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            words = sanitize(f"Cannot write {settings_path()}: {why}.")
             self._app.notify(words, title="The theme is not remembered", severity="warning", markup=False)
 
 

@@ -184,6 +184,18 @@ async def test_no_notice_of_a_run_that_is_on_the_screen_beneath_a_question_too(
         assert [note.title for note in app._notifications] == ["A run has ended"]
 
 
+async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> None:
+    settings_path().parent.parent.mkdir(parents=True, exist_ok=True)
+    settings_path().parent.write_text("in the directory's place")
+    async with start() as pilot:
+        pilot.app.theme = "nord"
+        await until(pilot, lambda: bool(pilot.app._notifications))
+        said = [note.message for note in pilot.app._notifications if note.title == "The theme is not remembered"]
+        assert said
+        assert said[0].startswith(f"Cannot write {settings_path()}: ")
+        assert "Errno" not in said[0]
+
+
 async def test_the_palette_has_each_thing_once(start: Start) -> None:
     async with start() as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
