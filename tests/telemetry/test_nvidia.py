@@ -200,7 +200,7 @@ def test_a_driver_that_comes_later(nvml: FakeNvml, sample: Start) -> None:
 def test_no_library(sample: Start, monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> None:
     environment = {**nvml.run_environment(), "LD_LIBRARY_PATH": ""}
     monkeypatch.setattr(FakeNvml, "run_environment", lambda _: environment)
-    assert "Not Found" in sample().wait(TelemetrySource).problem
+    assert "libnvidia-ml.so.1 not found" in sample().wait(TelemetrySource).problem
 
 
 def test_a_gpu_of_the_run_that_is_not_there(nvml: FakeNvml, sample: Start) -> None:
