@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +76,6 @@ class Navigation:
         if not self._back_to(
             lambda screen: isinstance(screen, RunScreen) and screen.run == run and not screen.replayed
         ):
-            if ahead:
-                # There will be a chart, and time until then.
-                import_module("textual_plotext.plot")
             self._push(RunScreen(run, AheadFeed(run, ahead) if ahead else None))
 
     def replay(self, run: RunDir, speed: float = 1.0) -> None:

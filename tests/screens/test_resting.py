@@ -1,4 +1,4 @@
-"""A screen that lies beneath a question rests, and still shows what comes; a new layout is painted once."""
+"""A screen that lies beneath a question rests, and still shows what comes."""
 
 from __future__ import annotations
 
@@ -51,31 +51,6 @@ async def test_what_comes_is_shown_beneath_a_question() -> None:
         await until(pilot, lambda: "COMPLETED" in screen_text(cast(Any, app)))
 
 
-async def test_panels_that_get_their_room_back_are_painted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    painted: list[str] = []
-    app = RunApp(h.completed())
-    async with app.run_test(size=LARGE) as pilot:
-        await settled(pilot, app)
-        display = app._display
-
-        def keep(screen: Screen[Any], update: Any) -> None:
-            painted.append(update.render_segments(app.console))
-            display(screen, update)
-
-        monkeypatch.setattr(app, "_display", keep)
-        for key in "53":
-            await pilot.press(key)
-            await until(pilot, lambda: bool(app.run_screen.chosen))
-            await pilot.pause(0.2)
-            painted.clear()
-            await pilot.press(key)
-            await until(pilot, lambda: "1 loss" in "".join(painted))
-            await pilot.pause(0.2)
-            # What follows the panels is no more than the footer; it was all charts once more.
-            first = next(number for number, picture in enumerate(painted) if "1 loss" in picture)
-            assert sum(map(len, painted[first + 1 :])) < len(painted[first]) / 5
-
-
 async def test_a_new_layout_is_painted_though_widgets_are_exchanged_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     app = RunApp(h.completed())
@@ -96,28 +71,3 @@ async def test_a_new_layout_is_painted_though_widgets_are_exchanged_meanwhile(mo
             for _ in range(20):
                 await asyncio.sleep(0)
         await until(pilot, lambda: "1 loss" in "".join(written))
-
-
-async def test_a_run_is_laid_out_while_it_is_read_and_painted_when_it_has_been(monkeypatch: pytest.MonkeyPatch) -> None:
-    for patience in ("run.FIRST_PICTURE_S", "run_reader.CATCH_UP_S"):
-        monkeypatch.setattr(f"tuiapp.screens.{patience}", 60.0)
-    painted: list[str] = []
-    app = RunApp()
-    app.feed.behind = True
-    display = app._display
-
-    def keep(screen: Screen[Any], update: Any) -> None:
-        painted.append(update.render_segments(app.console))
-        display(screen, update)
-
-    monkeypatch.setattr(app, "_display", keep)
-    async with app.run_test(size=LARGE) as pilot:
-        await until(pilot, lambda: bool(app.run_screen.query_one(RunHeader).size))
-        await pilot.pause(0.1)
-        assert not any("3 ranks" in picture for picture in painted)
-        app.feed.events += h.completed()
-        app.feed.behind = False
-        await until(pilot, lambda: any("3 ranks" in picture for picture in painted))
-        first = next(picture for picture in painted if "3 ranks" in picture)
-        assert "COMPLETED" in first
-        assert any("\u2800" < each <= "\u28ff" for each in first)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,9 +50,6 @@ CATCH_UP_S = 0.003
 FIRST_PICTURE_S = 0.3
 """How long the first picture waits for a journal that is read to its end by then. Without it, it would be an empty one,
 and cost as much as the next."""
-
-WAIT_S = 0.002
-"""Between two looks whether the first picture's chart is drawn."""
 
 MOST_PUT_OFF = 70
 """How often in a row a key may put a tick off."""
@@ -125,7 +121,7 @@ class RunScreen(RunActions):
                 yield LogView(id="log", classes="panel")
         yield Footer(show_command_palette=False)
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         """Begin to watch."""
         for number, name in enumerate(PANELS, start=1):
             self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
@@ -133,27 +129,7 @@ class RunScreen(RunActions):
         self.arrange_panels()
         self.query_one(ReplayBar).display = self._reader.replay is not None
         self._reader.start()
-        # Laid out while the journal is read, and painted with what it told.
-        self.is_held = True
-        self.set_timer(2 * FIRST_PICTURE_S, self._let_go)
-        self.run_worker(self._read_first(), group="first")
-
-    async def _read_first(self) -> None:
         self._tell(await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
-        shown = asyncio.Event()
-        # Behind the message that has it shown.
-        self.call_later(shown.set)
-        await shown.wait()
-        # A chart that gets its first curves is laid out before they are drawn.
-        while self.is_held and not self._charts.main.is_current:
-            await asyncio.sleep(WAIT_S)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Paint."""
-        if self.is_held:
-            self.is_held = False
-            self.refresh()
 
     def on_unmount(self) -> None:
         """Stop watching; the run goes on."""
