@@ -92,8 +92,9 @@ def open_run(home: Home, run: RunDir) -> tuple[float, float, float, float]:
         times = psutil.Process(terminal.process.pid).cpu_times()
         status = Path(f"/proc/{terminal.process.pid}/status").read_text()
         peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-        seconds = next(at for at, data in arrivals if shows(terminal, data)) - terminal.began
-    return seconds, times.user + times.system, times.children_user + times.children_system, peak
+        drawn = next((at for at, data in arrivals if shows(terminal, data)), None)
+        assert drawn is not None, terminal.text
+    return drawn - terminal.began, times.user + times.system, times.children_user + times.children_system, peak
 
 
 def share_of_core(terminal: Terminal, seconds: float) -> tuple[float, float]:
