@@ -19,8 +19,8 @@ from screenshots import picture
 from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import Alert
-from trainers.contract.records.which_run import find_run
 from trainers.runtime.hangs import LIMIT_VARIABLE
+from tuiapp.library.find import find_run
 
 HERE = Path(__file__).parent
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

@@ -17,7 +17,7 @@ import pytest
 from textual.widgets import Input
 
 from tests.at_rest import make_pilots_patient
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
 
 
 @pytest.fixture(scope="session")

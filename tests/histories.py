@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from trainers.contract.config import RunConfig, to_toml_values
+from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import (
     AnyEvent,
     Checkpoint,

@@ -13,12 +13,12 @@ import msgspec
 from tests import histories as h
 from tests import interrupted
 from tests.contract.specimens import specimens
-from trainers.contract.config import RunConfig, to_toml_values
+from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import AnyEvent, Event
 from trainers.contract.journal import JournalWriter
-from trainers.contract.presets import presets_dir
-from trainers.contract.records.manifest import Manifest, StoredFile
+from trainers.contract.manifest import Manifest, StoredFile
 from trainers.contract.rundir import RunDir
+from tuiapp.library.presets import presets_dir
 
 HOSTILE = (
     "[bold red]A[/] [/] [@click=app.quit]B[/] \x1b]52;c;SEFDSw==\x07\x1b]0;HACKED\x1b\\\x1bPHACKED\x1b\\\x1b[2J"

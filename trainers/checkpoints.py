@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import numpy as safetensors
 
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import find_dataset
+from trainers.config.datasets import find_dataset
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint
-from trainers.contract.records.manifest import (
+from trainers.contract.manifest import (
     MANIFEST,
     CheckpointDir,
     Manifest,

@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.runtime.reporter import Reporter

@@ -15,25 +15,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainers.contract.catalog import BACKENDS, installed_version
-from trainers.contract.config import MAX_FILE_BYTES, RunConfig, to_toml
-from trainers.contract.data.data_catalog import find_dataset
-from trainers.contract.devices.machine import Machine, inspect_machine
-from trainers.contract.devices.placement import place
-from trainers.contract.devices.telemetry import telemetry_interval_s
+from trainers.config.catalog import BACKENDS, installed_version
+from trainers.config.datasets import find_dataset
+from trainers.config.files import read_end, read_limited, write_atomically
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.options import ConfigError, Problem
+from trainers.config.placement import place
+from trainers.config.relevance import without_idle
+from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from trainers.config.settings import read_settings
+from trainers.config.telemetry import telemetry_interval_s
+from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
-from trainers.contract.idle import without_idle
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.options import ConfigError, Problem
-from trainers.contract.records import mailbox
-from trainers.contract.records.files import read_end, read_limited, write_atomically
-from trainers.contract.records.manifest import CheckpointError, newest_usable
-from trainers.contract.records.newer import why_read_only
-from trainers.contract.records.notices import leave_order
-from trainers.contract.records.runs import read_config
-from trainers.contract.records.strays import end_supervisor
+from trainers.contract.manifest import CheckpointError, newest_usable
+from trainers.contract.newer import why_read_only
+from trainers.contract.notices import leave_order
 from trainers.contract.rundir import RunDir, make_run_dir
-from trainers.contract.settings import read_settings
+from trainers.contract.strays import end_supervisor
+from trainers.contract.summary import read_config
 
 START_TIMEOUT_S = 30.0
 

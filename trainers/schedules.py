@@ -6,7 +6,7 @@ from math import cos, pi
 
 import numpy as np
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 
 
 def rate_factor(config: RunConfig, step: int) -> float:

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import find_dataset
+from trainers.config.datasets import find_dataset
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.models import torch_models

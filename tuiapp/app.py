@@ -15,26 +15,26 @@ from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
-from trainers.contract.options import Problem
+from trainers.config.options import Problem
+from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
-from trainers.contract.settings import Settings
-from tuiapp.commands import system_commands
-from tuiapp.end_watch import EndWatch
 from tuiapp.feeds.ahead import ReadAhead
-from tuiapp.garbage import REST_S, collect_at_rest, collect_from_now_on
-from tuiapp.key_queue import KeyQueue
+from tuiapp.feeds.end_watch import EndWatch
+from tuiapp.library.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.navigation import Navigation
-from tuiapp.preferences import UNREADABLE_THEMES, Preferences
-from tuiapp.readable import readable
 from tuiapp.screens.beneath import Beneath
+from tuiapp.screens.palette import system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
-from tuiapp.sure_timer import SureTimers
-from tuiapp.terminal import PatientDriver
+from tuiapp.terminal.driver import PatientDriver
+from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on
+from tuiapp.terminal.key_queue import KeyQueue
+from tuiapp.terminal.readable import readable
+from tuiapp.terminal.reliable_timers import SureTimers
 
 if TYPE_CHECKING:
-    from trainers.contract.config import RunConfig
-    from trainers.contract.devices.machine import Machine
+    from trainers.config.machine import Machine
+    from trainers.config.run_config import RunConfig
     from tuiapp.screens.configure import ConfigureScreen
     from tuiapp.screens.configure_messages import Launcher
 

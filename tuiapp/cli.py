@@ -15,8 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tuiapp import __version__, arguments
-from tuiapp.arguments import SORTS
+from tuiapp import __version__
+from tuiapp.verbs import arguments
+from tuiapp.verbs.arguments import SORTS
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command; what it raises for its user to read goes to stderr."""
-    from tuiapp.no_reader import write_no_more
+    from tuiapp.verbs.no_reader import write_no_more
 
     _stand_in_for_closed_streams()
     options = build_parser().parse_args(arguments)
@@ -101,7 +102,7 @@ class _Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            from trainers.contract.options import suggest
+            from trainers.config.options import suggest
 
             error.message += suggest(str(value), map(str, action.choices or ()))
             raise

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 from textual.screen import ModalScreen, Screen
 
-from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.ahead import ReadAhead
-from tuiapp.garbage import spare_what_is_there
-from tuiapp.numpy_import import import_numpy
+from tuiapp.library.find import list_runs
 from tuiapp.screens.leave import farewell, leave_asking
+from tuiapp.terminal.garbage import spare_what_is_there
+from tuiapp.terminal.numpy_import import import_numpy
 
 if TYPE_CHECKING:
-    from trainers.contract.config import RunConfig
+    from trainers.config.run_config import RunConfig
     from tuiapp.screens.configure import ConfigureScreen
 
 

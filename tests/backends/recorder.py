@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from trainers.checkpoints import Checkpoints, Saved, Tensors
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import BACKENDS
+from trainers.config.run_config import RunConfig
 from trainers.runtime.reporter import Reporter
 
 DEVICES = 7

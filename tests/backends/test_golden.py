@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.catalog import BACKENDS, MODELS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Steps
 
 GOLDEN = Path(__file__).with_name("golden")

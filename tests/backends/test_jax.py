@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import scale
 from trainers.models import keras_state

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backends.recorder import Shelf, train
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 
 CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from tests.models.weights import from_torch
 from trainers.backends.jax_sharding import make_step
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.models.flax_state import create

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.backends.recorder import JAX_BACKENDS, Recorder, Shelf, train
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 
 CONFIG = RunConfig(
     model="convnet", platform="cpu", devices=2, epochs=2, max_steps=40, schedule="cosine", warmup_steps=5,

@@ -14,9 +14,9 @@ from tests.backends.recorder import JAX_BACKENDS, Shelf, train
 from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
 from trainers.checkpoints import Saved, load
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Steps
-from trainers.contract.records.manifest import checkpoint_name, read_checkpoint
+from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, train
 from trainers.backends.torch_dp import mean_per_device
-from trainers.contract.catalog import MODELS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import MODELS
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.runtime import wire

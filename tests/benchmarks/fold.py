@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from tests import histories as h
-from trainers.contract.config import RunConfig, to_toml
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import RunEnded, Steps, Summary
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir

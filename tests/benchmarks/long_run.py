@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.contract.config import RunConfig, to_toml_values
+from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import (
     Evaluation,
     Event,

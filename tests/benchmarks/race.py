@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.processes.harness import Watched
-from trainers.contract.catalog import BACKENDS
+from trainers.config.catalog import BACKENDS
 from trainers.contract.events import Phase, Steps
 from trainers.contract.rundir import RunDir
 from trainers.data import datasets

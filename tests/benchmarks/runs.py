@@ -26,10 +26,10 @@ from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
-from trainers.contract.records.run_index import RunIndex
 from trainers.contract.rundir import RunDir
-from tuiapp.export import export_to
 from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.library.export import export_to
+from tuiapp.library.run_index import RunIndex
 from tuiapp.screens.export_dialog import FORMATS
 
 ROUNDS = 5

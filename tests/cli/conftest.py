@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, in_process
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.contract.config import OPTIONS
-from trainers.contract.presets import load_config, presets_dir
-from trainers.contract.records.runs import read_config
+from trainers.config.run_config import OPTIONS
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
+from tuiapp.library.presets import load_config, presets_dir
 
 MAX_MESSAGE = 2000
 

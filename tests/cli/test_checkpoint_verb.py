@@ -11,10 +11,10 @@ import pytest
 from tests import histories as h
 from tests.cli.terminal import Command
 from tests.contract.recorded import record, record_checkpoint
+from trainers.contract import mailbox
 from trainers.contract.events import CheckpointRequested, Event, RunEnded
 from trainers.contract.journal import JournalWriter
-from trainers.contract.records import mailbox
-from trainers.contract.records.lock_note import LockNote, write_note
+from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.rundir import RunDir
 from tuiapp.verbs import control
 

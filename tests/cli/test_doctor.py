@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.data.data_files import FILES, cache_dir
-from trainers.contract.presets import presets_dir
+from trainers.config.catalog import BACKENDS
+from trainers.config.data_files import FILES, cache_dir
+from tuiapp.library.presets import presets_dir
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from tests.processes.conftest import FAULTS
 from tests.processes.harness import START_S, Gate, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
-from trainers.contract.records.which_run import find_run
+from tuiapp.library.find import find_run
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs import live_lines
 from tuiapp.verbs.live_lines import LiveLines, cell_count, cut

@@ -12,13 +12,13 @@ import pytest
 from tests import histories as h
 from tests.cli.terminal import Command
 from tests.screens.run_app import RunApp, until
-from trainers.contract.config import RunConfig, to_toml
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import RunStarted
 from trainers.contract.journal import JournalWriter
-from trainers.contract.records.removal import RemovalError, remove_run
-from trainers.contract.records.runs import summarise
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
+from tuiapp.library.removal import RemovalError, remove_run
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.contract.config import OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
-from trainers.contract.presets import load_config, presets_dir
+from trainers.config.run_config import OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from tuiapp.library.presets import load_config, presets_dir
 
 
 @pytest.fixture

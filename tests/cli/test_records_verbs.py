@@ -16,7 +16,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record, record_checkpoint
-from trainers.contract.config import to_toml
+from trainers.config.run_config import to_toml
 from trainers.contract.rundir import RunDir
 
 COMPLETED, FAILED, OTHER = (

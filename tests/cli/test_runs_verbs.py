@@ -12,12 +12,12 @@ import pytest
 from tests import histories, interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record
-from trainers.contract.config import to_toml, to_toml_values
-from trainers.contract.devices.efficiency import EfficiencyMeter
+from trainers.config.run_config import to_toml, to_toml_values
 from trainers.contract.events import Alert, RankFailed
-from trainers.contract.records.lock_note import LockNote, write_note
+from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.rundir import RunDir
 from tuiapp.state.devices.efficiency import efficiency_words
+from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.text import join_words
 
 COMPLETED, FAILED, LOST, DAMAGED, EMPTY = (

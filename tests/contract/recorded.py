@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from trainers.contract.config import RunConfig, to_toml
-from trainers.contract.data.data_catalog import DATASETS
+from trainers.config.datasets import DATASETS
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
-from trainers.contract.records.manifest import MANIFEST, Manifest, StoredFile, checkpoint_name
+from trainers.contract.manifest import MANIFEST, Manifest, StoredFile, checkpoint_name
 from trainers.contract.rundir import RunDir
 
 CONFIG = RunConfig(platform="cpu", devices=2)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from trainers.contract.records.strays import end_supervisor
+from trainers.contract.strays import end_supervisor
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from trainers.contract.records.lock_note import LockNote, read_note, signal_trouble, write_note
+from trainers.contract.lock_note import LockNote, read_note, signal_trouble, write_note
 from trainers.contract.rundir import RunDir
 
 

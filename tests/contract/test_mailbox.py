@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.records import mailbox
+from trainers.contract import mailbox
 
 
 @pytest.fixture

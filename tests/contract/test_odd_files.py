@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from trainers.contract import mailbox
 from trainers.contract.events import LogLine, RunStarted
 from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with, read_first, read_tail
-from trainers.contract.records import mailbox
-from trainers.contract.records.lock_note import NOTE_BYTES, LockNote, read_note, write_note
-from trainers.contract.records.runs import last_attempt, summarise
+from trainers.contract.lock_note import NOTE_BYTES, LockNote, read_note, write_note
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import last_attempt, summarise
 
 HUGE = 10 << 30
 LINE = LogLine(rank=0, stream="stdout", text="one")
@@ -79,7 +79,7 @@ WORKS = {
         "reader = JournalReader(Path(sys.argv[1]) / 'events.jsonl'); [reader.read() for _ in range(8)]",
     ),
     "a list of runs": (
-        "from trainers.contract.records.runs import summarise; from trainers.contract.rundir import RunDir",
+        "from trainers.contract.summary import summarise; from trainers.contract.rundir import RunDir",
         "summarise(RunDir(Path(sys.argv[1])))",
     ),
     "a writer's start": (
@@ -87,7 +87,7 @@ WORKS = {
         "JournalWriter(Path(sys.argv[1]) / 'events.jsonl')",
     ),
     "checkpoints": (
-        "from trainers.contract.records.manifest import list_checkpoints",
+        "from trainers.contract.manifest import list_checkpoints",
         "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
     ),
     "a rank's error": (
@@ -95,7 +95,7 @@ WORKS = {
         "assert read_error(Path(sys.argv[1]) / 'error.json') is None",
     ),
     "a data set": (
-        "from trainers.contract.data.npz_facts import read_facts, DatasetError\nimport numpy.lib.format",
+        "from trainers.config.npz import read_facts, DatasetError\nimport numpy.lib.format",
         "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
     ),
 }
@@ -128,7 +128,7 @@ def test_files_of_ten_gigabytes_take_no_memory(tmp_path: Path, what: str) -> Non
 
 
 def test_a_directory_of_an_npz_larger_than_any_is_refused(tmp_path: Path) -> None:
-    from trainers.contract.data.npz_facts import DatasetError, read_facts
+    from trainers.config.npz import DatasetError, read_facts
 
     path = tmp_path / "data.npz"
     size = 1 << 30

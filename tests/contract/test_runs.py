@@ -9,11 +9,11 @@ import pytest
 
 from tests import histories, interrupted
 from tests.contract.recorded import CONFIG, record
+from trainers.config.options import ConfigError
 from trainers.contract.events import RunEnded, Summary
-from trainers.contract.options import ConfigError
-from trainers.contract.records.runs import read_config, summarise
-from trainers.contract.records.which_run import UnknownRunError, default_runs_dir, find_run, list_runs
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config, summarise
+from tuiapp.library.find import UnknownRunError, default_runs_dir, find_run, list_runs
 
 OLD, NEW, NEWER = (
     "20261119T101500-torch-ddp-net-3fa1",

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from trainers.contract.catalog import MODELS
+from trainers.config.catalog import MODELS
 from trainers.models import keras_models
 
 

@@ -8,8 +8,8 @@ import optax
 import pytest
 import torch
 
-from trainers.contract.catalog import OPTIMIZER_SLOTS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import OPTIMIZER_SLOTS
+from trainers.config.run_config import RunConfig
 from trainers.models.flax_state import build_optimizer
 from trainers.torch_ranks import build_optimizer as build_torch
 from trainers.torch_ranks import update

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.models.weights import from_torch, into_keras
-from trainers.contract.catalog import MODELS
+from trainers.config.catalog import MODELS
 from trainers.models import flax_models, keras_models, keras_state, torch_models
 
 # 28×28×1 is what ships; the odd sides of the other make "SAME" padding uneven.

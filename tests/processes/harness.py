@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import psutil
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, AnyEvent, RankStarted, RunEnded, RunStarted, Steps
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir

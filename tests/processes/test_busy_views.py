@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.pty.terminal import Terminal
-from trainers.contract.config import RunConfig, to_toml
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 

@@ -16,12 +16,12 @@ import pytest
 from tests.processes.disks import Disk, disk_with_quota, small_disk
 from tests.processes.harness import MLP, Watched, launched, watching
 from tests.processes.test_full_disk import goes_on, wait_for
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint
-from trainers.contract.records import mailbox
-from trainers.contract.records.asking import ask
-from trainers.contract.records.lock_note import read_note
-from trainers.contract.records.which_run import list_runs
+from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
+from tuiapp.library.commands import ask
+from tuiapp.library.find import list_runs
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SETTINGS = {"model": "mlp", "platform": "cpu", "devices": 2, "epochs": 20_000, "checkpoint_every": 0, "eval_every": 0}

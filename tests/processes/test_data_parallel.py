@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Steps
 
 CONFIG = RunConfig(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import BACKENDS
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation
 from trainers.data import datasets
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation
 from trainers.data import datasets
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.processes.harness import GONE_S, MLP, launched, wait_dead
 from trainers.contract.events import RankFailed
-from trainers.contract.records.runs import summarise
+from trainers.contract.summary import summarise
 from trainers.runtime.rank import ORPHAN_S
 
 

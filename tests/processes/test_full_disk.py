@@ -17,10 +17,10 @@ import pytest
 
 from tests.processes.disks import tmpfs
 from tests.processes.harness import MLP, Watched, launched
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, StopRequested
-from trainers.contract.records import mailbox
-from trainers.contract.records.lock_note import read_note
-from trainers.contract.records.runs import summarise
+from trainers.contract.lock_note import read_note
+from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
 from tuiapp.state.run_state import RunState

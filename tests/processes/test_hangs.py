@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, Watched, launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, Evaluation, Stacks, Steps
-from trainers.contract.records import mailbox
 
 FLOOR_S = 3.0
 FOUR = msgspec.structs.replace(MLP, devices=4)

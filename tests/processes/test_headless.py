@@ -14,7 +14,7 @@ import pytest
 
 from tests.processes.harness import Gate, Watched, watching
 from trainers.contract.events import Checkpoint, CheckpointRequested
-from trainers.contract.records.which_run import find_run
+from tuiapp.library.find import find_run
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
 from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding, Steps
-from trainers.contract.records import mailbox
 from tuiapp.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Phase, RunEnded, Sharding, Steps
 from trainers.launch import resume
 

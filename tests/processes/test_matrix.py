@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.catalog import BACKENDS, MODELS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Sharding, Steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

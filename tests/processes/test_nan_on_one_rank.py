@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, Steps, StopRequested
 
 

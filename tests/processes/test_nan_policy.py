@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, Checkpoint, StopRequested
 
 SLOW = pytest.mark.slow

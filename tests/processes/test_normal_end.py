@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Phase, RankSample, RankStarted, Sharding, Steps
-from trainers.contract.records.runs import read_config, summarise
+from trainers.contract.summary import read_config, summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
 

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 from tests.processes.harness import MLP, START_S, launched
-from trainers.contract.config import RunConfig
-from trainers.contract.settings import settings_path
+from trainers.config.run_config import RunConfig
+from trainers.config.settings import settings_path
 
 SHORT = msgspec.structs.replace(MLP, devices=1, max_steps=5)
 
@@ -143,8 +143,8 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.contract.records.notices import Order
-    from trainers.contract.records.runs import summarise
+    from trainers.contract.notices import Order
+    from trainers.contract.summary import summarise
     from trainers.runtime import notice
 
     monkeypatch.setattr(notice, "COMMAND_TIMEOUT_S", 0.5)

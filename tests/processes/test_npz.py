@@ -8,9 +8,9 @@ import pytest
 
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import RankFailed
-from trainers.contract.records.runs import read_config, summarise
+from trainers.contract.summary import read_config, summarise
 
 
 def test_colour_images_of_floats_with_torch_ddp(

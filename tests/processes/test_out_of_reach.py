@@ -19,7 +19,7 @@ import pytest
 
 from tests.processes.harness import Gate, Watched, wait_dead, watching
 from trainers.contract.events import StopRequested
-from trainers.contract.records.which_run import find_run
+from tuiapp.library.find import find_run
 from tuiapp.verbs.run import LIVE_CHECK_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

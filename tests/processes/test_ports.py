@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, Watched, launched, watching
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, START_S, Watched, launched, resumed, wait_dead
+from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, RankFailed
-from trainers.contract.records import mailbox
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.strays import find_strays
+from trainers.contract.strays import find_strays
+from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
 from tuiapp.state.run_state import RunState

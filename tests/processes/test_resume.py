@@ -16,7 +16,8 @@ import msgspec
 import pytest
 
 from tests.processes.harness import Gate, Watched, launched, resumed
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
 from trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -27,10 +28,9 @@ from trainers.contract.events import (
     Steps,
     StopRequested,
 )
-from trainers.contract.records import mailbox
-from trainers.contract.records.manifest import list_checkpoints, read_checkpoint
-from trainers.contract.records.runs import summarise
+from trainers.contract.manifest import list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, global_batch_size=144, epochs=6)

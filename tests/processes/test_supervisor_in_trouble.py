@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from tests.processes.harness import GONE_S, MLP, START_S, launched, watching
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, HostSample, RankFailed
-from trainers.contract.records import mailbox
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.which_run import find_run, list_runs
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, launch
+from tuiapp.library.find import find_run, list_runs
 
 
 @contextmanager

@@ -21,8 +21,8 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
+from trainers.contract import mailbox
 from trainers.contract.events import Steps
-from trainers.contract.records import mailbox
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 PAIRS, WINDOW_S, UNREAD_S = 8, 10.0, 60.0

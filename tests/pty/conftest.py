@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.config import RunConfig
-from trainers.contract.presets import save_preset
-from trainers.contract.records.which_run import default_runs_dir
+from trainers.config.run_config import RunConfig
+from tuiapp.library.find import default_runs_dir
+from tuiapp.library.presets import save_preset
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
-from trainers.contract.records.removal import sweep_removed
-from trainers.contract.records.which_run import list_runs
 from trainers.contract.rundir import RunDir
+from tuiapp.library.find import list_runs
+from tuiapp.library.removal import sweep_removed
 
 FIRST, SECOND = "20261120T101500-torch-ddp-net-3fa1", "20261120T101400-torch-ddp-net-3fa2"
 
@@ -62,7 +62,7 @@ def test_a_removal_that_is_killed_leaves_no_half_run(runs: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from trainers.contract.rundir import RunDir\n"
-        "from trainers.contract.records import removal\n"
+        "from tuiapp.library import removal as removal\n"
         "print('go', flush=True); removal.remove_run(RunDir(pathlib.Path(sys.argv[1])))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE)

@@ -14,9 +14,9 @@ from tests.contract.recorded import CONFIG, record
 from tests.processes.harness import START_S, Watched, watching
 from tests.pty.terminal import READY, Terminal
 from trainers.contract.events import RunEnded, Steps, StopRequested
-from trainers.contract.presets import presets_dir
-from trainers.contract.records.which_run import find_run, list_runs
 from trainers.contract.rundir import RunDir
+from tuiapp.library.find import find_run, list_runs
+from tuiapp.library.presets import presets_dir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

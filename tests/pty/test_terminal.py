@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.pty.terminal import READY, Terminal
-from tuiapp.terminal import without_x10
+from tuiapp.terminal.driver import without_x10
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 

@@ -7,9 +7,9 @@ from typing import cast
 import numpy as np
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint
-from trainers.contract.records.manifest import list_checkpoints
+from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, save
 from trainers.checkpoints import MODEL_FILE, STATE_FILE
-from trainers.contract.records.manifest import (
+from trainers.contract.manifest import (
     MANIFEST,
     CheckpointError,
     checkpoint_name,

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, save
 from trainers.checkpoints import load
-from trainers.contract.records.manifest import checkpoint_name, newest_usable
+from trainers.contract.manifest import checkpoint_name, newest_usable
 from trainers.contract.rundir import RunDir
 
 WRITERS = """

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
-from trainers.contract.records.manifest import checkpoint_name, newest_usable, read_checkpoint
+from trainers.contract.manifest import checkpoint_name, newest_usable, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainers.contract.data.data_catalog import DATASETS
+from trainers.config.datasets import DATASETS
 from trainers.data import datasets
 from trainers.data.datasets import DIGITS_FILE, DataError, epoch_order, load
 

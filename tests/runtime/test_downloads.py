@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.runtime.data_server import TEST, TRAIN, DataServer, cifar_file, mnist_files, pack_idx, serving, sha256
-from trainers.contract.data import data_files
-from trainers.contract.data.data_catalog import DATASETS
-from trainers.contract.data.data_files import FILES, DataFile, cache_dir, where
+from trainers.config import data_files
+from trainers.config.data_files import FILES, DataFile, cache_dir, where
+from trainers.config.datasets import DATASETS
 from trainers.data import downloads
 from trainers.data.datasets import DataError, load
 from trainers.data.public import read_idx
@@ -235,7 +235,7 @@ def test_an_idx_file_must_hold_what_is_expected(tmp_path: Path) -> None:
 
 PROCESS = """
 import sys
-from trainers.contract.data.data_files import FILES, DataFile
+from trainers.config.data_files import FILES, DataFile
 from trainers.data.downloads import fetch
 url, sha256 = sys.argv[1:]
 print(fetch("mnist", DataFile("big.gz", 1, sha256, (url,))))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Gpu, Machine
-from trainers.contract.options import ConfigError
+from trainers.config.catalog import BACKENDS
+from trainers.config.machine import Gpu, Machine
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
 from trainers.launch import launch
 
 MACHINE = Machine(cpu_cores=8, memory_total_bytes=1 << 34, gpus=(Gpu(index=0, uuid="GPU-1", name="H200"),))

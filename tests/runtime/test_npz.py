@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.npz import make_arrays, write_npz
-from trainers.contract.data import data_catalog
-from trainers.contract.data.data_catalog import find_dataset, pin_dataset
+from trainers.config import datasets as data_catalog
+from trainers.config.datasets import find_dataset, pin_dataset
 from trainers.data.datasets import DataError, load
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.runtime.processes import rank_environment
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.test_sweep import process
-from trainers.contract.records.notices import leave_order
+from trainers.config.settings import Settings
+from trainers.contract.notices import leave_order
 from trainers.contract.rundir import RunDir
-from trainers.contract.settings import Settings
 
 DEADLINE_S = 60.0
 TOKEN = "20261120T101500-torch-ddp-net-3fa1-0123456789abcdef"

@@ -6,7 +6,7 @@ from math import cos, pi
 
 import pytest
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.schedules import rate_factor
 
 STEPS = 40

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from tests import histories as h
 from tests import interrupted
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import AnyEvent, Evaluation, LogLine, RunEnded, Steps, Summary
 from trainers.runtime.tally import Tally
 

@@ -10,8 +10,8 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from tests.at_rest import until as until
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.screens.configure import ConfigureScreen

@@ -8,9 +8,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.screens.configure_app import Launches, screen, until
-from trainers.contract.devices.machine import Machine
-from trainers.contract.records.which_run import default_runs_dir
+from trainers.config.machine import Machine
 from tuiapp.app import TuiApp
+from tuiapp.library.find import default_runs_dir
 
 
 @pytest.fixture

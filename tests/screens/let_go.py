@@ -15,7 +15,7 @@ from typing import Any
 from textual.screen import Screen
 
 from tests.screens.configure_app import until
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.runs import RunsScreen

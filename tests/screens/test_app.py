@@ -17,18 +17,18 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from tests.screens.configure_app import screen, until
-from trainers.contract.config import RunConfig, to_toml
-from trainers.contract.devices.machine import Machine
-from trainers.contract.records.mailbox import take
+from trainers.config.machine import Machine
+from trainers.config.run_config import RunConfig, to_toml
+from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
 from tuiapp.app import TuiApp
-from tuiapp.key_queue import MAX_PASTED
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.terminal import PatientDriver
+from tuiapp.terminal.driver import PatientDriver
+from tuiapp.terminal.key_queue import MAX_PASTED
 
 
 def make_run(runs_dir: Path, number: int = 0) -> RunDir:

@@ -8,8 +8,8 @@ import pytest
 from textual.widgets import Button, Input, Static
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
-from trainers.contract.config import RunConfig
-from trainers.contract.presets import load_config, presets_dir, save_preset
+from trainers.config.run_config import RunConfig
+from tuiapp.library.presets import load_config, presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
 from tuiapp.widgets.preset_list import PresetList

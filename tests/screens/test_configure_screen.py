@@ -8,8 +8,8 @@ import pytest
 from textual.widgets import Button, OptionList, Static
 
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
-from trainers.contract.devices.machine import Gpu, Machine
-from trainers.contract.options import ConfigError, Problem
+from trainers.config.machine import Gpu, Machine
+from trainers.config.options import ConfigError, Problem
 from trainers.launch import LaunchError
 from tuiapp.screens.configure_messages import MachineInspected
 from tuiapp.widgets.choice_input import ChoiceInput
@@ -121,7 +121,7 @@ async def test_choice_is_made_with_keys(start: Start) -> None:
 
 
 async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.contract.catalog.Backend.missing", lambda self: ["torch"])
+    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self: ["torch"])
     async with start() as pilot:
         assert "pip install 'torch" in field(pilot, "backend").problem
         field(pilot, "backend").focus_control()

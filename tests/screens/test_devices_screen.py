@@ -11,7 +11,7 @@ from textual.app import App
 
 from tests import histories as h
 from tests.screens.run_app import until
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
 from trainers.contract.events import AnyEvent, TelemetrySource
 from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerGone

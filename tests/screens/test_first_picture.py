@@ -13,8 +13,8 @@ from textual.strip import Strip
 
 from tests.screens.configure_app import Start, field, screen, until
 from tests.screens.test_app import make_run
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
+from trainers.config.run_config import RunConfig
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
@@ -30,7 +30,7 @@ Cell: TypeAlias = tuple[str, object, object]
 def _patient_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loaded machine may take long until a key is answered."""
     for limit in ("PATIENCE_S", "READY_PATIENCE_S"):
-        monkeypatch.setattr(f"tuiapp.key_queue.{limit}", 60.0)
+        monkeypatch.setattr(f"tuiapp.terminal.key_queue.{limit}", 60.0)
 
 
 def cells(pilot: Pilot[None]) -> list[list[Cell]]:

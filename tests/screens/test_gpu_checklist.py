@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.screens.configure_app import Launches, Start, field, screen, until, words
-from trainers.contract.devices.machine import Gpu, Machine
-from trainers.contract.samples import GpuProcess
+from trainers.config.machine import Gpu, GpuProcess, Machine
 from tuiapp.screens.configure_messages import MachineInspected
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist, describe_gpus, details

@@ -62,7 +62,7 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = False
-    monkeypatch.setattr("tuiapp.key_queue.READY_PATIENCE_S", 60.0)
+    monkeypatch.setattr("tuiapp.terminal.key_queue.READY_PATIENCE_S", 60.0)
     async with start() as pilot:
         monkeypatch.setattr(ConfigureScreen, "takes_keys", property(lambda _: ready))
         first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))

@@ -12,8 +12,8 @@ from textual.widgets import Static
 from tests import histories as h
 from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, StopRequested
-from trainers.contract.records import mailbox
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError, Resumed
 from tuiapp.screens.confirm import Choice

@@ -14,9 +14,9 @@ from tests import interrupted
 from tests.contract.recorded import record, record_checkpoint
 from tests.screens.run_app import until
 from tests.screens.runs_app import ListLister, RunsApp
-from trainers.contract.records.mailbox import take
-from trainers.contract.records.runs import RunInfo, summarise
+from trainers.contract.mailbox import take
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
 from trainers.launch import Resumed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog

@@ -10,17 +10,17 @@ from textual.binding import Binding
 
 from tests.screens.configure_app import Start, until
 from tests.screens.test_app import make_run
-from trainers.contract.devices.machine import Machine
-from trainers.contract.options import Problem
-from trainers.contract.records.runs import summarise
-from trainers.contract.settings import Settings, read_settings, settings_path
+from trainers.config.machine import Machine
+from trainers.config.options import Problem
+from trainers.config.settings import Settings, read_settings, settings_path
+from trainers.contract.summary import summarise
 from tuiapp.app import TuiApp
-from tuiapp.ascii_filter import to_ascii
-from tuiapp.key_names import key_problem
-from tuiapp.preferences import bindings, nodes
+from tuiapp.library.preferences import bindings, nodes
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.state.terminal_facts import wants_ascii
+from tuiapp.terminal.ascii_filter import to_ascii
+from tuiapp.terminal.key_names import key_problem
 
 
 async def test_the_theme_is_taken_and_one_chosen_is_remembered(start: Start) -> None:
@@ -155,7 +155,7 @@ async def test_the_bell_rings_once_when_a_run_that_went_on_has_ended(
 ) -> None:
     rung: list[int] = []
     monkeypatch.setattr(TuiApp, "bell", lambda self: rung.append(1))
-    monkeypatch.setattr("tuiapp.end_watch.LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr("tuiapp.feeds.end_watch.LOOK_EVERY_S", 0.02)
     over, live = make_run(tmp_path, 1), make_run(tmp_path, 2)
     lock = live.take_lock()
     app = TuiApp(runs_dir=tmp_path, run=live, machine=machine)

@@ -14,7 +14,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Alert, AnyEvent, Stacks
-from trainers.contract.records.strays import Stray
+from trainers.contract.strays import Stray
 from tuiapp.screens import strays as strays_module
 from tuiapp.screens.confirm import Choice
 from tuiapp.widgets.alert_strip import AlertStrip

@@ -15,10 +15,10 @@ from textual.screen import Screen
 from tests import histories as h
 from tests.at_rest import until as until
 from tests.screens.run_app import ListFeed
-from trainers.contract.devices.machine import Machine
+from trainers.config.machine import Machine
+from trainers.config.settings import Settings
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
-from trainers.contract.settings import Settings
 from tuiapp import app
 from tuiapp.app import TuiApp
 from tuiapp.screens.run import RunScreen

@@ -18,13 +18,12 @@ from tests import histories as h
 from tests.screens.configure_app import screen, type_into
 from tests.snapshots.conftest import Before, ComparePicture
 from tests.snapshots.stage import SIZES, TWO_CORES, Stage, matrix, press, until
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Gpu, Machine
-from trainers.contract.presets import presets_dir, save_preset
-from trainers.contract.records.strays import _TOKEN_DIGITS, Stray
+from trainers.config.machine import Gpu, GpuProcess, Machine
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
-from trainers.contract.samples import GpuProcess
+from trainers.contract.strays import _TOKEN_DIGITS, Stray
 from trainers.launch import LaunchError
+from tuiapp.library.presets import presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.save_preset import SavePreset
 from tuiapp.screens.strays import _question

@@ -17,7 +17,7 @@ from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen
 from trainers.contract.events import AnyEvent
-from tuiapp import end_watch
+from tuiapp.feeds import end_watch
 
 
 class Scene(NamedTuple):

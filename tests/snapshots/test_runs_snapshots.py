@@ -20,8 +20,8 @@ from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import SIZES, Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.events import AnyEvent
-from trainers.contract.records.runs import RunInfo
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.devices import DevicesScreen

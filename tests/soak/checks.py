@@ -11,10 +11,10 @@ import psutil
 
 from tests.soak.faults import Outcome, Plan
 from trainers.contract.events import RankStarted, Steps
-from trainers.contract.records.manifest import list_checkpoints
-from trainers.contract.records.runs import read_config, summarise
-from trainers.contract.records.strays import TOKEN
+from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
+from trainers.contract.strays import TOKEN
+from trainers.contract.summary import read_config, summarise
 
 GONE_S = 30.0
 """Until the last process has ended; ranks without supervisor and reaper take 5 s."""

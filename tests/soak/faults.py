@@ -20,9 +20,9 @@ import psutil
 from tests.processes.conftest import FAULTS as FAULT_FILES
 from tests.processes.harness import Watched
 from tests.pty.terminal import GONE_S, end
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Steps, StopRequested
-from trainers.contract.records import mailbox
 from trainers.launch import launch
 
 REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.screens.runs_app import info
-from tuiapp.arguments import SORTS
 from tuiapp.state.comparison import differing, results
 from tuiapp.state.run_list import BY_NAME, COLUMNS, choose, fitting, order, started
+from tuiapp.verbs.arguments import SORTS
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
 

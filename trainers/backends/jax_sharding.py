@@ -26,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import STEPS_IN_FLIGHT, TestBatches, pick_devices, report_sharding, scale, split_test_set
 from trainers.models.flax_state import TrainState, create, restore, snapshot

@@ -27,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.checkpoints import Checkpoints, Saved
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,

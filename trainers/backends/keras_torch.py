@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from trainers import torch_ranks
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models import keras_state
 from trainers.models.torch_state import restore, snapshot

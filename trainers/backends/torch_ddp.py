@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models.sync_batch_norm import synchronize
 from trainers.models.torch_state import restore, snapshot

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models.torch_state import restore, snapshot
 from trainers.runtime.reporter import Reporter

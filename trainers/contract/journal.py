@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from trainers.config.files import open_regular
 from trainers.contract.events import AnyEvent, Event, decode, encode
-from trainers.contract.records.files import open_regular
 
 READ_BYTES = 1 << 20
 """What is taken at a time."""

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.records.files import open_regular
+from trainers.config.files import open_regular
 
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -48,17 +48,17 @@ class RunDir:
 
     @property
     def commands(self) -> Path:
-        """The mailbox: see `trainers.contract.records.mailbox`."""
+        """The mailbox: see `trainers.contract.mailbox`."""
         return self.path / "commands"
 
     @property
     def notice(self) -> Path:
-        """What is to be done when it has ended; taken away by who does it: see `trainers.contract.records.notices`."""
+        """What is to be done when it has ended; taken away by who does it: see `trainers.contract.notices`."""
         return self.path / "notice.json"
 
     @property
     def checkpoints(self) -> Path:
-        """What the run can go on from: see `trainers.contract.records.manifest`."""
+        """What the run can go on from: see `trainers.contract.manifest`."""
         return self.path / "checkpoints"
 
     @property

@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
+from trainers.config.machine import GpuProcess
 from trainers.contract.event import Event
 
 PLACE = "at place "
 """With its index, the UUID of a GPU that could tell none so far."""
-
-
-class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process that holds memory of a GPU, as the driver sees it."""
-
-    pid: int | None = None
-    """Null where the driver's number means nothing here: in a container it tells the host's numbers."""
-    rank: int | None = None
-    """Null: not of this run, or not known to be."""
-    user: str = ""
-    """Who runs it; "" where that cannot be found out."""
-    name: str = ""
-    """Its program; "" where that cannot be found out."""
-    memory_bytes: int | None = None
 
 
 class MigInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,8 +14,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import NPZ
+from trainers.config.datasets import NPZ
+from trainers.config.run_config import RunConfig
 from trainers.data import npz, public
 from trainers.data.arrays import Arrays, DataError, Images, Labels
 

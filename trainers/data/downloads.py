@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainers.contract.data.data_files import DATA_DIR, DataFile, cache_dir, data_dir, provided
+from trainers.config.data_files import DATA_DIR, DataFile, cache_dir, data_dir, provided
 from trainers.data.arrays import DataError
 
 ROUNDS = 2

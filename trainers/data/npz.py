@@ -10,8 +10,8 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.data.data_catalog import NPZ, Dataset, find_dataset
-from trainers.contract.data.npz_facts import DatasetError, npz_path
+from trainers.config.datasets import NPZ, Dataset, find_dataset
+from trainers.config.npz import DatasetError, npz_path
 from trainers.data.arrays import Arrays, DataError, Images
 
 

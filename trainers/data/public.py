@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.data.data_catalog import DATASETS
-from trainers.contract.data.data_files import FILES
+from trainers.config.data_files import FILES
+from trainers.config.datasets import DATASETS
 from trainers.data.arrays import Arrays, DataError, Images, Labels
 from trainers.data.downloads import fetch
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
 
-from trainers.contract.catalog import (
+from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     MLP_WIDTHS,

@@ -13,8 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trainers.checkpoints import Saved
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import find_dataset
+from trainers.config.datasets import find_dataset
+from trainers.config.run_config import RunConfig
 from trainers.models import flax_models
 from trainers.trees import fill, named_leaves
 

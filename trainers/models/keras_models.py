@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from trainers.contract.catalog import (
+from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     MLP_WIDTHS,

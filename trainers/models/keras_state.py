@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import find_dataset
+from trainers.config.datasets import find_dataset
+from trainers.config.run_config import RunConfig
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]

@@ -14,7 +14,7 @@ from math import prod
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers.contract.catalog import (
+from trainers.config.catalog import (
     CONVNET_HIDDEN,
     CONVNET_LAYERS,
     MLP_WIDTHS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 
-from trainers.contract.catalog import model_size
-from trainers.contract.config import RunConfig, to_toml_values
+from trainers.config.catalog import model_size
+from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import RunStarted
 from trainers.contract.rundir import RunDir
 

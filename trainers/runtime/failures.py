@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from trainers.config.files import read_limited
 from trainers.contract.events import RankFailed
-from trainers.contract.records.files import read_limited
 
 MAX_ERROR_BYTES = 256 * 1024
 LAST_LINES = 20

@@ -12,8 +12,8 @@ import msgspec
 
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalWriter
-from trainers.contract.records.lock_note import LockNote, signal_trouble, write_note
-from trainers.contract.records.process_identity import identity, machine
+from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+from trainers.contract.process_identity import identity, machine
 
 RENEW_S = 1.0
 """How often the note is written anew while the trouble lasts."""

@@ -22,11 +22,11 @@ from pathlib import Path
 
 import msgspec
 
+from trainers.config.settings import host_of
 from trainers.contract.facts import config_facts, run_facts
-from trainers.contract.records.notices import Order, take_order
-from trainers.contract.records.runs import RunInfo, summarise
+from trainers.contract.notices import Order, take_order
 from trainers.contract.rundir import RunDir
-from trainers.contract.settings import host_of
+from trainers.contract.summary import RunInfo, summarise
 from trainers.runtime.patient_stream import make_streams_patient
 
 COMMAND_TIMEOUT_S = 60.0

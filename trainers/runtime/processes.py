@@ -14,10 +14,10 @@ from typing import IO
 
 from platformdirs import user_cache_path
 
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig
+from trainers.config.catalog import BACKENDS
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
-from trainers.contract.records.process_identity import identity
+from trainers.contract.process_identity import identity
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
 from trainers.runtime.failures import ERROR_FILE, LAST_LINES, describe_exit, read_error

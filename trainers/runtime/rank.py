@@ -20,12 +20,12 @@ from pathlib import Path
 import msgspec
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.data.data_catalog import pin_dataset
-from trainers.contract.records.files import write_atomically
-from trainers.contract.records.manifest import read_checkpoint
-from trainers.contract.records.runs import read_config
+from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import pin_dataset
+from trainers.config.files import write_atomically
+from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
 from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
 from trainers.runtime.patient_stream import make_streams_patient

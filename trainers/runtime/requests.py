@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
+from trainers.contract import mailbox
 from trainers.contract.events import CheckpointRequested, StopRequested
-from trainers.contract.records import mailbox
-from trainers.contract.records.held_directory import HeldDirectory
+from trainers.contract.held_directory import HeldDirectory
 from trainers.contract.rundir import RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested

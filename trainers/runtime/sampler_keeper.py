@@ -19,10 +19,10 @@ from typing import IO
 
 import msgspec
 
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from trainers.config.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, TelemetrySource
-from trainers.contract.options import ConfigError
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
 from trainers.runtime.hangs import SUSPENDED_S

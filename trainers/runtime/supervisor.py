@@ -24,9 +24,9 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.config import RunConfig
-from trainers.contract.data.data_catalog import pin_dataset
+from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import pin_dataset
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import (
     Alert,
     Event,
@@ -37,9 +37,9 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
-from trainers.contract.records.manifest import CheckpointDir, best_accuracy, read_checkpoint
-from trainers.contract.records.runs import last_attempt, read_config
+from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import last_attempt, read_config
 from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.ending import sum_up

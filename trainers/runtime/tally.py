@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import AnyEvent, Evaluation, Steps, Summary
 
 

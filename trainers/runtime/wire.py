@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from trainers.contract.events import AnyEvent, PhaseName
-from trainers.contract.records.strays import SUPERVISOR as SUPERVISOR
-from trainers.contract.records.strays import TOKEN as TOKEN
+from trainers.contract.strays import SUPERVISOR as SUPERVISOR
+from trainers.contract.strays import TOKEN as TOKEN
 
 EVENTS_FD = "TUIAPP_EVENTS_FD"
 """Environment variable: the descriptor on which a rank writes."""

@@ -10,7 +10,8 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainers.contract.samples import DeviceSample, GpuProcess
+from trainers.config.machine import GpuProcess
+from trainers.contract.samples import DeviceSample
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.owners import Owners
 from trainers.telemetry.source import DeadGpu, Gpu, SourceError

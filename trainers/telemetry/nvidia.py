@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from trainers.contract.devices.nvml_errors import nvml_words
+from trainers.config.machine import nvml_words
 from trainers.contract.samples import PLACE
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_gpu import NvmlGpu

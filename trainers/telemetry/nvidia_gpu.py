@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from trainers.contract.samples import DeviceSample, GpuProcess, MigInstance
+from trainers.config.machine import GpuProcess
+from trainers.contract.samples import DeviceSample, MigInstance
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_links import Links
 from trainers.telemetry.owners import Owners

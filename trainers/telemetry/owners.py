@@ -6,7 +6,7 @@ import os
 import pwd
 from collections.abc import Mapping
 
-from trainers.contract.samples import GpuProcess
+from trainers.config.machine import GpuProcess
 from trainers.telemetry.host import command_name
 
 FIRST_NAMESPACE = "pid:[4026531836]"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainers.contract.journal import JournalReader
-from trainers.contract.records.runs import RunInfo, summarise
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
 from tuiapp.state.run_curves import RunCurves
 
 POLL_S = 1.0

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from trainers.contract.events import AnyEvent, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.records.lock_note import read_note
+from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
 
 POLL_S = 0.08

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from trainers.contract.records.run_index import RunIndex
-from trainers.contract.records.runs import RunInfo
+from trainers.contract.summary import RunInfo
+from tuiapp.library.run_index import RunIndex
 
 POLL_S = 1.0
 """How often the directory is looked at."""

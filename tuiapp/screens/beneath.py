@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tuiapp.screens.latest_size import LatestSize
+from tuiapp.terminal.resize import LatestSize
 
 
 class Beneath(LatestSize[None]):

@@ -16,15 +16,15 @@ from textual.widgets import Footer
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_keys import view_actions, view_keys
-from tuiapp.screens.quiet import QuietScreen
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.run_curves import AXES, RUN_METRICS, Axis, RunMetric
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
+from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.loss_chart import SMOOTHINGS
-from tuiapp.widgets.palette import MUTED
 from tuiapp.widgets.plot import Plot
 
 TICK_S = 0.25

@@ -13,20 +13,20 @@ from textual.reactive import reactive
 from textual.widgets import Footer, Static
 from textual.widgets._footer import FooterKey
 
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Machine
-from trainers.contract.options import ConfigError
-from trainers.contract.presets import Preset, list_presets
-from trainers.contract.records.which_run import default_runs_dir
+from trainers.config.machine import Machine
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch
+from tuiapp.library.find import default_runs_dir
+from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.configure_keys import CONFIGURE_KEYS
 from tuiapp.screens.configure_messages import Launcher, LaunchFailed, MachineInspected, inspect_for
 from tuiapp.screens.keep_preset import can_be_loaded, change_asking, save_asking
-from tuiapp.screens.latest_size import LatestSize
 from tuiapp.screens.requests import RunLaunched
 from tuiapp.state.draft import command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
+from tuiapp.terminal.resize import LatestSize
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList

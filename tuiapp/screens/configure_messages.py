@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from textual.message import Message
 from textual.screen import Screen
 
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.machine import Machine, inspect_machine
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]

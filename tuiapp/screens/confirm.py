@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from tuiapp.screens.latest_size import LatestSize
 from tuiapp.state.text import sanitize, sanitize_lines
+from tuiapp.terminal.resize import LatestSize
 
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 

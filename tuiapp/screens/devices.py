@@ -17,8 +17,8 @@ from textual.widgets import Footer
 from trainers.contract.events import AnyEvent
 from tuiapp.feeds.kept_sampler import KeptSampler
 from tuiapp.feeds.sampler_feed import SamplerFeed, Samples, existing
-from tuiapp.screens.quiet import QuietScreen
 from tuiapp.state.run_state import RunState
+from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.device_panel import DevicePanel
 
 INTERVAL_S = 1.0

@@ -15,9 +15,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
-from tuiapp.export import ExportError, Format, What, check_target
-from tuiapp.screens.latest_size import LatestSize
+from tuiapp.library.export import ExportError, Format, What, check_target
 from tuiapp.state.text import sanitize
+from tuiapp.terminal.resize import LatestSize
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl")
 TABLES: tuple[What, ...] = ("steps", "evaluations", "samples")

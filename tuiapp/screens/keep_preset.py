@@ -7,8 +7,8 @@ from typing import Any
 
 from textual.app import App
 
-from trainers.contract.config import RunConfig
-from trainers.contract.presets import (
+from trainers.config.run_config import RunConfig
+from tuiapp.library.presets import (
     Preset,
     PresetError,
     delete_preset,

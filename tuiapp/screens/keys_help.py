@@ -14,9 +14,9 @@ from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from tuiapp.commands import own_bindings
-from tuiapp.screens.latest_size import LatestSize
+from tuiapp.screens.palette import own_bindings
 from tuiapp.state.text import fit
+from tuiapp.terminal.resize import LatestSize
 
 KEY_CELLS, WORDS_CELLS = 11, 23
 """What a key and its words take of a column."""

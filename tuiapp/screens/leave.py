@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
-from trainers.contract.records.mailbox import Command, send
+from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
 from tuiapp.screens.confirm import Choice
 

@@ -10,7 +10,7 @@ from textual.message import Message
 from trainers.contract.rundir import RunDir
 
 if TYPE_CHECKING:
-    from trainers.contract.config import RunConfig
+    from trainers.config.run_config import RunConfig
 
 
 @dataclass

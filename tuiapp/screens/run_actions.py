@@ -5,11 +5,11 @@ from __future__ import annotations
 from textual import on, work
 from textual.reactive import reactive
 
-from tuiapp.screens.quiet import QuietScreen
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import RunControl
 from tuiapp.screens.run_reader import RunReader, steer
 from tuiapp.state.run_state import RunState
+from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.rank_table import RankTable

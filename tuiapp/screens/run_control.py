@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 
 from textual.screen import Screen
 
-from trainers.contract.records import mailbox
-from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.newer import why_read_only
+from trainers.contract import mailbox
+from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
+from tuiapp.library.commands import CannotAskError, ask
 from tuiapp.screens.confirm import Choice
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import sanitize_lines

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
-from trainers.contract.records.newer import why_read_only
+from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed

@@ -11,17 +11,17 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.widgets import Footer, Input, Static
 
-from trainers.contract.records.runs import RunInfo
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
 from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunLister, RunsFeed
-from tuiapp.screens.quiet import QuietScreen
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs_actions import Resumer, delete_asking, export_asking, resume_asking, stop_asking, tell
 from tuiapp.screens.runs_keys import OF_A_RUN, RUNS_KEYS
 from tuiapp.screens.runs_words import heading, instead_of_table
 from tuiapp.state.comparison import MOST
 from tuiapp.state.run_list import COLUMNS, NEWEST, choose, order
+from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 

@@ -8,14 +8,14 @@ from typing import Any, Literal, TypeAlias
 
 from textual.app import App
 
-from trainers.contract.records import mailbox
-from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.manifest import list_checkpoints
-from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
-from trainers.contract.records.runs import RunInfo
+from trainers.contract import mailbox
+from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
 from trainers.launch import Resumed
-from tuiapp.export import ExportError, export_to
+from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.export import ExportError, export_to
+from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.state.text import plural, sanitize, sanitize_lines

@@ -9,7 +9,7 @@ from textual.content import Content
 from tuiapp.feeds.runs_feed import Listing
 from tuiapp.state.run_list import BY_NAME
 from tuiapp.state.text import join_words, plural, sanitize_lines
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 
 def instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Content:

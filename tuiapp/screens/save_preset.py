@@ -14,8 +14,8 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
-from trainers.contract.presets import NAME_RULE, PresetError, check_name
-from tuiapp.screens.latest_size import LatestSize
+from tuiapp.library.presets import NAME_RULE, PresetError, check_name
+from tuiapp.terminal.resize import LatestSize
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.app import App
 
-from trainers.contract.records.strays import Stray, describe_strays, end_strays, find_strays
+from trainers.contract.strays import Stray, describe_strays, end_strays, find_strays
 from tuiapp.screens.confirm import Choice
 
 ON_THEIR_WAY_S = 1.5

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trainers.contract.config import OPTIONS
-from trainers.contract.options import Value, format_value
-from trainers.contract.records.runs import RunInfo
+from trainers.config.options import Value, format_value
+from trainers.config.run_config import OPTIONS
+from trainers.contract.summary import RunInfo
 from tuiapp.state.text import (
     MISSING,
     format_count,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.contract.devices.efficiency import Training, training_of
 from trainers.contract.events import Steps
+from tuiapp.state.efficiency import Training, training_of
 from tuiapp.state.entries import Entries, gather
 
 MAX_NUMBER = 2**53

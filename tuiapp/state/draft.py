@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import msgspec
 
-from trainers.contract.catalog import BACKENDS, model_size
-from trainers.contract.config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
-from trainers.contract.data.npz_facts import DatasetError
-from trainers.contract.devices.machine import Machine
-from trainers.contract.devices.memory import MemoryEstimate, estimate_memory
-from trainers.contract.devices.placement import check_data, misplaced, place
-from trainers.contract.idle import idle_keys
-from trainers.contract.options import ConfigError, Option, Problem, Value, format_value
+from trainers.config.catalog import BACKENDS, model_size
+from trainers.config.machine import Machine
+from trainers.config.npz import DatasetError
+from trainers.config.options import ConfigError, Option, Problem, Value, format_value
+from trainers.config.placement import check_data, misplaced, place
+from trainers.config.relevance import idle_keys
+from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
+from tuiapp.state.memory_estimate import MemoryEstimate, estimate_memory
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")

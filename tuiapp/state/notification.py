@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.contract.records.runs import RunInfo
+from trainers.contract.summary import RunInfo
 from tuiapp.state.text import format_percent, sanitize
 
 MAX_CHARACTERS = 200

@@ -8,12 +8,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from trainers.config.catalog import BACKENDS
 from trainers.contract import events as ev
-from trainers.contract.catalog import BACKENDS
-from trainers.contract.devices.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import SampledCurve, Timeline
 from tuiapp.state.devices.gpu import HISTORY, GpuState
+from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.rank_state import RankState
 
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]

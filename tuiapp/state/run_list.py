@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from trainers.contract.records.runs import RunInfo
+from trainers.contract.summary import RunInfo
 from tuiapp.state.text import (
     MISSING,
     format_count,

@@ -7,9 +7,9 @@ import sys
 from argparse import Namespace
 from string import ascii_lowercase
 
-from trainers.contract.config import OPTIONS, to_toml_values
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.which_run import find_run
+from trainers.config.run_config import OPTIONS, to_toml_values
+from trainers.contract.summary import summarise
+from tuiapp.library.find import find_run
 from tuiapp.state.comparison import Line, differing, results, unread
 from tuiapp.state.text import sanitize
 from tuiapp.verbs.facts import UsageError, list_facts

@@ -9,17 +9,17 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.records import mailbox
-from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.manifest import MANIFEST, list_checkpoints
-from trainers.contract.records.newer import why_read_only
-from trainers.contract.records.pulse import Pulse
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.which_run import find_run
+from trainers.contract.manifest import MANIFEST, list_checkpoints
+from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError
+from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.find import find_run
+from tuiapp.library.liveness import Pulse
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint

@@ -10,9 +10,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.records.which_run import default_runs_dir, find_run
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.ahead import ReadAhead, read_ahead
+from tuiapp.library.find import default_runs_dir, find_run
 
 TURN_S = 0.001
 """How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers
@@ -43,7 +43,7 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     # picture. The app begins to collect once that stands.
     gc.disable()
     sys.setswitchinterval(TURN_S)
-    from trainers.contract.settings import read_settings
+    from trainers.config.settings import read_settings
     from tuiapp.app import TuiApp
     from tuiapp.state.text import sanitize
 

@@ -15,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from trainers.contract.devices.telemetry import telemetry_interval_s
+from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract.events import AnyEvent, TelemetrySource
 from tuiapp.feeds.sampler_feed import SamplerFeed, SamplerGone, existing
 from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
@@ -157,7 +157,7 @@ class _Tables:
     def _span(self, span: Span) -> str:
         text = span.text
         if self._ascii:
-            from tuiapp.ascii_filter import to_ascii
+            from tuiapp.terminal.ascii_filter import to_ascii
 
             text = to_ascii(text)
         style = "36" if span.track else _STYLES.get(span.role, "") if isinstance(span.role, str) else ""

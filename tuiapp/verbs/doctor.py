@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainers.contract.catalog import BACKENDS, installed_version
-from trainers.contract.data.data_files import DATA_DIR, FILES, data_dir, where
-from trainers.contract.devices.machine import Machine, inspect_machine
-from trainers.contract.presets import list_presets, presets_dir
-from trainers.contract.records.strays import describe_strays, end_strays, find_strays
-from trainers.contract.settings import is_open_to_others, settings_path
+from trainers.config.catalog import BACKENDS, installed_version
+from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.settings import is_open_to_others, settings_path
+from trainers.contract.strays import describe_strays, end_strays, find_strays
 from tuiapp import __version__
+from tuiapp.library.presets import list_presets, presets_dir
 from tuiapp.state.text import format_bytes, sanitize
 from tuiapp.verbs.settings import read_all
 from tuiapp.verbs.sources import runs_dir

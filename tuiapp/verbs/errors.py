@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from trainers.contract.options import ConfigError
-from trainers.contract.presets import PresetError
-from trainers.contract.records.removal import RemovalError
-from trainers.contract.records.which_run import UnknownRunError
+from trainers.config.options import ConfigError
 from trainers.launch import LaunchError
-from tuiapp.export import ExportError
+from tuiapp.library.export import ExportError
+from tuiapp.library.find import UnknownRunError
+from tuiapp.library.presets import PresetError
+from tuiapp.library.removal import RemovalError
 from tuiapp.verbs.facts import UsageError
 
 FOR_THE_USER = (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError)

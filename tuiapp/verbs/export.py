@@ -7,9 +7,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.which_run import find_run
-from tuiapp.export import ExportError, Format, export_to, write_rows
+from trainers.contract.summary import summarise
+from tuiapp.library.export import ExportError, Format, export_to, write_rows
+from tuiapp.library.find import find_run
 from tuiapp.state.text import plural, sanitize
 from tuiapp.verbs.sources import runs_dir
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 
-from trainers.contract.config import RunConfig
-from trainers.contract.devices.efficiency import Efficiency, EfficiencyMeter
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.journal import JournalReader
-from trainers.contract.options import ConfigError
-from trainers.contract.records.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.records.runs import RunInfo, read_config, summarise
-from trainers.contract.records.which_run import default_runs_dir
+from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, read_config, summarise
+from tuiapp.library.find import default_runs_dir
+from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize
 
 

@@ -22,7 +22,6 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.rundir import RunDir
-from tuiapp.no_reader import write_no_more
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -37,6 +36,7 @@ from tuiapp.state.text import (
 )
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_words
+from tuiapp.verbs.no_reader import write_no_more
 
 FRAME_S = 0.2
 """Between two drawings of the view."""

@@ -6,8 +6,8 @@ import json
 import sys
 from argparse import Namespace
 
-from trainers.contract.config import to_toml, to_toml_values
-from trainers.contract.presets import (
+from trainers.config.run_config import to_toml, to_toml_values
+from tuiapp.library.presets import (
     delete_preset,
     list_presets,
     load_config,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from trainers.contract.records.removal import RemovalError, remove_run, sweep_removed
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.which_run import find_run
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
+from tuiapp.library.find import find_run
+from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir

@@ -12,20 +12,20 @@ from argparse import Namespace
 from collections.abc import Sequence
 from types import FrameType
 
-from trainers.contract.config import Check, RunConfig
-from trainers.contract.devices.machine import inspect_machine
-from trainers.contract.devices.placement import misplaced
+from trainers.config.machine import inspect_machine
+from trainers.config.placement import misplaced
+from trainers.config.run_config import Check, RunConfig
+from trainers.config.settings import Settings, read_settings, settings_path
+from trainers.contract import mailbox
 from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
-from trainers.contract.records import mailbox
-from trainers.contract.records.asking import CannotAskError, ask
-from trainers.contract.records.pulse import Pulse
-from trainers.contract.records.runs import summarise
-from trainers.contract.records.strays import describe_strays, find_strays
-from trainers.contract.records.which_run import find_run
 from trainers.contract.rundir import RunDir
-from trainers.contract.settings import Settings, read_settings, settings_path
+from trainers.contract.strays import describe_strays, find_strays
+from trainers.contract.summary import summarise
 from trainers.launch import launch, resume
+from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.find import find_run
+from tuiapp.library.liveness import Pulse
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
 from tuiapp.state.terminal_facts import wants_ascii

@@ -8,14 +8,14 @@ from argparse import Namespace
 from dataclasses import asdict
 from datetime import datetime
 
-from trainers.contract.config import to_mapping, to_toml_values
+from trainers.config.options import format_value
+from trainers.config.run_config import to_mapping, to_toml_values
 from trainers.contract.events import Alert, AnyEvent, RankFailed
 from trainers.contract.journal import read_tail
-from trainers.contract.options import format_value
-from trainers.contract.records.lock_note import read_note
-from trainers.contract.records.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.records.runs import RunInfo, summarise
-from trainers.contract.records.which_run import UnknownRunError, find_run, list_runs, unreadable
+from trainers.contract.lock_note import read_note
+from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.summary import RunInfo, summarise
+from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.run_list import choose, dataset, devices, order
 from tuiapp.state.text import (

@@ -6,8 +6,8 @@ import json
 import sys
 from argparse import Namespace
 
-from trainers.contract.options import Problem
-from trainers.contract.settings import Settings, host_of, read_settings, settings_path
+from trainers.config.options import Problem
+from trainers.config.settings import Settings, host_of, read_settings, settings_path
 from tuiapp.state.text import sanitize
 
 USAGE_ERROR = 2
@@ -19,7 +19,7 @@ def read_all() -> tuple[Settings, list[Problem]]:
     found = list(problems)
     if settings.theme or settings.keys:
         # It imports Textual, and every screen for the keys.
-        from tuiapp.preferences import check_keys, check_theme
+        from tuiapp.library.preferences import check_keys, check_theme
 
         found += [*check_theme(settings.theme), *check_keys(settings.keys)]
     return settings, found
@@ -59,7 +59,7 @@ def path(_: Namespace) -> int:
 def keys(options: Namespace) -> int:
     """What keys do, under the names by which the file gives them other keys."""
     # It imports every screen.
-    from tuiapp.preferences import bindings
+    from tuiapp.library.preferences import bindings
 
     found = list(bindings())
     if options.json:

@@ -7,7 +7,10 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainers.contract.config import (
+from trainers.config.files import read_limited
+from trainers.config.options import ConfigError, Problem
+from trainers.config.relevance import check_file, check_idle, idle_keys
+from trainers.config.run_config import (
     MAX_FILE_BYTES,
     OPTIONS,
     Check,
@@ -17,14 +20,11 @@ from trainers.contract.config import (
     parse_toml,
     to_toml_values,
 )
-from trainers.contract.idle import check_file, check_idle, idle_keys
-from trainers.contract.options import ConfigError, Problem
-from trainers.contract.presets import load_config
-from trainers.contract.records.files import read_limited
-from trainers.contract.records.runs import read_config
-from trainers.contract.records.which_run import default_runs_dir
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
 from trainers.launch import LaunchError
+from tuiapp.library.find import default_runs_dir
+from tuiapp.library.presets import load_config
 
 
 def runs_dir(options: Namespace) -> Path:

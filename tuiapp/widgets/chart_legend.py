@@ -11,7 +11,7 @@ from tuiapp.state.axes import short_duration
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.metrics import METRICS, MetricName
 from tuiapp.state.text import join_words
-from tuiapp.widgets.palette import BAND_COLOR, MUTED, series_color
+from tuiapp.widgets.colors import BAND_COLOR, MUTED, series_color
 
 
 @dataclass(frozen=True, slots=True)

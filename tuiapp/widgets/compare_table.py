@@ -10,11 +10,11 @@ from textual.containers import ScrollableContainer
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.contract.records.runs import RunInfo
+from trainers.contract.summary import RunInfo
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import fit, format_percent, sanitize
-from tuiapp.widgets.palette import MUTED, series_color
+from tuiapp.widgets.colors import MUTED, series_color
 
 WIDEST = 20
 """Cells of a value; `tuiapp compare --json` has it whole."""

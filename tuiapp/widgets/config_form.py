@@ -12,11 +12,11 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
 
-from trainers.contract.catalog import BACKENDS, MODELS
-from trainers.contract.config import OPTIONS
-from trainers.contract.data.data_catalog import DATASETS, NPZ
-from trainers.contract.devices.machine import Machine
-from trainers.contract.options import GROUPS
+from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.datasets import DATASETS, NPZ
+from trainers.config.machine import Machine
+from trainers.config.options import GROUPS
+from trainers.config.run_config import OPTIONS
 from tuiapp.state.draft import Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords

@@ -14,7 +14,7 @@ from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import GpuView, gpu_views
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_clock
-from tuiapp.widgets.palette import MUTED, SEVERITY_STYLES, series_color
+from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, series_color
 from tuiapp.widgets.text_panel import TextPanel
 
 

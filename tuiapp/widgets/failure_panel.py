@@ -11,7 +11,7 @@ from trainers.contract.events import RankFailed
 from tuiapp.state.condition import describe_failure
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import sanitize, sanitize_lines
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 MAX_OTHERS = 32
 

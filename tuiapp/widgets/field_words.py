@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from textual.content import Content
 
-from trainers.contract.options import Option
+from trainers.config.options import Option
 
 LABEL_CELLS = 17
 """The label's column, the mark of a change included."""

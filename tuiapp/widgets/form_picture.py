@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from trainers.contract.options import GROUPS
+from trainers.config.options import GROUPS
 from tuiapp.state.draft import Draft
 from tuiapp.widgets.field_words import CONTROL_CELLS, LABEL_CELLS, FieldWords
 

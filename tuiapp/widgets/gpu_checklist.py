@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from trainers.contract.devices.machine import Gpu
+from trainers.config.machine import Gpu
 from tuiapp.state.text import format_bytes, join_words, sanitize
 
 NAME_CELLS = 24

@@ -10,10 +10,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
-from trainers.contract.config import OPTIONS
-from trainers.contract.devices.machine import Machine
-from trainers.contract.devices.memory import free_memory, on_host, shortages
+from trainers.config.machine import Machine
+from trainers.config.run_config import OPTIONS
 from tuiapp.state.draft import Draft, device_words
+from tuiapp.state.memory_estimate import free_memory, on_host, shortages
 from tuiapp.state.text import MISSING, format_bytes, sanitize, sanitize_lines
 
 LABEL_CELLS = 10

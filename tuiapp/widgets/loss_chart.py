@@ -14,7 +14,7 @@ from textual.widgets import Static
 from tuiapp.state.chart import View, build_chart
 from tuiapp.state.metrics import MetricName, available
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.sure_timer import SureTimers
+from tuiapp.terminal.reliable_timers import SureTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable

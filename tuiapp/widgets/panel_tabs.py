@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 
 class PanelTabs(Widget):

@@ -19,7 +19,7 @@ from textual.widget import Widget
 from tuiapp.state.axis_labels import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
-from tuiapp.widgets.palette import BAND_COLOR, series_color
+from tuiapp.widgets.colors import BAND_COLOR, series_color
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from trainers.contract.presets import Preset
+from tuiapp.library.presets import Preset
 from tuiapp.state.text import sanitize
 
 HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")

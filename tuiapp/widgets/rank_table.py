@@ -26,7 +26,7 @@ from tuiapp.state.text import (
     format_rate,
     format_seconds,
 )
-from tuiapp.widgets.palette import SEVERITY_STYLES
+from tuiapp.widgets.colors import SEVERITY_STYLES
 
 WAITING = "no rank has started yet"
 

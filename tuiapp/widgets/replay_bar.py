@@ -10,7 +10,7 @@ from textual.message import Message
 from textual.widget import Widget
 
 from tuiapp.state.text import format_duration
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 
 class ReplayBar(Widget):

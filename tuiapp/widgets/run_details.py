@@ -5,12 +5,12 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from trainers.contract.config import RunConfig, changed_keys
-from trainers.contract.options import format_value
-from trainers.contract.records.runs import RunInfo
+from trainers.config.options import format_value
+from trainers.config.run_config import RunConfig, changed_keys
+from trainers.contract.summary import RunInfo
 from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import format_count, format_metric, format_path, format_percent, join_words, sanitize
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 
 class RunDetails(Static):

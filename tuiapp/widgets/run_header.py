@@ -17,7 +17,7 @@ from tuiapp.state.text import (
     plural,
     sanitize,
 )
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 SYMBOLS: dict[RunStatus, tuple[str, str]] = {
     "starting": ("◌", MUTED),

@@ -17,8 +17,8 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from trainers.contract.records.runs import RunInfo, RunStatus
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, RunStatus
 from tuiapp.state.run_list import Column, fitting
 from tuiapp.state.text import fit
 

@@ -8,7 +8,7 @@ from textual.content import Content
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
-from tuiapp.widgets.palette import MUTED, series_color, text_on
+from tuiapp.widgets.colors import MUTED, series_color, text_on
 from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.widgets.palette import MUTED
+from tuiapp.widgets.colors import MUTED
 
 
 class TextPanel(VerticalScroll):

@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 from trainers.checkpoints import Checkpoints
-from trainers.contract.config import RunConfig
+from trainers.config.run_config import RunConfig
 from trainers.runtime.reporter import Reporter
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainers.contract.devices.efficiency import Efficiency
 from tuiapp.state.devices.figures import flops
 from tuiapp.state.devices.spans import Line, Span, join_fitting, line
+from tuiapp.state.efficiency import Efficiency
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_metric, format_percent
 

@@ -8,7 +8,8 @@ from itertools import islice
 
 import msgspec
 
-from trainers.contract.samples import DeviceSample, GpuProcess, MigInstance
+from trainers.config.machine import GpuProcess
+from trainers.contract.samples import DeviceSample, MigInstance
 
 HISTORY = 120
 """Samples kept per device."""

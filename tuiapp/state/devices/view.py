@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.contract.samples import GpuProcess, MigInstance
+from trainers.config.machine import GpuProcess
+from trainers.contract.samples import MigInstance
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.condition import GpuCondition, gpu_condition
 from tuiapp.state.devices.gpu import GpuState

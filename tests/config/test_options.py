@@ -1,0 +1,198 @@
+"""Reading and checking single values. The table covers every key of `OPTIONS`, so a new one is covered as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from trainers.config.options import ConfigError, Option, Value, format_value, shown, suggest
+from trainers.config.run_config import OPTIONS
+
+HUGE = 10**5000
+"""Too large for a float, and for Python to write out."""
+
+
+def refusal(option: Option, value: object) -> str:
+    """The message with which a value is refused."""
+    with pytest.raises(ConfigError) as caught:
+        option.check(value)
+    (problem,) = caught.value.problems
+    assert problem.key == option.key
+    return problem.message
+
+
+def wrong_types(option: Option) -> list[object]:
+    common: list[object] = [None, {}, {"a": 1}, object()]
+    if option.kind != "bool":
+        common += [True, False]
+    return (
+        common
+        + {
+            "str": [1, 1.5, [], ["a"], b"bytes"],
+            "int": [1.0, 0.5, "1", [1], float("nan"), float("inf")],
+            "float": ["1", "", [0.1], 1j],
+            "bool": [0, 1, "true", 1.0, []],
+            "list": ["0", 0, 1.5, [0.5], [True], [["0"]], [None]],
+        }[option.kind]
+    )
+
+
+def wrong_values(option: Option) -> list[object]:
+    """Values of the right type that are not allowed."""
+    if option.choices:
+        wrong: list[object] = ["", "nonsense", option.choices[0].upper() + "x", f" {option.choices[0]}"]
+        for prefix in option.prefixes:
+            wrong += [
+                prefix,
+                prefix[:-1],
+                f" {prefix}x",
+                prefix.upper() + "x",
+                *(f"{prefix}{c}" for c in "\n\0\x1b\udcff"),
+            ]
+        return wrong
+    wrong = []
+    if option.kind == "float":
+        wrong += [float("nan"), float("inf"), float("-inf")]
+    if option.kind in ("int", "float"):
+        wrong += [HUGE, -HUGE]
+    beyond: float = 1 if option.kind == "int" else 1e-9
+    wrong += [bound - beyond for bound in (option.minimum,) if bound is not None]
+    wrong += [bound + beyond * abs(bound or 1) for bound in (option.maximum,) if bound is not None]
+    wrong += [bound for bound in (option.above, option.below) if bound is not None]
+    return wrong
+
+
+def right_values(option: Option) -> Iterator[Value]:
+    yield option.default
+    yield from option.choices
+    yield from (f"{prefix}{path}" for prefix in option.prefixes for path in ("a", "~/my data/ä.npz", "/x,y=z:npz:"))
+    if option.kind == "bool":
+        yield from (False, True)
+    if option.kind == "int":
+        yield from (int(bound) for bound in (option.minimum, option.maximum) if bound is not None)
+    if option.kind == "float":
+        yield from (float(bound) for bound in (option.minimum, option.maximum) if bound is not None)
+        yield from (bound + 1e-9 for bound in (option.above,) if bound is not None)
+    if option.kind == "list":
+        yield from ((), ("0",), ("0", "GPU-1"))
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+class TestEveryKey:
+    def test_says_what_it_is(self, key: str) -> None:
+        option = OPTIONS[key]
+        assert option.key == key
+        assert option.label
+        assert option.check(option.default) == option.default
+
+    def test_refuses_other_types(self, key: str) -> None:
+        option = OPTIONS[key]
+        for value in wrong_types(option):
+            message = refusal(option, value)
+            assert shown(value) in message
+            assert option.allowed() in message
+
+    def test_refuses_what_is_not_allowed(self, key: str) -> None:
+        option = OPTIONS[key]
+        assert option.kind in ("list", "bool") or wrong_values(option)
+        for value in wrong_values(option):
+            message = refusal(option, value)
+            assert option.allowed() in message
+            assert "\n" not in message
+            assert len(message) < 400
+
+    def test_takes_what_is_allowed(self, key: str) -> None:
+        option = OPTIONS[key]
+        for value in right_values(option):
+            checked = option.check(value)
+            assert checked == value
+            assert type(checked) is type(option.default)
+
+    def test_is_typed_as_it_is_written_out(self, key: str) -> None:
+        option = OPTIONS[key]
+        for value in right_values(option):
+            assert option.parse(format_value(value)) == value
+            assert option.parse(f"  {format_value(value)}\t") == value
+
+    def test_refuses_nonsense_that_is_typed(self, key: str) -> None:
+        option = OPTIONS[key]
+        if option.kind == "list":
+            return
+        for text in ("", "one", "1e", "nan", "inf", "-inf", "0x10", "9" * 5000, "\udcff", "\x1b[31m"):
+            with pytest.raises(ConfigError) as caught:
+                option.parse(text)
+            assert len(str(caught.value)) < 400
+            assert str(caught.value).isprintable()
+
+
+def test_whole_numbers_may_be_typed_with_separators() -> None:
+    assert OPTIONS["epochs"].parse("1,000") == 1000
+    assert OPTIONS["epochs"].parse("1_000") == 1000
+
+
+def test_a_whole_number_will_do_where_a_number_is_wanted() -> None:
+    value = OPTIONS["learning_rate"].check(1)
+    assert value == 1.0
+    assert isinstance(value, float)
+
+
+@pytest.mark.parametrize("text", ["0,1", " 0 , 1 ", "[0, 1]", "0,1,", ",0,,1"])
+def test_lists_are_typed_with_commas(text: str) -> None:
+    assert OPTIONS["device_ids"].parse(text) == ("0", "1")
+
+
+def test_indices_in_a_list_may_be_numbers() -> None:
+    assert OPTIONS["device_ids"].check([0, "GPU-1"]) == ("0", "GPU-1")
+
+
+def test_the_nearest_choice_is_named() -> None:
+    assert refusal(OPTIONS["optimizer"], "adamm").endswith(" Did you mean 'adam'?")
+    assert "Did you mean" not in refusal(OPTIONS["optimizer"], "zzz")
+
+
+def test_a_prefix_without_its_path_is_not_answered_with_itself() -> None:
+    assert "Did you mean" not in refusal(OPTIONS["dataset"], "npz:")
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("optimizer", "one of sgd, adam, adamw, adadelta"),
+        ("epochs", "a whole number of at least 1 and of at most 1,000,000"),
+        ("learning_rate", "a number above 0 and of at most 100"),
+        ("momentum", "a number of at least 0 and below 1"),
+        ("device_ids", "a list of texts"),
+        ("compile", "one of false, true"),
+    ],
+)
+def test_what_is_allowed_is_said_in_words(key: str, words: str) -> None:
+    assert OPTIONS[key].allowed() == words
+
+
+def test_a_value_is_quoted_on_one_short_line() -> None:
+    for value in ("x" * 10_000, "a\nb\x1b[31m", HUGE, [HUGE], ["x"] * 1000):
+        assert len(shown(value)) <= 60
+        assert shown(value).isprintable()
+
+
+def test_nothing_is_suggested_for_what_is_like_nothing() -> None:
+    assert suggest("qqqq", ["adam", "sgd"]) == ""
+    assert suggest("", ["adam", "sgd"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("npz", "Did you mean 'npz:'?"),
+        ("nzp:/data/faces.npz", "Did you mean 'npz:'?"),
+        ("nzp:/data/faces", "Did you mean 'npz:'?"),
+        ("faces.npz", "Did you mean 'npz:faces.npz'?"),
+        ("minst", "Did you mean 'mnist'?"),
+        ("cifar-10", "Did you mean 'cifar10'?"),
+    ],
+)
+def test_what_is_meant_is_guessed_of_a_file_too(value: str, hint: str) -> None:
+    message = refusal(OPTIONS["dataset"], value)
+    assert "it must be one of digits, mnist, fashion-mnist, cifar10, npz:PATH." in message
+    assert message.endswith(hint)

@@ -1,0 +1,193 @@
+"""Whole configurations: their keys, how values go together, and their files."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from trainers.config.datasets import DATASETS
+from trainers.config.options import ConfigError, Option, Problem
+from trainers.config.run_config import (
+    OPTIONS,
+    SCHEMA,
+    RunConfig,
+    build_config,
+    changed_keys,
+    cross_check,
+    get_option,
+    parse_toml,
+    to_mapping,
+    to_toml,
+    to_toml_values,
+)
+
+
+def problems(**values: object) -> dict[str, str]:
+    """Key → message of everything that is wrong."""
+    with pytest.raises(ConfigError) as caught:
+        build_config(values)
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def random_value(option: Option, dice: random.Random) -> object:
+    if option.choices:
+        return dice.choice(option.choices)
+    if option.kind == "list":
+        return []
+    if option.kind == "bool":
+        return dice.random() < 0.5
+    low = option.minimum if option.minimum is not None else option.above
+    high = option.maximum if option.maximum is not None else option.below
+    assert low is not None
+    assert high is not None
+    if option.kind == "int":
+        return dice.choice([int(low), int(high), dice.randint(int(low), int(high))])
+    return dice.choice([high / 2, 1e-5, low + (high - low) * dice.random() * 0.999 + 1e-300])
+
+
+def random_config(dice: random.Random) -> RunConfig:
+    """A configuration of which every key is drawn, within what goes together."""
+    while True:
+        values = {key: random_value(option, dice) for key, option in OPTIONS.items() if dice.random() < 0.8}
+        devices = dice.randint(0, 8)
+        values["devices"] = devices
+        values["global_batch_size"] = max(1, devices) * dice.randint(1, 100)
+        if devices and dice.random() < 0.5:
+            values["device_ids"] = [f'GPU-{index}-"quoted" \\ é' for index in range(devices)]
+        try:
+            return build_config(values)
+        except ConfigError:
+            continue
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_file_gives_back_the_configuration(seed: int) -> None:
+    config = random_config(random.Random(seed))
+    text = to_toml(config)
+    assert parse_toml(text, "file") == (config, {})
+    assert build_config(to_mapping(config)) == config
+    assert build_config(to_toml_values(config)) == config
+
+
+def test_a_file_says_everything() -> None:
+    lines = to_toml(RunConfig()).splitlines()
+    assert lines[0] == f"schema = {SCHEMA}"
+    assert [line.partition(" = ")[0] for line in lines[1:]] == list(OPTIONS)
+
+
+def test_the_defaults_go_together() -> None:
+    assert cross_check(RunConfig()) == []
+    assert build_config({}) == RunConfig()
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_a_wrong_value_is_named_with_the_file_and_the_key(key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_toml(f"{key} = 2020-02-02", "some/file.toml")
+    assert str(caught.value).startswith(f"some/file.toml: {key}: datetime.date(2020, 2, 2) is not allowed; ")
+    assert OPTIONS[key].allowed() in str(caught.value)
+
+
+def test_every_problem_is_found_at_once() -> None:
+    found = problems(epochs=0, learning_rate=-1, optimzer="adam", seed="x")
+    assert list(found) == ["epochs", "learning_rate", "optimzer", "seed"]
+
+
+def test_an_unknown_key_gets_the_nearest_one_or_all() -> None:
+    assert problems(learnig_rate=1) == {"learnig_rate": "there is no such key. Did you mean 'learning_rate'?"}
+    assert ", ".join(OPTIONS) in problems(zzzz=1)["zzzz"]
+    with pytest.raises(ConfigError):
+        get_option("schema")
+
+
+@pytest.mark.parametrize("key", ["", "\x1b]52;c;aGk=\x07", "a\nb", "x" * 61, "\udcff"])
+def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
+    (name,) = problems(**{key: 1})
+    assert name.startswith("'")
+    assert name.isprintable()
+    assert len(name) <= 60
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "words"),
+    [
+        ({"global_batch_size": 1438}, "global_batch_size", "1,438 is more than the 1,437 training examples of digits"),
+        ({"global_batch_size": 10, "devices": 4}, "global_batch_size", "8 or 12 can"),
+        ({"global_batch_size": 3, "devices": 4}, "global_batch_size", "over 4 devices; 4 can"),
+        ({"device_ids": ["0", "1"], "devices": 3}, "devices", "3 does not fit the 2 GPUs in device_ids"),
+        ({"device_ids": ["1", "0", "1"]}, "device_ids", "names a GPU twice"),
+        ({"device_ids": ["0"], "platform": "cpu"}, "device_ids", "platform is cpu"),
+        ({"precision": "tf32", "platform": "cpu"}, "precision", "tf32 is a GPU format"),
+    ],
+)
+def test_values_that_do_not_go_together(values: dict[str, object], key: str, words: str) -> None:
+    found = problems(**values)
+    assert list(found) == [key]
+    assert words in found[key]
+
+
+def test_a_key_that_is_wrong_already_is_not_blamed_again() -> None:
+    assert list(problems(global_batch_size=10, devices="four")) == ["devices"]
+    assert list(problems(global_batch_size="ten", devices=5)) == ["global_batch_size"]
+
+
+def test_further_checks_come_first_and_say_enough() -> None:
+    def no_machine(config: RunConfig) -> list[Problem]:
+        return [Problem("devices", f"{config.devices} is too many here")]
+
+    with pytest.raises(ConfigError) as caught:
+        build_config({"devices": 5}, checks=[no_machine])
+    assert [problem.message for problem in caught.value.problems] == ["5 is too many here"]
+
+
+@pytest.mark.parametrize("schema", ["2", "0", "-1", '"1"', "true", "1.0", "[]"])
+def test_another_schema_is_refused(schema: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^f: schema: .* is not known .* it reads schema {SCHEMA}\.$"):
+        parse_toml(f"schema = {schema}\nkey_of_the_future = 1", "f")
+
+
+def test_a_file_without_schema_is_of_this_one() -> None:
+    assert parse_toml("epochs = 3", "f")[0] == RunConfig(epochs=3)
+
+
+NO_CONFIGURATION = {
+    "no-value": "epochs",
+    "no-value-after-all": "epochs = ",
+    "twice": "epochs = 1\nepochs = 2",
+    "nul": "\x00",
+    "escape": "epochs = '\x1b'",
+    "deep-lists": "epochs = " + "[" * 50_000,
+    "deep-tables": "epochs = " + "{a=" * 10_000,
+    "long-number": "epochs = " + "9" * 5000,
+    "long-hex-number": "epochs = 0x" + "f" * 50_000,
+    "table": "[epochs]",
+    "list-of-tables": "[[epochs]]",
+    "dotted": "a" + ".a" * 5000 + " = 1",
+}
+
+
+@pytest.mark.parametrize("text", NO_CONFIGURATION.values(), ids=NO_CONFIGURATION)
+def test_what_is_no_configuration_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^some/file: ") as caught:
+        parse_toml(text, "some/file")
+    assert len(str(caught.value)) < 500
+
+
+def test_other_keys_that_a_file_may_have_are_given_back() -> None:
+    text = 'description = "d"\nepochs = 2'
+    assert parse_toml(text, "f", also=frozenset({"description", "more"})) == (RunConfig(epochs=2), {"description": "d"})
+    with pytest.raises(ConfigError, match="description"):
+        parse_toml(text, "f")
+
+
+def test_what_was_changed() -> None:
+    assert changed_keys(RunConfig(epochs=3, device_ids=("0",)), RunConfig()) == {"device_ids": ("0",), "epochs": 3}
+
+
+def test_the_number_of_steps() -> None:
+    per_epoch = DATASETS["digits"].train_examples // 48
+    assert RunConfig(epochs=3).steps_per_epoch == per_epoch
+    assert RunConfig(epochs=3).total_steps == 3 * per_epoch
+    assert RunConfig(epochs=3, max_steps=50).total_steps == 50
+    assert RunConfig(epochs=1, max_steps=5000).total_steps == per_epoch

@@ -1,0 +1,140 @@
+"""Files that are not what a preset should be: shown with what is wrong, never followed or waited for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from tuiapp.library.presets import (
+    PresetError,
+    delete_preset,
+    find_preset,
+    list_presets,
+    load_config,
+    presets_dir,
+    rename_preset,
+    save_preset,
+)
+
+CONFIG = RunConfig(epochs=77)
+
+
+@pytest.fixture
+def directory(home: Path) -> Path:
+    presets_dir().mkdir(parents=True)
+    return presets_dir()
+
+
+def make_long(path: Path) -> None:
+    path.write_bytes(b"# long\n" * 1_500_000)
+
+
+def make_link(path: Path) -> None:
+    target = path.parent.parent / "elsewhere.toml"
+    target.write_text("epochs = 4\n")
+    path.symlink_to(target)
+
+
+ODD: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no-toml": (lambda path: path.write_text("epochs: 4"), "is no TOML: "),
+    "binary": (lambda path: path.write_bytes(os.urandom(64) + b"\xff"), "is not UTF-8 text"),
+    "deep": (lambda path: path.write_text("epochs = " + "[" * 50_000), "nested too deeply"),
+    "long": (make_long, "is longer than 64 KiB"),
+    "link": (make_link, "is a symbolic link; put the file itself there"),
+    "loop": (lambda path: path.symlink_to(path), "is a symbolic link"),
+    "dangling": (lambda path: path.symlink_to("/nowhere/at/all"), "is a symbolic link"),
+    "fifo": (os.mkfifo, "not a regular file"),
+    "directory": (lambda path: path.mkdir(), "not a regular file"),
+    "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not known to this version"),
+    "unknown-key": (lambda path: path.write_text("epoch = 2"), "epoch: there is no such key. Did you mean 'epochs'?"),
+    "wrong-value": (lambda path: path.write_text("epochs = true"), "epochs: True is not allowed"),
+    "description": (lambda path: path.write_text("description = 5"), "description: 5 is not a text"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_listed_with_what_is_wrong(directory: Path, kind: str) -> None:
+    make, words = ODD[kind]
+    path = directory / f"{kind}.toml"
+    make(path)
+    save_preset("good", CONFIG)
+    assert sorted(preset.name for preset in list_presets() if not preset.builtin) == sorted(["good", kind])
+    preset = find_preset(kind)
+    assert preset.config is None
+    assert words in str(preset.error)
+    assert str(path) in str(preset.error)
+    assert preset.summary in str(preset.error)
+    assert len(str(preset.error)) < 1000
+    with pytest.raises(ConfigError):
+        load_config(kind)
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_overwritten_renamed_and_deleted(directory: Path, kind: str) -> None:
+    make, _ = ODD[kind]
+    make(directory / f"{kind}.toml")
+    with pytest.raises(PresetError, match="already"):
+        save_preset(kind, CONFIG)
+    if kind == "directory":
+        for act in (lambda: save_preset(kind, CONFIG, overwrite=True), lambda: delete_preset(kind)):
+            with pytest.raises(PresetError, match=r"^Cannot (write|delete) /.*directory\.toml: Is a directory\.$"):
+                act()
+        assert os.listdir(directory) == ["directory.toml"]
+        return
+    rename_preset(kind, "other")
+    assert os.listdir(directory) == ["other.toml"]
+    save_preset("other", CONFIG, overwrite=True)
+    assert load_config("other") == CONFIG
+    delete_preset("other")
+    assert os.listdir(directory) == []
+
+
+def test_a_link_is_replaced_and_what_it_points_to_left_alone(directory: Path) -> None:
+    make_link(directory / "mine.toml")
+    save_preset("mine", CONFIG, overwrite=True)
+    assert not (directory / "mine.toml").is_symlink()
+    assert (directory.parent / "elsewhere.toml").read_text() == "epochs = 4\n"
+
+
+def test_no_descriptor_is_left_open(directory: Path) -> None:
+    for kind, (make, _) in ODD.items():
+        make(directory / f"{kind}.toml")
+    list_presets()
+    # Those that lead elsewhere are other threads'.
+    open_files = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert [path for path in open_files if path.startswith(str(directory.parent))] == []
+
+
+def test_a_name_that_no_preset_can_have(directory: Path) -> None:
+    save_preset("good", CONFIG)
+    for name in ("a b.toml", ".hidden.toml", f"{'x' * 65}.toml"):
+        (directory / name).write_text("epochs = 2\n")
+    (directory / "notes.txt").write_text("no preset")
+    found = {preset.name: preset.error for preset in list_presets() if not preset.builtin}
+    assert list(found) == ["a b", "good", "x" * 65]
+    assert "its name must be 1 to 64 letters" in str(found["a b"])
+    assert found["good"] is None
+
+
+def test_a_file_in_the_place_of_the_directory(directory: Path) -> None:
+    directory.rmdir()
+    directory.write_text("in the way")
+    assert all(preset.builtin for preset in list_presets())
+    with pytest.raises(PresetError, match=r"^Cannot write /.*/presets/mine\.toml: (File exists|Not a directory)\.$"):
+        save_preset("mine", CONFIG)
+    with pytest.raises(PresetError, match="no preset 'mine'"):
+        delete_preset("mine")
+    assert directory.read_text() == "in the way"
+
+
+def test_a_directory_that_cannot_be_written(directory: Path) -> None:
+    # /proc refuses root as well.
+    directory.rmdir()
+    directory.symlink_to("/proc/self/fdinfo")
+    with pytest.raises(PresetError, match=r"^Cannot write "):
+        save_preset("mine", CONFIG)

@@ -1,0 +1,237 @@
+"""Saving, finding, renaming and deleting presets."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from trainers.config.options import ConfigError
+from trainers.config.run_config import OPTIONS, RunConfig
+from tuiapp.library.presets import (
+    BUILTIN_DIR,
+    PresetError,
+    check_name,
+    delete_preset,
+    find_preset,
+    list_presets,
+    load_config,
+    presets_dir,
+    rename_preset,
+    save_preset,
+)
+
+CONFIG = RunConfig(epochs=77, learning_rate=1e-7, device_ids=("0", "GPU-1"), nan_policy="stop")
+
+
+@pytest.fixture
+def directory(home: Path) -> Path:
+    assert presets_dir() == home / "config" / "tuiapp" / "presets"
+    return presets_dir()
+
+
+def names(*, builtin: bool = False) -> list[str]:
+    return [preset.name for preset in list_presets() if preset.builtin == builtin]
+
+
+def test_saved_and_loaded(directory: Path) -> None:
+    path = save_preset("mine", CONFIG, "what  it\nis for")
+    assert path == directory / "mine.toml"
+    preset = find_preset("mine")
+    assert (preset.config, preset.error, preset.builtin) == (CONFIG, None, False)
+    assert preset.summary == preset.description == "what it is for"
+    assert load_config("mine") == CONFIG
+    assert names() == ["mine"]
+
+
+def test_every_key_is_written(directory: Path) -> None:
+    text = save_preset("mine", RunConfig()).read_text()
+    assert all(f"\n{key} = " in text for key in OPTIONS)
+
+
+def test_private_to_the_user(directory: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = save_preset("mine", CONFIG)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_one_that_exists_is_kept_unless_told_otherwise(directory: Path) -> None:
+    save_preset("mine", CONFIG)
+    with pytest.raises(PresetError, match="'mine' already"):
+        save_preset("mine", RunConfig())
+    assert load_config("mine") == CONFIG
+    save_preset("mine", RunConfig(), overwrite=True)
+    assert load_config("mine") == RunConfig()
+
+
+def test_comments_outlive_an_overwrite(directory: Path) -> None:
+    path = save_preset("mine", RunConfig())
+    path.write_text('# on top\nschema = 1\ndescription = "kept"\nepochs = 3 # three\n\n# at the end\n')
+    save_preset("mine", CONFIG, overwrite=True)
+    text = path.read_text()
+    assert all(comment in text for comment in ("# on top", "# three", "# at the end"))
+    assert find_preset("mine").description == "kept"
+    assert load_config("mine") == CONFIG
+
+
+BEFORE = {
+    "empty": "",
+    "byte-order-mark": "\ufeffepochs = 1",
+    "carriage-returns": "epochs = 3\r\n# two\r\nseed = 1\r\n",
+    "newer": "schema = 2\nkey_of_the_future = 1\n",
+    "tables": "model.x = 1\n[a.b]\nx = 1\n[model.y]\n[a.c]\n",
+    "lists-of-tables": "[[model]]\nx = 1\n[schema]\ny = 2\n",
+    "description-is-no-text": "description.a = 1\n",
+    "no-toml": "epochs = ",
+    "deep": "epochs = " + "[" * 30_000,
+    "long": "x" * 100_000,
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+def test_whatever_stood_in_the_file_before(directory: Path, before: str) -> None:
+    path = save_preset("mine", RunConfig())
+    path.write_text(before, newline="")
+    save_preset("mine", CONFIG, overwrite=True)
+    assert load_config("mine") == CONFIG
+
+
+@pytest.mark.parametrize("description", ['"', "\\", "a\rb\x00c\x7f", "é 数", "a\udcffb"])
+def test_any_description_can_be_written(directory: Path, description: str) -> None:
+    save_preset("mine", CONFIG, description)
+    assert find_preset("mine").error is None
+    assert find_preset("mine").description == " ".join(description.replace("\udcff", "?").split())
+
+
+def test_nothing_is_written_that_could_not_be_read(directory: Path) -> None:
+    with pytest.raises(PresetError, match="longer than 64 KiB"):
+        save_preset("mine", CONFIG, "x" * 70_000)
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "../x", "/etc/x", ".hidden", "a/b", "x" * 65, "a b", "é", "a\n", "x\x00y", "\x1b[31m", "\udcff"],
+)
+def test_what_is_no_name(directory: Path, name: str) -> None:
+    save_preset("mine", CONFIG)
+    for act in (
+        lambda: check_name(name),
+        lambda: save_preset(name, CONFIG),
+        lambda: save_preset(name, CONFIG, overwrite=True),
+        lambda: rename_preset("mine", name),
+        lambda: rename_preset(name, "other"),
+        lambda: delete_preset(name),
+    ):
+        with pytest.raises(PresetError) as caught:
+            act()
+        assert "is no name for a preset: use 1 to 64 letters" in str(caught.value)
+        assert str(caught.value).isprintable()
+    assert os.listdir(directory) == ["mine.toml"]
+    assert os.listdir(directory.parent) == ["presets"]
+
+
+@pytest.mark.parametrize("name", ["x", "x" * 64, "A.b_c-1", "-", "_", "x.toml"])
+def test_names(directory: Path, name: str) -> None:
+    save_preset(name, CONFIG)
+    assert names() == [name]
+    assert load_config(name) == CONFIG
+    delete_preset(name)
+    assert names() == []
+
+
+def test_the_built_in_ones_are_right_and_read_only(directory: Path) -> None:
+    builtin = {path.stem: path.read_bytes() for path in BUILTIN_DIR.glob("*.toml")}
+    first = ["quickstart", "mlp", "single-device"]
+    assert names(builtin=True) == [*first, *sorted(builtin.keys() - set(first))]
+    save_preset("mine", CONFIG)
+    for name in builtin:
+        assert find_preset(name).error is None
+        assert find_preset(name).description
+        for act in (
+            lambda name=name: save_preset(name, CONFIG, overwrite=True),
+            lambda name=name: rename_preset(name, "other"),
+            lambda name=name: rename_preset("mine", name),
+            lambda name=name: delete_preset(name),
+        ):
+            with pytest.raises(PresetError, match=f"'{name}' is a built-in preset and read-only"):
+                act()
+    assert {path.stem: path.read_bytes() for path in BUILTIN_DIR.glob("*.toml")} == builtin
+    assert names() == ["mine"]
+
+
+def test_a_file_cannot_stand_in_for_a_built_in_one(directory: Path) -> None:
+    save_preset("mine", CONFIG).rename(directory / "quickstart.toml")
+    assert load_config("quickstart") != CONFIG
+    # It is not passed over in silence, and the name it is listed by can be renamed or deleted.
+    assert names() == ["quickstart.toml"]
+    with pytest.raises(ConfigError, match="name of a built-in preset; rename it"):
+        load_config("quickstart.toml")
+    rename_preset("quickstart.toml", "mine")
+    assert load_config("mine") == CONFIG
+    (directory / "mine.toml").rename(directory / "quickstart.toml")
+    delete_preset("quickstart.toml")
+    assert names() == []
+
+
+def test_renamed_with_its_content_untouched(directory: Path) -> None:
+    save_preset("old", CONFIG).write_text("# mine\nepochs = 5 # five\n")
+    assert rename_preset("old", "new") == directory / "new.toml"
+    assert (directory / "new.toml").read_text() == "# mine\nepochs = 5 # five\n"
+    assert names() == ["new"]
+
+
+def test_a_rename_overwrites_nothing(directory: Path) -> None:
+    save_preset("one", RunConfig(epochs=1))
+    save_preset("two", RunConfig(epochs=2))
+    for new_name in ("two", "one"):
+        with pytest.raises(PresetError, match=f"'{new_name}' already"):
+            rename_preset("one", new_name)
+    assert (load_config("one").epochs, load_config("two").epochs) == (1, 2)
+
+
+def test_the_nearest_name_is_given_for_one_that_is_not_there(directory: Path) -> None:
+    for act in (
+        lambda: find_preset("quickstrat"),
+        lambda: load_config("quickstrat"),
+        lambda: delete_preset("quickstrat"),
+        lambda: rename_preset("quickstrat", "x"),
+    ):
+        with pytest.raises(PresetError, match=r"no preset 'quickstrat'\. Did you mean 'quickstart'\?"):
+            act()
+    with pytest.raises(PresetError, match=r"There are: quickstart, mlp, "):
+        find_preset("zzzzzz")
+
+
+def test_half_of_a_file_is_never_seen(directory: Path) -> None:
+    configs = [RunConfig(epochs=1), RunConfig(epochs=1_000_000, device_ids=("x" * 2000,))]
+    save_preset("mine", configs[0])
+    written, enough = 0, threading.Event()
+
+    def write() -> None:
+        nonlocal written
+        while not enough.is_set():
+            save_preset("mine", configs[written % 2], overwrite=True)
+            written += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = 0
+    try:
+        # Both often enough, whichever of them is the faster one.
+        while seen < 100 or (written < 100 and writer.is_alive()):
+            assert load_config("mine") in configs
+            assert names() == ["mine"]
+            seen += 1
+    finally:
+        enough.set()
+        writer.join()
+    assert written >= 100
+    assert os.listdir(directory) == ["mine.toml"]

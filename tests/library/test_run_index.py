@@ -1,0 +1,118 @@
+"""Many runs listed: what is in a journal's place, what is read again, what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests import interrupted
+from tests.contract.recorded import record
+from trainers.contract.events import RunStarted, encode
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
+from tuiapp.library.find import list_runs
+from tuiapp.library.run_index import RunIndex
+
+FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
+
+
+def test_only_runs_that_changed_are_read_again(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    index = RunIndex(tmp_path)
+    assert [info.status for info in index.scan()] == ["completed"]
+    assert index.read == 1
+    assert [info.status for info in index.scan()] == ["completed"]
+    assert index.read == 0
+    record(tmp_path, SECOND, interrupted.failed())
+    assert [info.status for info in index.scan()] == ["failed", "completed"]
+    assert index.read == 1
+    with run.journal.open("ab") as file:
+        file.write(encode(h.started(attempt=2, resumed_from=72)))
+    lock = run.take_lock()
+    assert [info.status for info in index.scan()] == ["failed", "running"]
+    os.close(lock)
+    # It says nothing more, and yet is seen to be gone.
+    assert [info.status for info in index.scan()] == ["failed", "lost"]
+    run.path.rename(tmp_path / "elsewhere")
+    assert [info.status for info in index.scan()] == ["failed"]
+
+
+def test_no_directory(tmp_path: Path) -> None:
+    assert RunIndex(tmp_path / "nowhere").scan() == []
+
+
+def test_a_fifo_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.unlink()
+    os.mkfifo(run.journal)
+    info = summarise(run)
+    assert info.status == "unreadable"
+    assert info.problem == f"cannot read {run.journal}: it is not a regular file"
+
+
+def test_a_directory_in_the_place_of_a_journal(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.unlink()
+    run.journal.mkdir()
+    assert summarise(run).status == "unreadable"
+
+
+def test_a_link_in_a_circle_hides_no_other_run(tmp_path: Path) -> None:
+    record(tmp_path, FIRST, h.completed())
+    (tmp_path / SECOND).symlink_to(tmp_path / SECOND)
+    assert [run.run_id for run in list_runs(tmp_path)] == [FIRST]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    run.path.chmod(0)
+    assert summarise(run).status == "unreadable"
+    run.path.chmod(0o700)
+
+
+def test_a_journal_of_a_later_version_is_called_that(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.completed())
+    lines = run.journal.read_bytes().replace(b'"run_id"', b'"schema":7,"run_id"', 1)
+    run.journal.write_bytes(lines)
+    info = summarise(run)
+    assert info.status == "newer"
+    assert "has schema 7" in info.problem
+    assert "update tuiapp" in info.problem
+    assert info.config is not None
+
+
+def test_of_a_run_without_an_end_the_best_of_its_last_evaluations(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, h.running(last_step=130))
+    info = summarise(run)
+    assert info.status == "lost"
+    assert info.best_accuracy == pytest.approx(0.9375, abs=1e-4)
+    # 20 examples a second and rank of two: by what each reported last.
+    assert info.summary.examples_per_second == pytest.approx(2 * 24 / 0.05)
+
+
+@pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])
+def test_whatever_stands_in_a_journal(tmp_path: Path, size: int) -> None:
+    run = record(tmp_path, FIRST, [])
+    run.journal.write_bytes(os.urandom(size))
+    assert summarise(run).status == "lost"
+    run.journal.write_bytes(b"\n" * size)
+    assert summarise(run).status == "lost"
+    run.journal.write_bytes(encode(h.started()) + b"[" * size)
+    info = summarise(run)
+    assert (info.status, info.summary.steps) == ("lost", 0)
+
+
+def test_started_events_need_no_schema() -> None:
+    assert isinstance(h.started(), RunStarted)
+    assert b'"schema"' not in encode(h.started())
+
+
+def test_a_run_of_which_there_is_nothing(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / FIRST)
+    run.path.mkdir()
+    info = summarise(run)
+    assert (info.status, info.started) == ("lost", None)

@@ -1,0 +1,91 @@
+"""The memory estimate beside what PyTorch really holds, and what is said of too little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+import torch
+
+from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
+from trainers.config.machine import Gpu, Machine
+from trainers.config.run_config import RunConfig
+from trainers.models.torch_models import build
+from trainers.torch_ranks import build_optimizer
+from tuiapp.state.memory_estimate import estimate_memory, free_memory, on_host, shortages
+
+CPU = RunConfig(platform="cpu", devices=2)
+
+
+def held(tensors: Sequence[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZER_SLOTS, "sgd without momentum"])
+@pytest.mark.parametrize("model", MODELS)
+def test_parameters_gradients_and_optimizer_are_those_of_torch(model: str, optimizer: str) -> None:
+    name, _, without = optimizer.partition(" ")
+    config = msgspec.structs.replace(CPU, model=model, optimizer=name, momentum=0.0 if without else 0.9)
+    estimate = estimate_memory(config)
+    module = build(model, (28, 28, 1), 10)
+    trained = build_optimizer(config, module)
+    module(torch.zeros(2, 1, 28, 28)).sum().backward()
+    trained.step()
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    assert estimate.parameters == held(parameters)
+    assert estimate.gradients == held([parameter.grad for parameter in parameters if parameter.grad is not None])
+    state = [tensor for kept in trained.state.values() for tensor in kept.values() if torch.is_tensor(tensor)]
+    # Some count their steps, in a number each.
+    assert estimate.optimizer == held([tensor for tensor in state if tensor.dim()])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_activations_are_about_those_that_autograd_keeps(model: str) -> None:
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    examples = 16
+    module = build(model, (28, 28, 1), 10)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        logits = module(torch.zeros(examples, 1, 28, 28))
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    real = sum(size for pointer, size in kept.items() if pointer not in own)
+    del logits
+    estimate = estimate_memory(msgspec.structs.replace(CPU, model=model, devices=1, global_batch_size=examples))
+    print(f"{model}: {estimate.activations:,} bytes estimated with their gradients, {real:,} kept")
+    assert 0.3 < estimate.activations / 2 / real < 3
+
+
+def test_it_follows_batch_devices_and_precision() -> None:
+    one = estimate_memory(CPU)
+    assert estimate_memory(msgspec.structs.replace(CPU, devices=1)).activations == 2 * one.activations
+    assert estimate_memory(msgspec.structs.replace(CPU, precision="bfloat16")).activations == one.activations // 2
+    assert estimate_memory(msgspec.structs.replace(CPU, backend="jax-sharding")).data == one.data // 4
+    assert one.total == one.parameters + one.gradients + one.optimizer + one.activations + one.data
+    assert on_host(CPU, one) == 2 * one.total
+
+
+def test_the_host_must_hold_all_ranks() -> None:
+    estimate = estimate_memory(CPU)
+    machine = Machine(cpu_cores=2, memory_total_bytes=1 << 33, memory_available_bytes=2 * estimate.total)
+    assert not shortages(CPU, machine, estimate)
+    (short,) = shortages(CPU, msgspec.structs.replace(machine, memory_available_bytes=2 * estimate.total - 1), estimate)
+    assert (short.where, short.wanted_bytes) == ("this machine", 2 * estimate.total)
+    assert not shortages(CPU, msgspec.structs.replace(machine, memory_available_bytes=None), estimate)
+
+
+def test_each_gpu_must_hold_its_share() -> None:
+    estimate = estimate_memory(CPU)
+    gpus = tuple(
+        Gpu(index=index, uuid=f"GPU-{index}", name="G", memory_total_bytes=8 << 30, memory_used_bytes=used)
+        for index, used in enumerate((0, (8 << 30) - 5, None))
+    )
+    machine = Machine(cpu_cores=2, memory_total_bytes=1 << 33, gpus=gpus)
+    config = msgspec.structs.replace(CPU, platform="cuda", devices=3, device_ids=("GPU-0", "GPU-1", "GPU-2"))
+    assert free_memory(config, machine) == [("GPU 0", 8 << 30), ("GPU 1", 5)]
+    assert [short.where for short in shortages(config, machine, estimate)] == ["GPU 1"]

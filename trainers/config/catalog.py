@@ -1,0 +1,275 @@
+"""What can be run, as data: backends and models; and what is installed, found without importing it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from trainers.config.datasets import find_dataset
+
+JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
+"""Import names of what JAX needs for NVIDIA GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One way of training on several devices."""
+
+    name: str
+    module: str
+    """Resolved by the rank process alone; has `train(config, rank, report, checkpoints)`."""
+    summary: str
+    packages: tuple[str, ...]
+    """Import names that must be installed."""
+    extras: tuple[str, ...]
+    """The extras of tuiapp that install them."""
+    process_per_device: bool
+    """True where each device has a rank process of its own; False where one process owns all devices."""
+    max_cpu_devices: int | None = None
+    """How many CPU devices it can work on; None: as many as the machine takes."""
+    keras_backend: str = ""
+    """What Keras is to compute with; "" where there is no Keras."""
+
+    def missing(self) -> list[str]:
+        """The packages that are not installed here."""
+        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+
+    def unavailable(self) -> str:
+        """Why it cannot run here and how to mend that, or ""."""
+        if missing := self.missing():
+            wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
+            return f"{', '.join(missing)} not installed: pip install {wanted}"
+        return ""
+
+    def without_gpus(self) -> str:
+        """Why its frameworks, as they are installed here, cannot use NVIDIA GPUs, or ""."""
+        if "jax" in self.packages and not any(map(importlib.util.find_spec, JAX_CUDA_PLUGINS)):
+            return "jax is installed without CUDA: pip install 'jax[cuda13]'"
+        torch = installed_version("torch") if "torch" in self.packages else None
+        if torch and torch.endswith("+cpu"):
+            return f"torch {torch} is a build for CPUs: install one for CUDA, as https://pytorch.org tells"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a model is for one input shape and class count."""
+
+    parameters: int
+    """Trainable parameters."""
+    activations: int
+    """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
+    flops: int
+    """Floating point operations of one example's forward and backward pass, those of matrix products and convolutions
+    alone: what "model FLOPs" means where efficiency is compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that every backend builds in its own framework."""
+
+    name: str
+    summary: str
+    size: Callable[[tuple[int, int, int], int], Size]
+    """From input shape (height, width, channels) and class count."""
+    min_side: int
+    """Pixels that an image must have in height and width, so that every layer has some to work on."""
+    batch_norm: bool = True
+    """Whether it has BatchNorm."""
+
+
+MLP_WIDTHS = (256, 128)
+NET_CHANNELS = (32, 64)
+NET_HIDDEN = 128
+CONVNET_LAYERS = ((12, 3, 1, False, True), (24, 6, 2, False, False), (32, 6, 2, True, True))
+"""Channels, kernel size, stride, whether there is a bias, whether the input is padded ("SAME")."""
+CONVNET_HIDDEN = 256
+RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""Channels, and the stride of the first block."""
+RESNET_BLOCKS = 2
+"""Residual blocks per stage."""
+
+
+def _training_flops(multiplications: list[int]) -> int:
+    """Of one example, forward and backward.
+
+    A layer's output, the gradient of its weights and that of its input are one product of the same size each, of two
+    operations per multiplication; the first layer's input needs no gradient.
+
+    Args:
+        multiplications: Of each layer's forward pass, from the first layer on.
+    """
+    return 2 * (3 * sum(multiplications) - multiplications[0])
+
+
+def _mlp_size(shape: tuple[int, int, int], classes: int) -> Size:
+    widths = (prod(shape), *MLP_WIDTHS, classes)
+    return Size(
+        parameters=sum(i * o + o for i, o in pairwise(widths)),
+        activations=widths[0] + 2 * sum(widths[1:]),
+        flops=_training_flops([i * o for i, o in pairwise(widths)]),
+    )
+
+
+def _net_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, channels = shape
+    parameters = activations = 0
+    products = []
+    for outputs in NET_CHANNELS:
+        height, width = height - 2, width - 2
+        products.append(height * width * outputs * channels * 9)
+        parameters += channels * 9 * outputs + outputs + 2 * outputs  # 3×3 convolution, then BatchNorm
+        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        height, width, channels = height // 2, width // 2, outputs
+        activations += height * width * channels
+    flat = height * width * channels
+    parameters += flat * NET_HIDDEN + NET_HIDDEN + NET_HIDDEN * classes + classes
+    products += [flat * NET_HIDDEN, NET_HIDDEN * classes]
+    return Size(parameters, activations + 2 * NET_HIDDEN + classes, _training_flops(products))
+
+
+def _convnet_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, channels = shape
+    parameters = activations = 0
+    products = []
+    for outputs, kernel, stride, bias, padded in CONVNET_LAYERS:
+        # Padded to keep every pixel, or only where the kernel fits.
+        lost = 0 if padded else kernel - 1
+        height, width = -(-(height - lost) // stride), -(-(width - lost) // stride)
+        products.append(height * width * outputs * channels * kernel**2)
+        # The convolution, then BatchNorm without a scale.
+        parameters += channels * kernel**2 * outputs + (outputs if bias else 0) + outputs
+        activations += 3 * height * width * outputs  # convolution, BatchNorm, ReLU
+        channels = outputs
+    parameters += channels * CONVNET_HIDDEN + CONVNET_HIDDEN + CONVNET_HIDDEN * classes + classes
+    products += [channels * CONVNET_HIDDEN, CONVNET_HIDDEN * classes]
+    return Size(parameters, activations + 2 * channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
+
+
+def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
+    height, width, inputs = shape
+    channels = RESNET_STAGES[0][0]
+    parameters = _conv_norm(inputs, channels, 3)
+    activations = 3 * height * width * channels  # convolution, BatchNorm, ReLU
+    products = [height * width * channels * inputs * 9]
+    for outputs, first_stride in RESNET_STAGES:
+        for stride in (first_stride, *[1] * (RESNET_BLOCKS - 1)):
+            height, width = -(-height // stride), -(-width // stride)
+            parameters += _conv_norm(channels, outputs, 3) + _conv_norm(outputs, outputs, 3)
+            activations += 6 * height * width * outputs  # twice convolution, BatchNorm, ReLU
+            products += [height * width * outputs * kernels * 9 for kernels in (channels, outputs)]
+            if stride > 1:
+                parameters += channels * outputs + outputs
+                activations += height * width * outputs
+                products.append(height * width * outputs * channels)
+            channels = outputs
+    flops = _training_flops([*products, channels * classes])
+    return Size(parameters + channels * classes + classes, activations + 2 * channels + classes, flops)
+
+
+def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
+    """Parameters of a convolution with bias and its BatchNorm."""
+    return inputs * kernel**2 * outputs + outputs + 2 * outputs
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            "torch-ddp",
+            "trainers.backends.torch_ddp",
+            "PyTorch DistributedDataParallel: one process per device, gradients averaged by all-reduce",
+            packages=("torch",),
+            extras=("torch",),
+            process_per_device=True,
+        ),
+        Backend(
+            "torch-dp",
+            "trainers.backends.torch_dp",
+            "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
+            packages=("torch",),
+            extras=("torch",),
+            process_per_device=False,
+            max_cpu_devices=1,
+        ),
+        Backend(
+            "jax-sharding",
+            "trainers.backends.jax_sharding",
+            "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
+            packages=("jax", "flax", "optax"),
+            extras=("jax",),
+            process_per_device=False,
+        ),
+        Backend(
+            "jax-pmap",
+            "trainers.backends.jax_pmap",
+            "JAX pmap: one program per device with its replica, gradients averaged by pmean",
+            packages=("jax", "flax", "optax"),
+            extras=("jax",),
+            process_per_device=False,
+        ),
+        Backend(
+            "keras-jax",
+            "trainers.backends.keras_jax",
+            "Keras on JAX: one jit-compiled step over a mesh, the batch sharded, the variables on every device",
+            packages=("keras", "jax"),
+            extras=("keras", "jax"),
+            process_per_device=False,
+            keras_backend="jax",
+        ),
+        Backend(
+            "keras-torch",
+            "trainers.backends.keras_torch",
+            "Keras on PyTorch in DistributedDataParallel: one process per device, gradients averaged by all-reduce",
+            packages=("keras", "torch"),
+            extras=("keras", "torch"),
+            process_per_device=True,
+            keras_backend="torch",
+        ),
+    )
+}
+
+MODELS = {
+    model.name: model
+    for model in (
+        Model("mlp", "two hidden layers of 256 and 128 units", _mlp_size, min_side=1, batch_norm=False),
+        Model("net", "the two-convolution network with BatchNorm of the DDP article", _net_size, min_side=10),
+        Model("convnet", "three convolutions, BatchNorm and dropout, after the Keras guide", _convnet_size, min_side=6),
+        Model("resnet18", "ResNet-18 for small images, as in Dive into Deep Learning", _resnet18_size, min_side=1),
+    )
+}
+
+OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
+"""Optimizer → arrays of the parameters' size that its state holds (sgd: with momentum)."""
+
+
+def model_size(model: str, dataset: str) -> Size:
+    """The size of a model built for a data set.
+
+    Raises:
+        DatasetError: the data set's file is missing, or no data set.
+    """
+    data = find_dataset(dataset)
+    return MODELS[model].size(data.input_shape, data.classes)
+
+
+def _requirements(extra: str) -> list[str]:
+    """What an extra of tuiapp installs, as the installed tuiapp declares it: right for a clone and a release alike."""
+    from importlib.metadata import requires
+
+    marked = [line.partition(";") for line in requires("tuiapp") or []]
+    return [name.strip() for name, _, marker in marked if marker.replace("'", '"').strip() == f'extra == "{extra}"']
+
+
+def installed_version(distribution: str) -> str | None:
+    """The installed version of a distribution, found without importing it; None when it is not installed."""
+    # 10 ms that the dashboard's first picture need not wait for.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,91 @@
+"""The data sets that can be trained on, as data: those that have a name, and npz:PATH, whose facts its file tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.config.npz import DatasetError, npz_path, read_facts
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The facts about a data set that the form and the launcher need before it is loaded."""
+
+    name: str
+    summary: str
+    train_examples: int
+    test_examples: int
+    input_shape: tuple[int, int, int]
+    """Height, width, channels."""
+    classes: int
+
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            "digits",
+            "1,797 handwritten digits of the UCI optdigits test part, shown as 28×28; ships with tuiapp",
+            train_examples=1437,
+            test_examples=360,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+        Dataset(
+            "mnist",
+            "60,000 handwritten digits, 28×28; downloads 12 MB once",
+            train_examples=60_000,
+            test_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+        Dataset(
+            "fashion-mnist",
+            "60,000 pictures of clothes, 28×28; downloads 31 MB once",
+            train_examples=60_000,
+            test_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+        ),
+        Dataset(
+            "cifar10",
+            "50,000 photographs, 32×32 in colour; downloads 170 MB once",
+            train_examples=50_000,
+            test_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=10,
+        ),
+    )
+}
+"""The data sets that have a name. One's own is called npz:PATH."""
+
+NPZ = "npz:"
+
+_pinned: dict[str, Dataset] = {}
+
+
+def find_dataset(name: str) -> Dataset:
+    """The facts about a data set, those of an npz:PATH read from the file.
+
+    Raises:
+        DatasetError: the file is missing, or no data set; the message names it.
+    """
+    if known := DATASETS.get(name) or _pinned.get(name):
+        return known
+    if not name.startswith(NPZ):
+        raise DatasetError(f"there is no data set {name!r}.")
+    path = npz_path(name.removeprefix(NPZ))
+    facts = read_facts(path)
+    summary = f"{facts.train_examples:,} training images in {path}"
+    return Dataset(name, summary, facts.train_examples, facts.test_examples, facts.input_shape, facts.classes)
+
+
+def pin_dataset(name: str) -> Dataset:
+    """Find a data set and keep its facts for the life of this process.
+
+    A run stands on what its data set was when it started, whatever becomes of the file meanwhile.
+
+    Raises:
+        DatasetError: as `find_dataset`.
+    """
+    return _pinned.setdefault(name, find_dataset(name))

@@ -1,0 +1,198 @@
+"""What this machine has: cores, memory, GPUs. GPUs are asked in a process of their own, by NVML.
+
+NVML calls can hang or crash the caller, and neither the dashboard nor a launch may go down with a driver:
+`inspect_machine` runs this module with `python -m` and a timeout. Nothing here imports a training framework.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+
+import msgspec
+
+GPU_PROBE_TIMEOUT_S = 10.0
+
+HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""Its number in every Linux kernel (PROC_PID_INIT_INO)."""
+
+
+LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
+"""NVML's numbers for them."""
+
+NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A process that holds memory of a GPU, as the driver sees it."""
+
+    pid: int | None = None
+    """Null where the driver's number means nothing here: in a container it tells the host's numbers."""
+    rank: int | None = None
+    """Null: not of this run, or not known to be."""
+    user: str = ""
+    """Who runs it; "" where that cannot be found out."""
+    name: str = ""
+    """Its program; "" where that cannot be found out."""
+    memory_bytes: int | None = None
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as NVML sees it."""
+
+    index: int
+    """NVML's index: PCI bus order, which is CUDA's only under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    uuid: str
+    name: str
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilization_percent: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    """Those that hold its memory; None where the driver does not tell."""
+
+
+class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the probe found."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    problem: str = ""
+    """Why there are no GPUs to use, in words; "" when there are some."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices a run can be placed on."""
+
+    cpu_cores: int
+    """Cores this process may run on."""
+    memory_total_bytes: int
+    memory_available_bytes: int | None = None
+    """What new processes may take without anything being swapped out."""
+    gpus: tuple[Gpu, ...] = ()
+    driver: str | None = None
+    gpu_problem: str = ""
+
+    @property
+    def max_cpu_ranks(self) -> int:
+        """CPU ranks a run may have: four to a core, so that small machines can rehearse larger ones."""
+        return max(8, 4 * self.cpu_cores)
+
+
+def nvml_words(error: Exception) -> str:
+    """An NVMLError as people are told of it."""
+    if getattr(error, "value", None) == LIBRARY_NOT_FOUND:
+        return NO_DRIVER
+    if getattr(error, "value", None) == LIB_RM_VERSION_MISMATCH:
+        return "the driver's library and its kernel module are of different versions: reboot, or load the module anew"
+    return str(error)
+
+
+def inspect_machine() -> Machine:
+    """Look at this machine; takes some milliseconds, with GPUs up to a second."""
+    import psutil
+
+    report, memory = _probe_gpus(), psutil.virtual_memory()
+    return Machine(
+        cpu_cores=len(os.sched_getaffinity(0)),
+        memory_total_bytes=memory.total,
+        memory_available_bytes=memory.available,
+        gpus=report.gpus,
+        driver=report.driver,
+        gpu_problem=report.problem,
+    )
+
+
+def _probe_gpus() -> GpuReport:
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return GpuReport(problem=NO_DRIVER)
+    command = [sys.executable, "-P", "-m", "trainers.config.machine"]
+    probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        answer, _ = probe.communicate(timeout=GPU_PROBE_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        # Not waited for: a process that hangs in the driver dies only when its call returns.
+        probe.kill()
+        return GpuReport(problem=f"NVML did not answer within {GPU_PROBE_TIMEOUT_S:g} s")
+    try:
+        return msgspec.json.decode(answer, type=GpuReport)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return GpuReport(problem=f"the NVML probe died (exit code {probe.returncode})")
+
+
+def read_gpus() -> GpuReport:
+    """Ask NVML for the GPUs, in this process."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return GpuReport(problem=f"NVML: {nvml_words(error)}")
+    gpus, problem = [], "NVML finds no GPU"
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                gpus.append(_read_gpu(index))
+            except pynvml.NVMLError as error:
+                # One that is lost does not keep runs from the others.
+                problem = f"NVML: {error}"
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
+    except pynvml.NVMLError as error:
+        return GpuReport(problem=f"NVML: {error}")
+    finally:
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _read_gpu(index: int) -> Gpu:
+    import pynvml
+
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    known: dict[str, int] = {}
+    with contextlib.suppress(pynvml.NVMLError):
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        known |= {"memory_total_bytes": memory.total, "memory_used_bytes": memory.used}
+    with contextlib.suppress(pynvml.NVMLError):
+        known["utilization_percent"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+    return Gpu(index=index, uuid=uuid, name=name, processes=_read_processes(handle), **known)
+
+
+def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
+    """Who holds memory of a GPU; the same process may compute and draw."""
+    import pynvml
+
+    found: dict[int, int | None] = {}
+    told = False
+    for kind in ("Compute", "Graphics"):
+        # By version: without one pynvml raises what is no NVMLError where the driver is older than it.
+        for version in (3, 2):
+            with contextlib.suppress(pynvml.NVMLError):
+                for process in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle):
+                    found[process.pid] = process.usedGpuMemory
+                told = True
+                break
+    return tuple(_describe_process(pid, held) for pid, held in found.items()) if told else None
+
+
+def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
+    import psutil
+
+    # Within a PID namespace of one's own the driver still tells the host's numbers, which mean others here, or nobody.
+    if os.stat("/proc/self/ns/pid").st_ino != HOST_PID_NAMESPACE:
+        return GpuProcess(memory_bytes=memory_bytes)
+    user = name = ""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        name = process.name()
+        user = process.username()
+    return GpuProcess(pid=pid, user=user, name=name, memory_bytes=memory_bytes)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))

@@ -1,0 +1,221 @@
+"""What a person may set, declared once: the form, `--set`, presets and error messages all read it from here.
+
+An `Option` is attached to a field of `trainers.config.run_config.RunConfig` with `typing.Annotated`; type and
+default come from the field itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+Value: TypeAlias = str | int | float | bool | tuple[str, ...]
+"""The value of one configuration key."""
+
+Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
+
+WORDS = {"false": False, "true": True}
+"""How a bool is written, as in TOML."""
+
+GROUPS = ("Trainer", "Devices", "Optimization", "Run")
+"""The form's groups, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration, in words."""
+
+    key: str
+    """The configuration key, or "" when no single key is at fault."""
+    message: str
+    """What was given, what is allowed, and the nearest match where there is one."""
+    also: tuple[str, ...] = ()
+    """Other keys whose values have a part in it."""
+
+    @property
+    def keys(self) -> set[str]:
+        """All keys that have a part in it."""
+        return {self.key, *self.also}
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run; carries every problem found, not only the first."""
+
+    def __init__(self, problems: Iterable[Problem], source: str = "") -> None:
+        self.problems = list(problems)
+        self.source = source
+        prefix = f"{source}: " if source else ""
+        super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How one configuration key is shown and checked."""
+
+    group: str
+    label: str
+    help: str
+    choices: tuple[str, ...] = ()
+    """Allowed values; empty where a range, or nothing, limits the value."""
+    prefixes: tuple[str, ...] = ()
+    """Beside the choices: what a value may begin with, a path then following, as "npz:"."""
+    minimum: float | None = None
+    above: float | None = None
+    """An exclusive lower bound."""
+    maximum: float | None = None
+    below: float | None = None
+    """An exclusive upper bound."""
+    only: tuple[str, tuple[str, ...]] | None = None
+    """Another key and its values with which this one is used; None where it always is. The form hides it elsewhere."""
+    key: str = field(default="", compare=False)
+    kind: Kind = field(default="str", compare=False)
+    default: Value = field(default="", compare=False)
+
+    @property
+    def menu(self) -> tuple[str, ...]:
+        """The texts to choose from; empty where one types."""
+        return tuple(WORDS) if self.kind == "bool" else self.choices
+
+    def applies(self, values: Mapping[str, object]) -> bool:
+        """Whether it is used together with the values of the other keys."""
+        return self.only is None or values[self.only[0]] in self.only[1]
+
+    def allowed(self) -> str:
+        """The permitted values in words, for an error message."""
+        if self.menu:
+            return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
+        nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
+        noun = nouns.get(self.kind, "a text")
+        bounds = [
+            words.format(_number(bound))
+            for words, bound in (
+                ("of at least {}", self.minimum),
+                ("above {}", self.above),
+                ("of at most {}", self.maximum),
+                ("below {}", self.below),
+            )
+            if bound is not None
+        ]
+        return " ".join([noun, " and ".join(bounds)]).strip()
+
+    def check(self, value: object) -> Value:
+        """Check a value that came from TOML or from `parse`.
+
+        Returns:
+            The value, an int widened to float where the key is a float, a list as a tuple.
+
+        Raises:
+            ConfigError: wrong type, not allowed, or out of range.
+        """
+        if self.kind == "list":
+            if not isinstance(value, list | tuple):
+                raise self._refuse(value)
+            if any(isinstance(item, bool) or not isinstance(item, str | int) for item in value):
+                raise self._refuse(value)
+            items = tuple(item if isinstance(item, str) else shown(item) for item in value)
+            if not all(map(str.isprintable, items)):
+                raise self._refuse(value, " It has characters that cannot be shown.")
+            return items
+        if self.kind == "bool":
+            if not isinstance(value, bool):
+                raise self._refuse(value)
+            return value
+        if self.kind == "str":
+            if not isinstance(value, str):
+                raise self._refuse(value)
+            if self.choices and value not in self.choices and self.prefix_of(value) in ("", value):
+                raise self._refuse(value, self._nearest(value))
+            if self.choices and not value.isprintable():
+                raise self._refuse(value, " It has characters that cannot be shown.")
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._refuse(value)
+        if self.kind == "int" and not isinstance(value, int):
+            raise self._refuse(value)
+        if not self._in_range(value):
+            raise self._refuse(value)
+        return float(value) if self.kind == "float" else value
+
+    def parse(self, text: str) -> Value:
+        """Read a value that was typed: on the command line or in the form.
+
+        Raises:
+            ConfigError: the text is no such value, or the value is not allowed.
+        """
+        text = text.strip()
+        try:
+            if self.kind == "int":
+                return self.check(int(text.replace(",", "").replace("_", "")))
+            if self.kind == "float":
+                return self.check(float(text))
+        except ConfigError:
+            raise
+        except ValueError:
+            raise self._refuse(text) from None
+        if self.kind == "bool":
+            return self.check(WORDS.get(text.lower(), text))
+        if self.kind == "list":
+            return self.check([item.strip() for item in text.strip("[]").split(",") if item.strip()])
+        return self.check(text)
+
+    def prefix_of(self, text: str) -> str:
+        """Which of the prefixes a text begins with, or ""."""
+        return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
+
+    def _nearest(self, value: str) -> str:
+        head, colon, path = value.partition(":")
+        for prefix in self.prefixes:
+            if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
+                return f" Did you mean {shown(prefix + value)}?"
+            if path and (meant := suggest(head + colon, self.prefixes)):
+                return meant
+        return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
+
+    def _in_range(self, value: float) -> bool:
+        # Written so that NaN fails; an int is finite, and may be too large to be asked.
+        return (
+            (isinstance(value, int) or math.isfinite(value))
+            and (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+            and (self.below is None or value < self.below)
+        )
+
+    def _refuse(self, value: object, hint: str = "") -> ConfigError:
+        return ConfigError([Problem(self.key, f"{shown(value)} is not allowed; it must be {self.allowed()}.{hint}")])
+
+
+def format_value(value: Value) -> str:
+    """A value as it is typed after `--set KEY=`: what `Option.parse` reads back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it, on one line and of bounded length."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The sentence " Did you mean …?" for the nearest known word, or ""."""
+    matches = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) or (value.is_integer() and 1e4 <= abs(value) < 1e15):
+        return f"{value:,.0f}"
+    return f"{value:.15g}"

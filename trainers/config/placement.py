@@ -1,0 +1,113 @@
+"""Which devices a configuration gets on a machine: `auto` made exact, and refused where it cannot be."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.datasets import DATASETS, NPZ, find_dataset
+from trainers.config.machine import Gpu, Machine
+from trainers.config.npz import DatasetError, npz_path
+from trainers.config.options import ConfigError, Problem, suggest
+from trainers.config.run_config import RunConfig, check_batch, cross_check
+
+
+def place(config: RunConfig, machine: Machine) -> RunConfig:
+    """Make platform, devices, device_ids and the data set's path exact, so that the result says all the run will do.
+
+    `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are
+    written as UUIDs, because indices change with the environment.
+
+    Raises:
+        ConfigError: the machine does not have what is asked for.
+    """
+    if reason := BACKENDS[config.backend].unavailable():
+        raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
+    problems = check_data(config)
+    wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
+    try:
+        placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
+        problems += cross_check(placed)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return _with_absolute_path(placed)
+
+
+def check_data(config: RunConfig) -> list[Problem]:
+    """What is wrong with the data set, or with training this model on it: looks into the file of an npz:PATH."""
+    try:
+        data = find_dataset(config.dataset)
+    except DatasetError as error:
+        return [Problem("dataset", str(error))]
+    problems = [] if config.dataset in DATASETS else check_batch(config, data)
+    (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
+    if min(height, width) < least:
+        message = (
+            f"{config.model} needs images of at least {least}×{least} pixels; those of {config.dataset} have "
+            f"{height}×{width}."
+        )
+        if channels > min(height, width):
+            message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
+        problems.append(Problem("model", message, also=("dataset",)))
+    return problems
+
+
+def _with_absolute_path(config: RunConfig) -> RunConfig:
+    if not config.dataset.startswith(NPZ):
+        return config
+    return msgspec.structs.replace(config, dataset=f"{NPZ}{npz_path(config.dataset.removeprefix(NPZ))}")
+
+
+def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
+    """What this machine lacks for a configuration, without regard to how its values go together."""
+    try:
+        place(config, machine)
+    except ConfigError as error:
+        together = {problem.message for problem in cross_check(config)}
+        return [problem for problem in error.problems if problem.message not in together]
+    return []
+
+
+def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
+    if config.device_ids:
+        why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
+        raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
+    if config.devices > machine.max_cpu_ranks:
+        message = (
+            f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "
+            f"{machine.max_cpu_ranks} CPU ranks."
+        )
+        raise ConfigError([Problem("devices", message)])
+    count = config.devices or _dividing(BACKENDS[config.backend].max_cpu_devices or 2, config.global_batch_size)
+    return msgspec.structs.replace(config, platform="cpu", devices=count)
+
+
+def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
+    if not machine.gpus:
+        raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
+    if config.device_ids:
+        chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
+    else:
+        count = config.devices or _dividing(len(machine.gpus), config.global_batch_size)
+        if count > len(machine.gpus):
+            message = f"{count} is more than this machine has: {len(machine.gpus)} GPUs."
+            raise ConfigError([Problem("devices", message)])
+        chosen = list(machine.gpus[:count])
+    return msgspec.structs.replace(
+        config, platform="cuda", devices=len(chosen), device_ids=tuple(gpu.uuid for gpu in chosen)
+    )
+
+
+def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
+    for gpu in gpus:
+        if name in (str(gpu.index), gpu.uuid):
+            return gpu
+    known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
+    hint = suggest(name, [gpu.uuid for gpu in gpus])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
+
+
+def _dividing(most: int, global_batch_size: int) -> int:
+    return next(count for count in range(most, 0, -1) if global_batch_size % count == 0)

@@ -1,0 +1,298 @@
+"""The configuration of a run: flat keys, the same in presets, `run.toml`, `--set KEY=VALUE` and the form."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
+from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
+from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+
+SCHEMA = 1
+"""Version of the keys below; stands as `schema` on top of every file."""
+
+MAX_FILE_BYTES = 64 * 1024
+"""No configuration is longer; a longer file is refused unread."""
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train, on what, and how. Each field is one configuration key."""
+
+    backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
+        "torch-ddp"
+    )
+    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
+    dataset: Annotated[
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
+    ] = "digits"
+
+    platform: Annotated[
+        str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
+    ] = "auto"
+    devices: Annotated[int, Option("Devices", "Devices", "0: every GPU, or 2 CPU ranks", minimum=0, maximum=1024)] = 0
+    device_ids: Annotated[
+        tuple[str, ...], Option("Devices", "GPUs", "indices or UUIDs, comma-separated; empty: the first ones")
+    ] = ()
+    global_batch_size: Annotated[
+        int,
+        Option("Devices", "Global batch", "examples a step, over all devices", minimum=1, maximum=1 << 20),
+    ] = 48
+
+    optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
+    learning_rate: Annotated[float, Option("Optimization", "Learning rate", "", above=0, maximum=100)] = 0.001
+    momentum: Annotated[
+        float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
+    ] = 0.9
+    nesterov: Annotated[
+        bool, Option("Optimization", "Nesterov", "momentum that looks ahead; sgd only", only=("optimizer", ("sgd",)))
+    ] = False
+    weight_decay: Annotated[
+        float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
+    ] = 0.0
+    gradient_clip: Annotated[
+        float, Option("Optimization", "Gradient clip", "largest norm; 0: no clipping", minimum=0, maximum=1e6)
+    ] = 0.0
+    schedule: Annotated[
+        str,
+        Option("Optimization", "Schedule", "how the rate falls to 0", choices=("constant", "cosine", "linear")),
+    ] = "constant"
+    warmup_steps: Annotated[
+        int, Option("Optimization", "Warm-up steps", "rate rises linearly", minimum=0, maximum=10_000_000)
+    ] = 0
+    precision: Annotated[
+        str,
+        Option("Optimization", "Precision", "tf32: GPUs only", choices=("float32", "tf32", "bfloat16")),
+    ] = "float32"
+    sync_batch_norm: Annotated[
+        bool,
+        Option("Optimization", "Sync BatchNorm", "statistics of the global batch", only=("backend", ("torch-ddp",))),
+    ] = False
+    compile: Annotated[
+        bool,
+        Option("Optimization", "torch.compile", "a minute to compile", only=("backend", ("torch-ddp", "torch-dp"))),
+    ] = False
+
+    epochs: Annotated[int, Option("Run", "Epochs", "passes over the data", minimum=1, maximum=1_000_000)] = 10
+    max_steps: Annotated[int, Option("Run", "Max steps", "0: no limit", minimum=0, maximum=1 << 40)] = 0
+    seed: Annotated[int, Option("Run", "Seed", "weights and data order", minimum=0, maximum=2**32 - 1)] = 0
+    eval_every: Annotated[
+        int, Option("Run", "Evaluate every", "epochs; 0: only at the end", minimum=0, maximum=1_000_000)
+    ] = 1
+    checkpoint_every: Annotated[
+        int, Option("Run", "Save every", "epochs; 0: only on request", minimum=0, maximum=1_000_000)
+    ] = 1
+    keep_checkpoints: Annotated[
+        int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
+    ] = 3
+    nan_policy: Annotated[
+        str,
+        Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
+    ] = "warn"
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Full global batches in the training data; the remainder of an epoch is left out.
+
+        Raises:
+            DatasetError: the data set is a file that is missing, or no data set.
+        """
+        return find_dataset(self.dataset).train_examples // self.global_batch_size
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the whole run."""
+        steps = self.epochs * self.steps_per_epoch
+        return min(steps, self.max_steps) if self.max_steps else steps
+
+    @property
+    def last_epoch(self) -> int:
+        """The epoch in which the run ends."""
+        return self.epoch_of(self.total_steps)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch of a step; both are counted from 1."""
+        return (step - 1) // self.steps_per_epoch + 1
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether a step is an epoch's last, or the run's."""
+        return step % self.steps_per_epoch == 0 or step == self.total_steps
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the model is evaluated after a step."""
+        return self._is_due(step, self.eval_every) or step == self.total_steps
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is saved after a step without anybody asking for it."""
+        return self._is_due(step, self.checkpoint_every) or (self.checkpoint_every > 0 and step == self.total_steps)
+
+    def _is_due(self, step: int, epochs: int) -> bool:
+        return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
+
+
+def _declared() -> dict[str, Option]:
+    hints = get_type_hints(RunConfig, include_extras=True)
+    declared = {}
+    for info in msgspec.structs.fields(RunConfig):
+        base, option = get_args(hints[info.name])
+        origin: type = get_origin(base) or base
+        kinds: dict[type, Kind] = {str: "str", int: "int", float: "float", bool: "bool", tuple: "list"}
+        declared[info.name] = replace(option, key=info.name, kind=kinds[origin], default=info.default)
+    return declared
+
+
+OPTIONS = _declared()
+"""Every configuration key, in the order of the form."""
+
+
+def get_option(key: str) -> Option:
+    """The option of that name.
+
+    Raises:
+        ConfigError: there is none; names the nearest one.
+    """
+    if key not in OPTIONS:
+        known = ", ".join(OPTIONS)
+        hint = suggest(key, OPTIONS) or f" The keys are: {known}."
+        # What is no name is quoted: it may be long, or empty, or hold control characters.
+        name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
+        raise ConfigError([Problem(name, f"there is no such key.{hint}")])
+    return OPTIONS[key]
+
+
+Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
+"""Finds what is wrong with a configuration whose values are each allowed."""
+
+
+def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:
+    """Check values, fill in the defaults, and check how they go together.
+
+    Args:
+        values: Configuration keys and values, as TOML or `Option.parse` gives them.
+        source: Named in front of each problem, a file's path for example.
+        checks: Made before `cross_check`: what they say of a key is enough said of it.
+
+    Raises:
+        ConfigError: with every problem found.
+    """
+    problems: list[Problem] = []
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            checked[key] = get_option(key).check(value)
+        except ConfigError as error:
+            problems += error.problems
+    config = RunConfig(**checked)
+    for check in (*checks, cross_check):
+        # What was found wrong already stands at its default here, or makes what depends on it wrong too.
+        broken = {problem.key for problem in problems}
+        problems += [problem for problem in check(config) if not broken & problem.keys]
+    if problems:
+        raise ConfigError(problems, source)
+    return config
+
+
+def cross_check(config: RunConfig) -> list[Problem]:
+    """What is wrong with values that are each allowed but do not go together.
+
+    Looks into no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` looks.
+    """
+    data = DATASETS.get(config.dataset)
+    problems = check_batch(config, data) if data else []
+    if not problems and config.devices and config.global_batch_size % config.devices:
+        problems.append(
+            Problem(
+                "global_batch_size",
+                f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
+                f"{_multiples(config.global_batch_size, config.devices)}.",
+                also=("devices",),
+            )
+        )
+    if config.device_ids and config.devices not in (0, len(config.device_ids)):
+        problems.append(
+            Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
+        )
+    if len(set(config.device_ids)) < len(config.device_ids):
+        problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
+    if config.platform == "cpu" and config.device_ids:
+        problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+    most = BACKENDS[config.backend].max_cpu_devices
+    if config.platform == "cpu" and most and config.devices > most:
+        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
+        problems.append(Problem("devices", message, also=("backend", "platform")))
+    elif config.backend == "torch-dp" and config.compile and config.devices > 1:
+        message = "cannot reach the copies that torch-dp makes for several devices; take one device, or torch-ddp."
+        problems.append(Problem("compile", message, also=("backend", "devices")))
+    if config.optimizer == "sgd" and config.nesterov and not config.momentum:
+        problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
+    if config.platform == "cpu" and config.precision == "tf32":
+        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    return problems
+
+
+def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
+    """Whether the data set has enough training examples for one step."""
+    if config.global_batch_size <= data.train_examples:
+        return []
+    examples = f"{data.train_examples:,} training examples of {config.dataset}"
+    return [Problem("global_batch_size", f"{config.global_batch_size:,} is more than the {examples}.")]
+
+
+def _multiples(size: int, devices: int) -> str:
+    low = size // devices * devices
+    return f"{low} or {low + devices} can" if low else f"{devices} can"
+
+
+def to_mapping(config: RunConfig) -> dict[str, Value]:
+    """The configuration as plain values, in the order of the keys."""
+    return {key: getattr(config, key) for key in OPTIONS}
+
+
+def changed_keys(config: RunConfig, base: RunConfig) -> dict[str, Value]:
+    """The keys of `config` whose values differ from those of `base`."""
+    return {key: getattr(config, key) for key in OPTIONS if getattr(config, key) != getattr(base, key)}
+
+
+def to_toml_values(config: RunConfig) -> dict[str, object]:
+    """The configuration as TOML and JSON can hold it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in to_mapping(config).items()}
+
+
+def to_toml(config: RunConfig) -> str:
+    """The text of a configuration file with all keys."""
+    # Only writing needs it; the dashboard's first picture does not.
+    import tomlkit
+
+    return tomlkit.dumps({"schema": SCHEMA, **to_toml_values(config)})
+
+
+def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
+    """Read a configuration file's text.
+
+    Args:
+        text: TOML with flat keys and `schema` on top.
+        source: What to call it in messages.
+        also: Further top-level keys the file may have (a preset's description); given back, not checked.
+
+    Raises:
+        ConfigError: no TOML, another schema, or wrong values.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([Problem("", f"is no TOML: {error}")], source) from None
+    except ValueError as error:  # an int of thousands of digits
+        raise ConfigError([Problem("", f"cannot be read: {error}")], source) from None
+    except RecursionError:
+        raise ConfigError([Problem("", "cannot be read: its values are nested too deeply")], source) from None
+    schema = table.pop("schema", SCHEMA)
+    if type(schema) is not int or schema != SCHEMA:
+        message = f"{shown(schema)} is not known to this version of tuiapp; it reads schema {SCHEMA}."
+        raise ConfigError([Problem("schema", message)], source)
+    extra = {key: table.pop(key) for key in also & table.keys()}
+    return build_config(table, source), extra

@@ -1,1 +1,0 @@
-"""What the data sets are, and what can be told of one before it is loaded."""

@@ -1,0 +1,108 @@
+"""What a run's lock file says: how often the run was started, by whom, and what cannot be written elsewhere.
+
+The note has the same size from the first moment on and is overwritten in place: on most file systems that needs no room
+on a disk that is full, where nothing else could tell a view why the journal stands still. Btrfs and its like write
+nothing in place. There the reason alone is told, by which byte far behind the file's end is locked: that needs no disk
+at all, and is over when its holder is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+
+import msgspec
+
+from trainers.config.files import open_regular
+from trainers.contract.rundir import RunDir
+
+NOTE_BYTES = 2048
+MAX_TROUBLE_CHARACTERS = 200
+MAX_NAME_CHARACTERS = 64
+
+SIGNAL_AT = 1 << 32
+"""From this byte on, as many further as the error has for a number, and once the run is over by as many more."""
+MAX_ERRNO = 4095
+OVER = MAX_ERRNO + 1
+FLOCK = "hhqqi4x"
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid (fcntl(2))."""
+
+
+class LockNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the lock file."""
+
+    attempt: int = 0
+    """How often the run was started or resumed; 0 where nobody has noted it."""
+    supervisor: str = ""
+    """Its `process_identity.identity`."""
+    machine: str = ""
+    """Where that means something: `process_identity.machine`."""
+    host: str = ""
+    """The same for people."""
+    over: bool = False
+    """Training has ended, and its end cannot be written yet."""
+    trouble: str = ""
+    """Why nothing new stands in the journal, in words; "" while all is well."""
+
+
+def write_note(fd: int, note: LockNote) -> bool:
+    """Write the note into the lock file that a supervisor holds; whether that could be done."""
+    # Cut by characters, none of which takes more than six bytes of JSON.
+    host, trouble = note.host[:MAX_NAME_CHARACTERS], note.trouble[:MAX_TROUBLE_CHARACTERS]
+    text = msgspec.json.encode(msgspec.structs.replace(note, host=_ascii(host), trouble=_ascii(trouble)))
+    with contextlib.suppress(OSError):
+        return os.pwrite(fd, text[:NOTE_BYTES].ljust(NOTE_BYTES), 0) == NOTE_BYTES
+    return False
+
+
+def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
+    """Tell by a locked byte what cannot be told in the note.
+
+    Args:
+        fd: Of the lock file, open for writing.
+        number: The error's; None: all is well again.
+        over: Whether training has ended.
+    """
+    spans = [(fcntl.F_UNLCK, SIGNAL_AT, 2 * OVER)]
+    if number is not None and 0 < number <= MAX_ERRNO:
+        spans.append((fcntl.F_WRLCK, SIGNAL_AT + number + OVER * over, 1))
+    for kind, start, length in spans:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(FLOCK, kind, os.SEEK_SET, start, length, 0))
+
+
+def read_note(run: RunDir) -> LockNote:
+    """The note of a run; an empty one where there is none, or it is damaged."""
+    try:
+        fd = open_regular(run.lock)
+    except OSError:
+        return LockNote()
+    try:
+        note = msgspec.json.decode(os.pread(fd, NOTE_BYTES, 0), type=LockNote)
+    except (OSError, ValueError, RecursionError):
+        note = LockNote()
+    else:
+        if not note.trouble and (number := _signalled(fd)):
+            over, number = divmod(number, OVER)
+            then = "The run is over and waits for room" if over else "Training goes on"
+            text = f"the journal cannot be written: {os.strerror(number)}. {then}"
+            note = msgspec.structs.replace(note, trouble=text, over=bool(over))
+    finally:
+        os.close(fd)
+    return note
+
+
+def _signalled(fd: int) -> int:
+    """What the locked byte tells: its distance; 0 where none is locked."""
+    asked = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, SIGNAL_AT, 2 * OVER, 0)
+    with contextlib.suppress(OSError):
+        kind, _, start, length, _ = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+        if kind != fcntl.F_UNLCK and start > SIGNAL_AT and length == 1:
+            return int(start - SIGNAL_AT)
+    return 0
+
+
+def _ascii(text: str) -> str:
+    return text.encode("ascii", "replace").decode()

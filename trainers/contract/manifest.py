@@ -1,0 +1,191 @@
+"""Checkpoints on the disk: which there are, whether they are whole, whether a run can go on from them.
+
+`checkpoints/step-<8 digits>/` holds safetensors files and `manifest.json`, which names each file with its size and
+checksum. It is made under a hidden name and renamed when all of it is on the disk: a directory of that name is a
+whole checkpoint, unless something damaged it later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.files import read_limited
+from trainers.config.run_config import RunConfig
+
+CHECKPOINT_SCHEMA = 1
+MANIFEST = "manifest.json"
+NAME = re.compile(r"step-(\d{8,})")
+MAX_MANIFEST_BYTES = 1 << 20
+
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be used; the message says why."""
+
+
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a checkpoint."""
+
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint says of itself."""
+
+    schema: int = CHECKPOINT_SCHEMA
+    run_id: str
+    backend: str
+    model: str
+    dataset: str
+    classes: int
+    input_shape: tuple[int, int, int]
+    """Height, width, channels."""
+    optimizer: str
+    seed: int
+    global_batch_size: int
+    devices: int
+    step: int
+    epoch: float
+    """Passes over the data; the fraction is the position within one."""
+    finite: bool = True
+    """Whether all weights are finite numbers."""
+    accuracy: float | None = None
+    """On the test set, where the model was evaluated after this very step."""
+    files: dict[str, StoredFile]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDir:
+    """A committed checkpoint whose manifest can be read; its files are not looked at before `verify`."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def bytes(self) -> int:
+        """Size of its files."""
+        return sum(file.bytes for file in self.manifest.files.values())
+
+    def verify(self) -> None:
+        """Compare all files with the manifest; reads them whole.
+
+        Raises:
+            CheckpointError: one is missing, cannot be read, or is not what was written.
+        """
+        for name, stored in self.manifest.files.items():
+            path = self.path / name
+            try:
+                size = path.stat().st_size
+                if size != stored.bytes:
+                    raise CheckpointError(f"{path} is damaged: it has {size:,} bytes of {stored.bytes:,}")
+                with path.open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+            if found != stored.sha256:
+                raise CheckpointError(f"{path} is damaged: its checksum is not the one that was written")
+
+
+def checkpoint_name(step: int) -> str:
+    """The directory of the checkpoint after a step."""
+    return f"step-{step:08d}"
+
+
+def read_checkpoint(path: Path) -> CheckpointDir:
+    """Read a checkpoint's manifest.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or of a newer version of tuiapp.
+    """
+    file = path / MANIFEST
+    try:
+        manifest = msgspec.json.decode(read_limited(file, MAX_MANIFEST_BYTES), type=Manifest)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        raise CheckpointError(f"{file} is damaged: {error}") from error
+    if manifest.schema != CHECKPOINT_SCHEMA:
+        raise CheckpointError(f"{file} has schema {manifest.schema}; this version of tuiapp reads {CHECKPOINT_SCHEMA}")
+    unsafe = [name for name in manifest.files if "/" in name or name.startswith(".")]
+    if unsafe or NAME.fullmatch(path.name) is None or int(path.name.removeprefix("step-")) != manifest.step:
+        raise CheckpointError(f"{file} does not belong there")
+    return CheckpointDir(path, manifest)
+
+
+def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
+    """All committed checkpoints, the newest first; and what is wrong with those that cannot be used.
+
+    Args:
+        directory: A run's `checkpoints/`; it may not exist.
+    """
+    try:
+        paths = [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
+    except OSError:
+        return [], []
+    found: list[CheckpointDir] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            found.append(read_checkpoint(path))
+        except CheckpointError as error:
+            problems.append(str(error))
+    return sorted(found, key=lambda one: one.manifest.step, reverse=True), problems
+
+
+def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
+    """The finite one with the highest test accuracy, the newest among equals; None where none was evaluated."""
+    known = [one for one in checkpoints if one.manifest.finite and one.manifest.accuracy is not None]
+    return max(known, key=lambda one: (one.manifest.accuracy, one.manifest.step), default=None)
+
+
+def best_accuracy(directory: Path) -> float | None:
+    """The highest test accuracy that any of a run's checkpoints has; None where none was evaluated."""
+    best = best_checkpoint(list_checkpoints(directory)[0])
+    return best.manifest.accuracy if best else None
+
+
+def newest_usable(directory: Path, config: RunConfig, classes: int) -> tuple[CheckpointDir, list[str]]:
+    """The checkpoint that a run goes on from: the newest that is whole and holds finite weights.
+
+    Args:
+        directory: The run's `checkpoints/`.
+        config: How the run shall go on.
+        classes: Of its data set, as that is now.
+
+    Returns:
+        The checkpoint; and, for each newer one, why it was passed over.
+
+    Raises:
+        CheckpointError: there is none, or the newest does not fit the configuration.
+    """
+    found, passed_over = list_checkpoints(directory)
+    for checkpoint in found:
+        if misfit := _misfit(checkpoint.manifest, config, classes):
+            raise CheckpointError(f"{checkpoint.path.name} {misfit}")
+        if not checkpoint.manifest.finite:
+            passed_over.append(f"{checkpoint.path} holds weights that are not finite")
+            continue
+        try:
+            checkpoint.verify()
+        except CheckpointError as error:
+            passed_over.append(str(error))
+        else:
+            return checkpoint, passed_over
+    reasons = "; ".join(passed_over)
+    raise CheckpointError(f"there is no checkpoint that can be used{': ' + reasons if reasons else ''}")
+
+
+def _misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
+    """Why a run with this configuration cannot go on from a checkpoint, or ""."""
+    for key in ("backend", "model", "optimizer", "seed", "global_batch_size"):
+        was, wanted = getattr(manifest, key), getattr(config, key)
+        if was != wanted:
+            return f"was made with {key} = {was}, not {wanted}: start a new run for that"
+    if manifest.classes != classes:
+        return f"tells {manifest.classes} classes apart, but {config.dataset} has {classes}: start a new run for that"
+    return ""

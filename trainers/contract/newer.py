@@ -1,0 +1,24 @@
+"""Runs that a later version of tuiapp wrote: they can be looked at, not changed."""
+
+from __future__ import annotations
+
+from trainers.config.options import ConfigError
+from trainers.config.run_config import SCHEMA
+from trainers.contract.peek import NewerJournalError, look
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
+
+
+def why_read_only(run: RunDir) -> str:
+    """What tells that a later version wrote a run, in words; "" when none did."""
+    try:
+        look(run.journal)
+        read_config(run)
+    except NewerJournalError:
+        return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
+    except ConfigError as error:
+        if any(problem.key == "schema" for problem in error.problems):
+            return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"
+    except OSError:
+        return ""
+    return ""

@@ -1,0 +1,161 @@
+"""Processes of runs whose supervisor is gone: found by the token in their environment, ended when a person says so.
+
+A supervisor that is killed takes its ranks along, by its reaper; ranks end themselves when both are gone. What can be
+left is what heeds neither: a rank that is stopped or stuck in native code, or what a rank has started. Every process of
+a run carries the run's token and the identity of its supervisor, pid and start time, in its environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from trainers.contract.process_identity import is_alive, pid_namespace, start_time
+
+TOKEN = "TUIAPP_RUN_TOKEN"
+"""Environment variable that marks every process of a run, children of ranks included: the run's id, a dash, and 16
+random digits."""
+SUPERVISOR = "TUIAPP_SUPERVISOR"
+"""Environment variable beside it: `identity` of the supervisor."""
+
+_TOKEN_DIGITS = 16
+MAX_ENVIRON_BYTES = 1 << 20
+
+MAX_SUPERVISOR_BYTES = 16 << 10
+"""Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
+
+GONE_S = 5.0
+"""How long killed processes are waited for."""
+
+
+class Stray(NamedTuple):
+    """A process that a run has left behind."""
+
+    pid: int
+    start: int
+    """In clock ticks since the machine's start: with the pid it means this process and no later one."""
+    token: str
+    rank: str
+    """Its number in digits, also where it is a child of that rank; "" for one of the run's helpers."""
+    command: str
+    """What runs, shortened."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that it belonged to."""
+        return self.token[: -_TOKEN_DIGITS - 1]
+
+
+def find_strays(runs_dir: Path | None = None) -> list[Stray]:
+    """The processes of this user's runs whose supervisor is gone.
+
+    Args:
+        runs_dir: Of the runs in this directory alone.
+    """
+    own_namespace, alive = pid_namespace("self"), dict[str, bool]()
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        environ = _environ(pid)
+        token, supervisor = environ.get(TOKEN, ""), environ.get(SUPERVISOR, "")
+        # In a container, which this process may see into, pids are others.
+        if not token or not supervisor or pid == os.getpid() or pid_namespace(str(pid)) != own_namespace:
+            continue
+        if supervisor not in alive:
+            alive[supervisor] = is_alive(supervisor)
+        if not alive[supervisor] and (start := start_time(pid)):
+            stray = Stray(pid, start, token, environ.get("RANK", ""), _command(pid))
+            if runs_dir is None or (runs_dir / stray.run_id).is_dir():
+                found.append(stray)
+    return sorted(found, key=lambda stray: (stray.token, stray.rank, stray.pid))
+
+
+def end_strays(strays: list[Stray]) -> list[Stray]:
+    """SIGKILL them, each only if it is still the same process with the same token, and wait until they are gone.
+
+    Returns:
+        Those that are still there.
+    """
+    for stray in strays:
+        _kill(stray)
+    deadline = time.monotonic() + GONE_S
+    while (left := [stray for stray in strays if is_alive(f"{stray.pid}:{stray.start}")]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.02)
+    return left
+
+
+def end_supervisor(directory: Path) -> None:
+    """SIGKILL the supervisor of a run that is not to be, and what it has started."""
+    run_id, deadline = directory.name, time.monotonic() + GONE_S
+    # Whole arguments: the directory of another run may begin with the same letters.
+    wanted = b"\0".join((b"", b"-m", b"trainers.runtime.supervisor", os.fsencode(directory), b""))
+    supervisors = [
+        pid
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
+        if wanted in _arguments(pid, MAX_SUPERVISOR_BYTES) and pid != os.getpid()
+    ]
+    for pid in supervisors:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    while time.monotonic() < deadline and (
+        any(map(start_time, supervisors)) or end_strays([one for one in find_strays() if one.run_id == run_id])
+    ):
+        time.sleep(0.02)
+
+
+def describe_strays(strays: list[Stray]) -> str:
+    """What was left behind, a line for each run."""
+    runs: dict[str, list[Stray]] = {}
+    for stray in strays:
+        runs.setdefault(stray.run_id, []).append(stray)
+    return "\n".join(f"{run_id}: {', '.join(map(_describe, some))}" for run_id, some in runs.items())
+
+
+def _describe(stray: Stray) -> str:
+    if not stray.rank:
+        return f"pid {stray.pid}"
+    what = "rank" if "trainers.runtime.rank" in stray.command else "started by rank"
+    return f"{what} {stray.rank} (pid {stray.pid})"
+
+
+def _kill(stray: Stray) -> None:
+    # The pidfd holds the process fast while it is looked at once more.
+    try:
+        fd = os.pidfd_open(stray.pid)
+    except OSError:
+        return
+    try:
+        if start_time(stray.pid) == stray.start and _environ(stray.pid).get(TOKEN) == stray.token:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def _environ(pid: int) -> dict[str, str]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            data = file.read(MAX_ENVIRON_BYTES)
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def _command(pid: int) -> str:
+    return _arguments(pid, 200).replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def _arguments(pid: int, length: int) -> bytes:
+    """The beginning of a process's command line, a NUL after each argument."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(length)
+    except OSError:
+        return b""

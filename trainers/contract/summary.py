@@ -1,0 +1,152 @@
+"""The runs on this machine: what came of each. Where they lie and which one is meant: `records.which_run`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from trainers.config.files import read_limited
+from trainers.config.options import ConfigError, Problem
+from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, parse_toml
+from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
+from trainers.contract.journal import last_line_with
+from trainers.contract.lock_note import read_note
+from trainers.contract.manifest import best_accuracy
+from trainers.contract.peek import NewerJournalError, look
+from trainers.contract.rundir import RunDir
+
+STARTING_S = 30.0
+"""What a launch may take: a directory without a journal that is no older is being started."""
+
+RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
+"""How a run stands; "newer": a later version of tuiapp wrote it; "unreadable": its files cannot be looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a list shows of a run."""
+
+    directory: RunDir
+    status: RunStatus
+    config: RunConfig | None
+    """None when run.toml cannot be read."""
+    problem: str
+    """Why it cannot, or what is wrong with the journal; "" for nothing."""
+    summary: Summary
+    """Of a live or lost run: the steps reported last."""
+    reason: str
+    started: float | None
+    """Seconds since the epoch."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it goes on."""
+        return self.status == "running"
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """The highest test accuracy that is known of."""
+        known = [one for one in (self.summary.best_accuracy, self.summary.test_accuracy) if one is not None]
+        return max(known, default=None)
+
+
+def last_attempt(run: RunDir) -> int:
+    """How often a run was started or resumed; 0 when it was never."""
+    if noted := read_note(run).attempt:
+        return noted
+    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
+    # The type stands first on every line: no other line is decoded.
+    event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
+    return event.attempt if isinstance(event, RunStarted) else 0
+
+
+def read_config(run: RunDir) -> RunConfig:
+    """The configuration of a run.
+
+    Raises:
+        ConfigError: run.toml is damaged or of another version.
+        OSError: it cannot be read.
+    """
+    try:
+        return parse_toml(read_limited(run.config, MAX_FILE_BYTES), str(run.config))[0]
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))], str(run.config)) from None
+
+
+def summarise(run: RunDir) -> RunInfo:
+    """What a list shows of a run, from the ends of its files. Never raises for what is in them."""
+    # Liveness first: a run that ends between the two looks has its end in the journal by then.
+    live = run.is_live()
+    config, problem, newer = None, "", False
+    try:
+        config = read_config(run)
+    except ConfigError as error:
+        problem = str(error)
+        newer = any(one.key == "schema" for one in error.problems)
+    except OSError as error:
+        problem = f"cannot read {run.config}: {error.strerror or error}"
+    started: float | None = None
+    with contextlib.suppress(OSError):
+        started = run.config.stat().st_mtime
+    try:
+        seen = look(run.journal)
+    except NewerJournalError as error:
+        return RunInfo(run, "newer", config, str(error), Summary(), "", started)
+    except OSError as error:
+        why = f"cannot read {run.journal}: {error.strerror or error}"
+        return RunInfo(run, "unreadable", config, why, Summary(), "", started)
+    if isinstance(seen.first, RunStarted):
+        # A copy of the directory has files of another age.
+        started = seen.first.time
+    if isinstance(end := seen.last, RunEnded) and not live:
+        return RunInfo(run, "newer" if newer else end.status, config, problem, end.summary, end.reason, started)
+    partial = _so_far(run, seen.tail(), seen.first, started)
+    if newer:
+        return RunInfo(run, "newer", config, problem, partial, "", started)
+    if live or (not seen.exists and _is_starting(started)):
+        return RunInfo(run, "running", config, problem, partial, "", started)
+    reason = "its supervisor died without saying why; see supervisor.log"
+    return RunInfo(run, "lost", config, problem, partial, reason, started)
+
+
+def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
+    """What the last part of a journal without an end tells."""
+    # What an epoch is the journal knows: the data set may have been a file that is gone.
+    steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
+    steps = [event for event in tail if isinstance(event, Steps)]
+    evaluations = [event for event in tail if isinstance(event, Evaluation)]
+    evaluation = evaluations[-1] if evaluations else None
+    step = max((event.last_step for event in steps), default=evaluation.step if evaluation else 0)
+    last = tail[-1].time if tail else started
+    # Evaluations before that part are known by their checkpoints, if at all.
+    saved = best_accuracy(run.checkpoints)
+    return Summary(
+        steps=step,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
+        examples_per_second=_rate(steps),
+        loss=steps[-1].losses[-1] if steps and steps[-1].losses else None,
+        test_loss=evaluation.loss if evaluation else None,
+        test_accuracy=evaluation.accuracy if evaluation else None,
+        best_accuracy=max([one.accuracy for one in evaluations] + ([] if saved is None else [saved]), default=None),
+        seconds=last - started if last and started else 0.0,
+    )
+
+
+def _rate(steps: list[Steps]) -> float | None:
+    """Examples per second over all ranks, by what each reported last."""
+    rates = {}
+    for event in steps:
+        counts = event.counts or [1] * len(event.seconds)
+        seconds = sum(each * count for each, count in zip(event.seconds, counts, strict=False))
+        if seconds > 0:
+            rates[event.rank] = sum(event.examples) / seconds
+    return sum(rates.values()) if rates else None
+
+
+def _is_starting(started: float | None) -> bool:
+    """Whether it was made a moment ago: its supervisor makes the journal once it is up."""
+    return started is not None and time.time() - started < STARTING_S

@@ -1,0 +1,70 @@
+"""Says that a run has ended which was seen going on from here: on the screen, and beside it with a bell."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, TypeAlias
+
+from textual.app import App
+from textual.screen import ModalScreen
+
+from trainers.config.settings import Settings
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
+from tuiapp.library.liveness import Pulse
+from tuiapp.state.notification import ending, notification
+
+LOOK_EVERY_S = 1.0
+
+NOTICE_S = 15.0
+"""How long a notice stays on the screen."""
+
+Severity: TypeAlias = Literal["information", "warning", "error"]
+
+SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped": "warning"}
+"""Status → how much its notice stands out; others do not."""
+
+
+class EndWatch:
+    """Looks after the runs of this session, whichever screen is on show.
+
+    Args:
+        app: Whose terminal rings.
+        settings: Whether and how.
+    """
+
+    def __init__(self, app: App[Any], settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._going: dict[RunDir, Pulse] = {}
+
+    def begin(self) -> None:
+        """To be called once the app runs."""
+        self._app.set_interval(LOOK_EVERY_S, self._look)
+
+    def add(self, run: RunDir) -> None:
+        """Look after a run, if it goes on."""
+        if run.is_live() and run not in self._going:
+            self._going[run] = Pulse(run)
+
+    def _look(self) -> None:
+        for run in [run for run, pulse in self._going.items() if not pulse.goes_on()]:
+            self._going.pop(run).close()
+            self._app.run_worker(lambda run=run: self._tell(run), thread=True, group="end")
+
+    def _tell(self, run: RunDir) -> None:
+        # The ends of its files are read: in a thread, for they may lie on a slow disk.
+        info = summarise(run)
+        self._app.call_from_thread(self.ring, info)
+
+    def ring(self, info: RunInfo) -> None:
+        """Say how a run has ended."""
+        if self._settings.bell:
+            self._app.bell()
+        # The run's own screen says it at length, beneath a question too.
+        shown = [screen for screen in self._app.screen_stack if not isinstance(screen, ModalScreen)]
+        if getattr(shown[-1], "run", None) != info.directory:
+            severity = SEVERITIES.get(info.status, "information")
+            self._app.notify(ending(info), title="A run has ended", severity=severity, timeout=NOTICE_S, markup=False)
+        driver = self._app._driver
+        if driver is not None and not self._app.is_headless:
+            driver.write(notification(self._settings.notification, "tuiapp", ending(info), os.environ))

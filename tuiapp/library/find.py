@@ -1,0 +1,91 @@
+"""Where the runs on this machine lie, and which one is meant by a name.
+
+Fast to import: a long journal begins to be read once it is known which one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from trainers.contract.rundir import RUN_ID, RunDir
+
+NAMED = 5
+"""Runs that a message names where a name is the start of several."""
+
+
+class UnknownRunError(LookupError):
+    """No run, or more than one, goes by that name; the message says what there is."""
+
+
+def default_runs_dir() -> Path:
+    """`TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
+    if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
+        return Path(os.path.expanduser(chosen)).absolute()
+    from platformdirs import user_data_path
+
+    return user_data_path("tuiapp") / "runs"
+
+
+def list_runs(runs_dir: Path) -> list[RunDir]:
+    """All runs in a directory, newest first; none when it does not exist."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
+        for entry in entries:
+            # One that cannot be looked at, such as a link in a circle, must not hide the others.
+            with contextlib.suppress(OSError):
+                if RUN_ID.fullmatch(entry.name) and entry.is_dir():
+                    found.append(Path(entry.path))
+    return [RunDir(path) for path in sorted(found, key=_launched, reverse=True)]
+
+
+def unreadable(runs_dir: Path) -> str:
+    """Why a directory's runs cannot be listed, or "": one that does not exist yet has none, and nothing is wrong."""
+    try:
+        with os.scandir(runs_dir):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"Cannot list {runs_dir}: {error.strerror}. Another place: --runs-dir, or TUIAPP_RUNS_DIR."
+
+
+def _launched(path: Path) -> tuple[str, int, str]:
+    """What runs are sorted by: the second in their names; within one, run.toml, which is written once, knows better."""
+    try:
+        written = os.stat(path / "run.toml").st_mtime_ns
+    except OSError:
+        written = 0
+    return path.name[:15], written, path.name
+
+
+def find_run(name: str, runs_dir: Path) -> RunDir:
+    """The run that is meant by an id, a unique prefix of one, `latest`, or a directory.
+
+    Raises:
+        UnknownRunError: none is, or several are.
+    """
+    if os.sep in name or name in (".", ".."):
+        directory = RunDir(Path(os.path.expanduser(name)).absolute())
+        if not os.path.exists(directory.config):
+            raise UnknownRunError(f"{name} is no run directory: it has no {directory.config.name}.")
+        return directory
+    runs = list_runs(runs_dir)
+    if not runs:
+        raise UnknownRunError(
+            unreadable(runs_dir) or f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one."
+        )
+    if name == "latest":
+        return runs[0]
+    # An empty name is what `tuiapp stop "$UNSET"` gives: it must not mean the only run there is.
+    matches = [run for run in runs if name and run.run_id.startswith(name)]
+    if len(matches) == 1 or (matches and matches[-1].run_id == name):
+        return matches[-1]
+    if matches:
+        several = ", ".join([*(run.run_id for run in matches[:NAMED]), *(["…"] if len(matches) > NAMED else [])])
+        raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
+    from trainers.config.options import suggest
+
+    hint = suggest(name, [run.run_id for run in runs])
+    raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")

@@ -1,0 +1,231 @@
+"""Presets: named configurations, one TOML file each, the built-in ones read-only.
+
+The user's lie in `tuiapp/presets` in the user's configuration directory. A file that cannot be used is still listed,
+with what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from trainers.config.files import read_limited, write_atomically
+from trainers.config.options import ConfigError, Problem, shown, suggest
+from trainers.config.relevance import check_file, without_idle
+from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+
+NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
+NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
+QUICKSTART = "quickstart"
+"""The preset that a new user starts from."""
+AT_HAND = (QUICKSTART, "mlp", "single-device")
+"""Built-in presets that need no download; they stand first."""
+BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
+
+
+class PresetError(Exception):
+    """A preset cannot be found, written or deleted; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named configuration, or a file that should be one."""
+
+    name: str
+    path: Path
+    builtin: bool
+    description: str = ""
+    config: RunConfig | None = None
+    error: ConfigError | None = None
+    """Set exactly when `config` is None."""
+    is_run: bool = False
+    """It is a run's configuration, called like the run, and stands in no list."""
+
+    @property
+    def summary(self) -> str:
+        """One line of what it does: its description, or the choices that matter most."""
+        if self.error is not None:
+            return str(self.error.problems[0])
+        assert self.config is not None
+        chosen = self.config
+        return self.description or f"{chosen.model} · {chosen.dataset} · {chosen.backend} · {chosen.optimizer}"
+
+
+def presets_dir() -> Path:
+    """Where the user's presets lie."""
+    return user_config_path("tuiapp") / "presets"
+
+
+def list_presets() -> list[Preset]:
+    """The built-in presets, those to begin with first, then the user's; each in the order of their names."""
+    order = {name: place for place, name in enumerate(AT_HAND)}
+    files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
+    builtin = [_load(path, builtin=True) for path in files]
+    try:
+        files = sorted(path for path in presets_dir().glob("*.toml") if not path.name.startswith("."))
+    except OSError:
+        files = []
+    taken = {preset.name for preset in builtin}
+    return builtin + [_shadowed(path) if path.stem in taken else _load(path, builtin=False) for path in files]
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name, which may be one with an error.
+
+    Raises:
+        PresetError: there is none; names the nearest one.
+    """
+    presets = {preset.name: preset for preset in list_presets()}
+    if name in presets:
+        return presets[name]
+    hint = suggest(name, presets) or f" There are: {', '.join(presets)}."
+    raise PresetError(f"There is no preset {shown(name)}.{hint}")
+
+
+def load_config(name: str) -> RunConfig:
+    """The configuration of a preset.
+
+    Raises:
+        PresetError: there is no such preset.
+        ConfigError: its file is not right.
+    """
+    preset = find_preset(name)
+    if preset.config is None:
+        assert preset.error is not None
+        raise preset.error
+    return preset.config
+
+
+def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
+    """Write a preset of the user's, with all its keys, so that it means the same when defaults change.
+
+    Args:
+        name: By `NAME_RULE`.
+        config: What to save.
+        description: One line; "" keeps that of an existing file.
+        overwrite: Replace an existing preset; its comments stay.
+
+    Raises:
+        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written or
+            would be too long to be read again.
+    """
+    path = _user_path(name)
+    if os.path.lexists(path) and not overwrite:
+        raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it (--force).")
+    # What a command line brings that is no UTF-8 cannot be written as TOML.
+    data = _render(config, description, path if overwrite else None).encode(errors="replace")
+    if len(data) > MAX_FILE_BYTES:
+        raise PresetError(f"Cannot write {path}: it would be longer than {MAX_FILE_BYTES // 1024} KiB.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(path, data)
+    except OSError as error:
+        raise PresetError(f"Cannot write {path}: {error.strerror}.") from error
+    return path
+
+
+def delete_preset(name: str) -> None:
+    """Delete a preset of the user's.
+
+    Raises:
+        PresetError: there is none of that name, or it is built in, or it cannot be removed.
+    """
+    path = _own_file(name)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise PresetError(f"Cannot delete {path}: {error.strerror}.") from error
+
+
+def rename_preset(name: str, new_name: str) -> Path:
+    """Give a preset of the user's another name, its content untouched.
+
+    Raises:
+        PresetError: there is none of that name, the new one is no name or taken, or it cannot be renamed.
+    """
+    old, new = _own_file(name), _user_path(new_name)
+    try:
+        # A hard link fails where a rename would overwrite.
+        os.link(old, new, follow_symlinks=False)
+        old.unlink()
+    except FileExistsError:
+        raise PresetError(f"There is a preset {new_name!r} already; choose another name.") from None
+    except OSError as error:
+        raise PresetError(f"Cannot rename {old}: {error.strerror}.") from error
+    return new
+
+
+def check_name(name: str) -> None:
+    """Check a name for a preset of the user's.
+
+    Raises:
+        PresetError: it breaks `NAME_RULE`, or a built-in preset has it.
+    """
+    if not NAME.fullmatch(name):
+        raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
+    if (BUILTIN_DIR / f"{name}.toml").exists():
+        raise PresetError(f"{name!r} is a built-in preset and read-only; save yours under another name.")
+
+
+def _user_path(name: str) -> Path:
+    check_name(name)
+    return presets_dir() / f"{name}.toml"
+
+
+def _own_file(name: str) -> Path:
+    """The file of a preset that the user has; it may have one that is listed under another name than its stem."""
+    path = _user_path(name)
+    return path if os.path.lexists(path) else find_preset(name).path
+
+
+def _shadowed(path: Path) -> Preset:
+    """A file that no name leads to: listed by its whole name, for the user to see why it is not used."""
+    problem = Problem("", "it has the name of a built-in preset; rename it")
+    return Preset(path.name, path, builtin=False, error=ConfigError([problem], str(path)))
+
+
+def _load(path: Path, *, builtin: bool) -> Preset:
+    try:
+        if not NAME.fullmatch(path.stem):
+            raise ConfigError([Problem("", f"its name must be {NAME_RULE}")], str(path))
+        text = read_limited(path, MAX_FILE_BYTES)
+        config, extra = parse_toml(text, str(path), also=frozenset({"description"}))
+        if problems := check_file(config):
+            raise ConfigError(problems, str(path))
+        description = extra.get("description", "")
+        if not isinstance(description, str):
+            raise ConfigError([Problem("description", f"{shown(description)} is not a text.")], str(path))
+    except ConfigError as error:
+        return Preset(path.stem, path, builtin, error=error)
+    except OSError as error:
+        why = "is a symbolic link; put the file itself there" if path.is_symlink() else error.strerror or str(error)
+        return Preset(path.stem, path, builtin, error=ConfigError([Problem("", why)], str(path)))
+    except ValueError as error:
+        return Preset(path.stem, path, builtin, error=ConfigError([Problem("", str(error))], str(path)))
+    return Preset(path.stem, path, builtin, " ".join(description.split()), config)
+
+
+def _render(config: RunConfig, description: str, existing: Path | None) -> str:
+    # Only writing needs it; the dashboard's first picture does not.
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    document = tomlkit.document()
+    if existing is not None:
+        # What cannot be parsed has nothing that could be kept.
+        with contextlib.suppress(OSError, ValueError, RecursionError, TOMLKitError):
+            document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
+    for key in list(document):
+        known = key in OPTIONS or key == "schema" or (key == "description" and isinstance(document[key], str))
+        if not known:
+            del document[key]
+    document["schema"] = SCHEMA
+    if description:
+        document["description"] = description
+    document.update(to_toml_values(without_idle(config)))
+    return tomlkit.dumps(document)

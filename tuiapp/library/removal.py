@@ -1,0 +1,91 @@
+"""Removing runs for good.
+
+A run's directory is first renamed to a hidden name, then deleted: at no moment does a list show half a run. What an
+interrupted removal left under such a name is deleted by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from trainers.contract.newer import why_read_only
+from trainers.contract.rundir import RUN_ID, RunDir
+
+_REMOVED = ".removed-"
+
+
+class RemovalError(Exception):
+    """A run was not removed; the message says why and what to do."""
+
+
+def remove_run(run: RunDir) -> None:
+    """Remove a run's directory with all that is in it.
+
+    Raises:
+        RemovalError: it goes on, is no run's directory, or cannot be deleted.
+    """
+    if RUN_ID.fullmatch(run.run_id) is None:
+        raise RemovalError(f"{run.path} is not named like a run: remove it by hand if it is one.")
+    if run.path.is_symlink():
+        raise RemovalError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove either by hand.")
+    if reason := why_read_only(run):
+        raise RemovalError(f"{run.run_id} is left alone: {reason}, or remove {run.path} by hand.")
+    lock = _take_lock(run)
+    hidden = run.path.with_name(f"{_REMOVED}{run.run_id}-{secrets.token_hex(4)}")
+    try:
+        os.rename(run.path, hidden)
+    except OSError as error:
+        raise RemovalError(f"{run.path} cannot be removed: {error.strerror}.") from error
+    finally:
+        if lock is not None:
+            os.close(lock)
+    _delete(hidden)
+
+
+def sweep_removed(runs_dir: Path) -> int:
+    """Delete what interrupted removals left.
+
+    Returns:
+        How many there were.
+    """
+    try:
+        left = [Path(entry.path) for entry in os.scandir(runs_dir) if entry.name.startswith(_REMOVED)]
+    except OSError:
+        return 0
+    for path in left:
+        with contextlib.suppress(RemovalError):
+            _delete(path)
+    return len(left)
+
+
+def _take_lock(run: RunDir) -> int | None:
+    """Hold the run's lock, so that nobody resumes it meanwhile; None where it cannot have one."""
+    if not run.lock.exists() and not os.access(run.path, os.W_OK):
+        return None
+    try:
+        return run.take_lock(timeout_s=0.2)
+    except BlockingIOError:
+        raise RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}") from None
+    except OSError as error:
+        if run.is_live():
+            raise RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}") from error
+        return None
+
+
+def _delete(hidden: Path) -> None:
+    problems: list[str] = []
+
+    def note(_function: object, path: str, error: object) -> None:
+        cause = error[1] if isinstance(error, tuple) else error
+        # Another removal may be deleting the same.
+        if not isinstance(cause, FileNotFoundError):
+            problems.append(f"{path}: {getattr(cause, 'strerror', None) or cause}")
+
+    # The name changed in Python 3.12: until 3.11 is dropped the old one serves both.
+    shutil.rmtree(hidden, onerror=note)
+    if problems:
+        raise RemovalError(f"It is listed no more, but could not be deleted whole: {problems[0]}")

@@ -1,0 +1,63 @@
+"""All runs of a directory, looked at again and again: only those that changed are read anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
+from tuiapp.library.find import list_runs
+
+_Stamp: TypeAlias = tuple[int, int, int]
+"""Inode, size and time of change of a journal; zeros while there is none."""
+
+
+class RunIndex:
+    """Keeps what is known of each run for as long as its journal stays as it is.
+
+    Args:
+        runs_dir: Where the runs are; it need not exist yet.
+    """
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._runs_dir = runs_dir
+        self._known: dict[RunDir, tuple[_Stamp, RunInfo]] = {}
+        self.read = 0
+        """How many runs the last scan had to read."""
+        self.problem = ""
+        """Why the last scan could not list the directory; "" when it could, or when there is none."""
+
+    def scan(self) -> list[RunInfo]:
+        """All runs, newest first."""
+        known = self._known
+        self._known, self.read = {}, 0
+        for run in list_runs(self._runs_dir):
+            stamp = _stamp(run)
+            before = known.get(run)
+            # A live run may end without a word, and one that was just made has no journal: these are asked each time.
+            if before is None or before[0] != stamp or before[1].is_live or stamp == (0, 0, 0):
+                # The stamp was taken first: what is written during the look is seen by the next scan.
+                before = (stamp, summarise(run))
+                self.read += 1
+            self._known[run] = before
+        self.problem = "" if self._known else self._why_none()
+        return [info for _, info in self._known.values()]
+
+    def _why_none(self) -> str:
+        try:
+            os.scandir(self._runs_dir).close()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"Cannot list {self._runs_dir}: {error.strerror or error}."
+        return ""
+
+
+def _stamp(run: RunDir) -> _Stamp:
+    try:
+        found = os.stat(run.journal)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_ino, found.st_size, found.st_mtime_ns)

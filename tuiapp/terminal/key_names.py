@@ -1,0 +1,42 @@
+"""Which keys there are, by the names that Textual gives them."""
+
+from __future__ import annotations
+
+from textual._keyboard_protocol import FUNCTIONAL_KEYS
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
+
+from trainers.config.options import shown, suggest
+
+MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+"""In the order in which Textual names them."""
+
+ALLOWED = 'keys, comma-separated, as "f9", "ctrl+k", "alt+left", "question_mark" or "?"'
+
+
+def key_problem(key: str) -> str:
+    """Why no key is called so, in words, or ""."""
+    *modifiers, bare = key.split("+") if len(key) > 1 else [key]
+    mended = "+".join([*(one for one in MODIFIERS if one in modifiers), bare])
+    if unknown := [one for one in modifiers if one not in MODIFIERS]:
+        hint = suggest(unknown[0], MODIFIERS) or f" Before a + there may be {', '.join(MODIFIERS)}."
+    elif not _is_key(bare):
+        hint = suggest(bare, _named())
+    elif mended != key:
+        hint = f" Did you mean {mended!r}?"
+    elif modifiers == ["shift"] and len(bare) == 1:
+        # A terminal sends the letter itself.
+        hint = f" Did you mean {bare.upper()!r}?"
+    else:
+        return ""
+    return f"{shown(key)} is not allowed; it must be {ALLOWED}.{hint}"
+
+
+def _is_key(bare: str) -> bool:
+    character = bare if len(bare) == 1 else key_to_character(bare) or "\n"
+    return bare in _named() or character.isprintable()
+
+
+def _named() -> set[str]:
+    """Keys that type no character, and characters that are not called by their name in Unicode."""
+    pressed = {key.value.rpartition("+")[2] for key in Keys if "<" not in key.value}
+    return pressed.union(FUNCTIONAL_KEYS.values(), KEY_NAME_REPLACEMENTS.values())

@@ -1,0 +1,146 @@
+"""Keys that arrive together are dealt with one after the other.
+
+A slow connection, a paste or a busy machine brings several keys at once. Textual gives each to the widget that has the
+focus at that moment, before the ones ahead of it have been dealt with: what is typed after Tab would end in the field
+before, and what is typed after a key that opens a question would be lost.
+
+Characters that wait for a text field are typed into it together: a long text that is pasted where the terminal does not
+say that it is a paste would otherwise be checked and drawn anew for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from textual import events
+from textual.app import App
+
+from tuiapp.terminal.garbage import put_off
+
+PAINT_S = 0.03
+"""From a key's answer until it is on the screen: Textual paints 60 times a second."""
+
+PATIENCE_S = 1.0
+"""After that a key goes on, whatever the one before it still does."""
+
+READY_PATIENCE_S = 3.0
+"""After that a key goes to a screen that is not ready for it: it may be the one by which one leaves."""
+
+MAX_PASTED = 4096
+"""Characters of a paste that are handed on: the longest text that a field takes is a path. A field that holds a whole
+log by mistake takes most of a minute to draw."""
+
+
+class KeyQueue:
+    """Hands on a key once the one before has been dealt with and the screen is ready; so too a press of the mouse.
+
+    Args:
+        app: Whose keys.
+        deliver: What Textual does with a key.
+    """
+
+    def __init__(self, app: App[Any], deliver: Callable[[events.Event], Awaitable[None]]) -> None:
+        self._app, self._deliver = app, deliver
+        self._waiting: deque[events.Event] = deque()
+        self._busy: asyncio.Task[None] | None = None
+        self._answered_at = 0.0
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a key is being dealt with, or what came of it is just being painted."""
+        return self._busy is not None or time.monotonic() - self._answered_at < PAINT_S
+
+    @property
+    def rest_s(self) -> float:
+        """For how many seconds no key has been dealt with."""
+        return 0.0 if self._busy is not None else time.monotonic() - self._answered_at
+
+    async def put(self, event: events.Event) -> None:
+        """Deal with a key or a paste, now or in its turn."""
+        if isinstance(event, events.Paste):
+            event.text = event.text[:MAX_PASTED]
+        if self._busy is not None:
+            self._waiting.append(event)
+            return
+        put_off(answering=True)
+        if self._is_ready():
+            await self._deliver(event)
+        else:
+            self._waiting.append(event)
+        self._busy = asyncio.create_task(self._go_on())
+
+    async def put_press(self, event: events.MouseEvent) -> None:
+        """Deal with a button's press or release: at once, but in its turn where keys wait or the screen does."""
+        if self._is_ready() and not self._waiting:
+            await self._deliver(event)
+            return
+        self._waiting.append(event)
+        if self._busy is None:
+            self._busy = asyncio.create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        try:
+            await self._settle()
+            while self._waiting:
+                await self._until(self._is_ready)
+                await self._deliver(self._next())
+                await self._settle()
+        finally:
+            self._busy = None
+            self._answered_at = time.monotonic()
+            asyncio.get_running_loop().call_later(PAINT_S, self._rest)
+
+    def _rest(self) -> None:
+        if self._busy is None:
+            put_off(answering=False)
+
+    def _next(self) -> events.Event:
+        """What is to be dealt with next: a key, a paste, or all characters up to the next other key as a paste."""
+        first = self._waiting.popleft()
+        if not self._waiting or not _character(first) or not _character(self._waiting[0]):
+            return first
+        # Not imported before somebody types that fast: the first picture needs no text field.
+        from textual.widgets import Input
+
+        box = self._app.focused
+        if not isinstance(box, Input) or box.restrict or box.type != "text":
+            return first
+        typed = [_character(first)]
+        while self._waiting and (character := _character(self._waiting[0])):
+            typed.append(character)
+            self._waiting.popleft()
+        text = "".join(typed)
+        if box.max_length:
+            # What is too long would be refused whole. A full field is given one character to refuse.
+            text = text[: max(1, box.max_length - len(box.value) + len(box.selected_text))]
+        return events.Paste(text)
+
+    async def _settle(self) -> None:
+        """Wait until a key has gone all the way from the focused widget to the app, and what it set off as well."""
+        for _ in range(2):
+            for node in (self._app.focused or self._app.screen).ancestors_with_self:
+                passed = asyncio.Event()
+                if not node.is_running or not node.call_later(passed.set):
+                    continue
+                try:
+                    await asyncio.wait_for(passed.wait(), PATIENCE_S)
+                except TimeoutError:
+                    return
+
+    def _is_ready(self) -> bool:
+        screen = self._app.screen
+        return screen.is_mounted and getattr(screen, "takes_keys", True)
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
+        while not is_so() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+
+
+def _character(event: events.Event) -> str:
+    """What a key types; "" of one that does something else, and of a paste."""
+    return (event.character or "") if isinstance(event, events.Key) and event.is_printable else ""
