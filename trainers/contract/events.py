@@ -16,16 +16,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from trainers.contract.devices.sharding import Shard as Shard
-from trainers.contract.devices.sharding import Sharding as Sharding
+from trainers.config.machine import GpuProcess as GpuProcess
 from trainers.contract.event import Event as Event
 from trainers.contract.samples import DeviceSample as DeviceSample
 from trainers.contract.samples import FrameworkMemory as FrameworkMemory
-from trainers.contract.samples import GpuProcess as GpuProcess
 from trainers.contract.samples import HostSample as HostSample
 from trainers.contract.samples import MigInstance as MigInstance
 from trainers.contract.samples import RankSample as RankSample
 from trainers.contract.samples import TelemetrySource as TelemetrySource
+from trainers.contract.sharding import Shard as Shard
+from trainers.contract.sharding import Sharding as Sharding
 
 JOURNAL_SCHEMA = 1
 
@@ -105,6 +105,26 @@ class Steps(Event, frozen=True, kw_only=True, tag="steps"):
     def last_step(self) -> int:
         """The last step that the event covers."""
         return self.first_step + (sum(self.counts) if self.counts else len(self.losses)) - 1
+
+
+class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
+    """Values of named metrics that one rank reported, in the order of its steps.
+
+    Entry i stands for `counts[i]` steps, in order from `first_step` on, and lies at the last of them; without `counts`
+    for one step each. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one entry:
+    then `values` holds means, and `lows` and `highs` the extremes. Names group by slashes: `loss`, `test/accuracy`.
+    """
+
+    rank: int
+    first_step: int
+    """Counted from 1 over the whole run."""
+    values: dict[str, list[float | None]]
+    """Metric -> float [entries]; null where a value is not finite, or the entry has none."""
+    counts: list[int] | None = None
+    """int [entries]: steps that each entry stands for."""
+    lows: dict[str, list[float | None]] | None = None
+    """Metric -> float [entries]: the least value of each entry's steps, for metrics whose extremes are kept."""
+    highs: dict[str, list[float | None]] | None = None
 
 
 class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
@@ -244,6 +264,7 @@ AnyEvent: TypeAlias = (
     | Phase
     | RankStarted
     | Steps
+    | Metrics
     | Evaluation
     | Sharding
     | Checkpoint
