@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -63,6 +63,7 @@ class Checkpoints:
         config: The run's.
         rank: Whose access it is.
         report: Where commits and failures are told.
+        recorded: The steps of the checkpoints that the journal covers; another thread adds to it.
         resume_from: The directory of the checkpoint to go on from; None to start anew.
 
     Raises:
@@ -70,9 +71,16 @@ class Checkpoints:
     """
 
     def __init__(
-        self, run: RunDir, config: RunConfig, rank: int, report: Reporter, resume_from: Path | None = None
+        self,
+        run: RunDir,
+        config: RunConfig,
+        rank: int,
+        report: Reporter,
+        recorded: Set[int],
+        resume_from: Path | None = None,
     ) -> None:
         self._run, self._config, self._rank, self._report = run, config, rank, report
+        self._recorded = recorded
         self._writer: threading.Thread | None = None
         self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
         """What this attempt goes on from; None when it starts anew."""
@@ -174,7 +182,7 @@ class Checkpoints:
                 best=best is not None and best.manifest.step == step,
             )
         )
-        _forget_old(found, self._config.keep_checkpoints)
+        _forget_old(found, self._config.keep_checkpoints, self._recorded)
 
     def _describe(self, step: int, accuracy: float | None, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
         config, data = self._config, find_dataset(self._config.dataset)
@@ -250,15 +258,19 @@ def _replace_directory(new: Path, old: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _forget_old(found: list[CheckpointDir], keep: int) -> None:
-    """Remove all but the newest `keep` checkpoints and the best; those that are not finite count for nothing.
+def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> None:
+    """Remove all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
+
+    That is the newest that the journal covers, or else the oldest. Those that are not finite count for nothing.
 
     Args:
         found: The newest first.
         keep: How many.
+        recorded: The steps of those that the journal covers.
     """
     finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
-    kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1])}
+    covered = [checkpoint for checkpoint in finite if checkpoint.manifest.step in recorded]
+    kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1], *(covered[:1] or finite[-1:]))}
     if (best := best_checkpoint(finite)) is not None:
         kept.add(best.path)
     for checkpoint in found:

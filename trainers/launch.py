@@ -27,13 +27,15 @@ from trainers.config.settings import read_settings
 from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
+from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.manifest import CheckpointError, newest_usable
+from trainers.contract.manifest import CheckpointError, list_checkpoints
 from trainers.contract.newer import why_read_only
 from trainers.contract.notices import leave_order
+from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
-from trainers.contract.summary import read_config
+from trainers.contract.summary import read_config, summarise
 
 START_TIMEOUT_S = 30.0
 
@@ -43,13 +45,13 @@ class LaunchError(Exception):
 
 
 class Resumed(NamedTuple):
-    """What a run goes on from."""
+    """From what a run resumes."""
 
     attempt: int
     step: int
     """The checkpoint's."""
     notes: list[str]
-    """Newer checkpoints that could not be used, and why."""
+    """Newer checkpoints that could not be used, and why; the steps that the journal lacks from now on."""
     offset: int
     """Where its first event stands in the journal."""
 
@@ -84,7 +86,9 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
 
 
 def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:
-    """Go on with a run that has ended, or was lost, from its newest checkpoint that is whole.
+    """Resume a run that has ended, or was lost, from its newest checkpoint that is whole and covered by the journal.
+
+    Where the journal covers none, from the one that leaves the smallest gap in it, which the notes name.
 
     Args:
         run: Its directory.
@@ -103,6 +107,7 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
         raise LaunchError(running)
     if reason := why_read_only(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
+    status = summarise(run).status
     try:
         lock = run.take_lock()
     except BlockingIOError:
@@ -111,19 +116,21 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
     try:
-        return _resume(run, lock, config, machine)
+        return _resume(run, lock, status, config, machine)
     finally:
         # The supervisor has the lock now.
         os.close(lock)
 
 
-def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine | None) -> Resumed:
+def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
     """The same for a run whose lock is held."""
     try:
         before = _config_text(run)
         config = _place(config or read_config(run), machine or inspect_machine())
         data = find_dataset(config.dataset)
-        checkpoint, notes = newest_usable(run.checkpoints, config, data.classes)
+        found, problems = list_checkpoints(run.checkpoints)
+        point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
+        checkpoint, step = point.checkpoint, point.step
         if (was := checkpoint.manifest.input_shape) != data.input_shape:
             raise CheckpointError(
                 f"its images were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
@@ -132,13 +139,17 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
         raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error
     except OSError as error:
         raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
-    step = checkpoint.manifest.step
-    if step >= config.total_steps:
+    if not has_more(step, config.total_steps, status):
         limited = step == config.max_steps
         more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
         more = f"tuiapp run --resume {run.run_id} --set {more}"
         raise LaunchError(f"{run.run_id} has made all its {config.total_steps:,} steps. To go on further: {more}")
+    newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
+    if newer and point.covered and not notes:
+        notes = [f"{newer[0]} is newer than what the journal holds of this run"]
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
+    # What the journal lacks it shows by itself, in every view: that is not written into it.
+    gap = [] if point.covered else [_what_lacks(run, point)]
     try:
         for directory in _directories(run, config):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -154,7 +165,15 @@ def _resume(run: RunDir, lock: int, config: RunConfig | None, machine: Machine |
             raise
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
-    return Resumed(started.attempt, step, notes, offset)
+    return Resumed(started.attempt, step, [*notes, *gap], offset)
+
+
+def _what_lacks(run: RunDir, point: ResumePoint) -> str:
+    """What the journal will lack of the run that resumes from a checkpoint that it does not cover."""
+    gaps = find_gaps(run.journal)
+    gaps.begin(point.step, point.checkpoint.manifest.devices)
+    name = point.checkpoint.path.name
+    return f"{gaps.words or f'the commit of {name} is missing from the journal'}; resuming from {name}"
 
 
 def _config_text(run: RunDir) -> bytes:

@@ -131,12 +131,13 @@ def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -
     lines = tuiapp("show", "latest").out.splitlines()
     listed = [line.split() for line in lines[lines.index("checkpoints") + 1 :]]
     assert listed[0] == ["step-00000080", "epoch", "2.8", "42", "B", "weights", "not", "finite"]
-    assert listed[1] == ["step-00000072", "epoch", "2.5", "42", "B"]
+    assert listed[1] == ["step-00000072", "epoch", "2.5", "42", "B", "resume", "point"]
     assert listed[2] == ["step-00000029", "epoch", "1", "42", "B", "accuracy", "91.0", "%", "best"]
     assert "step-00000090/manifest.json cannot be read" in " ".join(listed[3])
     assert lines[-1] == f"to go on: tuiapp run --resume {h.RUN_ID}"
     facts = json.loads(tuiapp("show", "latest", "--json").out)
     assert facts["resume"] == f"tuiapp run --resume {h.RUN_ID}"
+    assert (facts["resume_step"], facts["missing_steps"]) == (72, [])
     assert [one["step"] for one in facts["checkpoints"]] == [80, 72, 29]
     assert facts["checkpoints"][2] == {
         "name": "step-00000029",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from trainers.checkpoints import Checkpoints
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint
-from trainers.contract.manifest import list_checkpoints
+from trainers.contract.manifest import CheckpointDir, list_checkpoints
+from trainers.contract.resume_point import ResumePoint, first_usable
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
 
@@ -36,14 +38,22 @@ class Told:
 
 def save(run: RunDir, *steps: int, accuracy: dict[int, float] | None = None, config: RunConfig = CONFIG) -> Told:
     """Save small checkpoints after the given steps, one after the other."""
-    told = Told()
-    with Checkpoints(run, config, 0, cast(Reporter, told)) as checkpoints:
+    told, recorded = Told(), set[int]()
+    with Checkpoints(run, config, 0, cast(Reporter, told), recorded) as checkpoints:
         for step in steps:
             if accuracy and step in accuracy:
                 told.evaluated = (step, accuracy[step])
             weights = np.full((50, 40), step, np.float32)
+            recorded.add(step)
             checkpoints.save(step, {"fc.weight": weights, "count": np.array(step)}, {"ranks.random": np.arange(8)})
     return told
+
+
+def newest_usable(directory: Path, config: RunConfig, classes: int) -> tuple[CheckpointDir, list[str]]:
+    """The newest that is whole and finite, whatever a journal covers."""
+    found, problems = list_checkpoints(directory)
+    point, notes = first_usable((ResumePoint(one, covered=True) for one in found), problems, config, classes)
+    return point.checkpoint, notes
 
 
 def steps_in(run: RunDir) -> list[int]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.runtime.small_checkpoints import CLASSES, CONFIG, save
+from tests.runtime.small_checkpoints import CLASSES, CONFIG, newest_usable, save
 from trainers.checkpoints import MODEL_FILE, STATE_FILE
 from trainers.contract.manifest import (
     MANIFEST,
     CheckpointError,
     checkpoint_name,
-    newest_usable,
     read_checkpoint,
 )
 from trainers.contract.rundir import RunDir

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.runtime.small_checkpoints import CLASSES, CONFIG, save
+from tests.runtime.small_checkpoints import CLASSES, CONFIG, newest_usable, save
 from trainers.checkpoints import load
-from trainers.contract.manifest import checkpoint_name, newest_usable
+from trainers.contract.manifest import checkpoint_name
 from trainers.contract.rundir import RunDir
 
 WRITERS = """
 import os, pathlib, shutil, signal, sys
-from tests.runtime.small_checkpoints import save
+from tests.runtime.small_checkpoints import newest_usable, save
 from trainers.contract.rundir import RunDir
 
 def write(run, kill_at):

@@ -125,6 +125,7 @@ def read_with(feed: AheadFeed, run: RunDir, told: list[object] | None = None) ->
 def assert_same(one: RunState, other: RunState) -> None:
     for name in ("started", "ended", "first_time", "last_time", "status", "log", "log_count", "host", "evaluations"):
         assert getattr(one, name) == getattr(other, name), name
+    assert one.gaps.spans == other.gaps.spans
     for name in ("checkpoints", "alerts", "failures", "host_cpu", "lost", "telemetry_problems"):
         assert getattr(one, name) == getattr(other, name), name
     assert sorted(one.ranks) == sorted(other.ranks)

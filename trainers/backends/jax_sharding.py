@@ -73,7 +73,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         checkpoints.save(step, *snapshot(state))
 
     in_flight: deque[Array] = deque()
-    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+    for epoch in config.epochs_after(done):
         report.phase("training")
         for step, rows in datasets.batches(config, len(x_train), epoch, done):
             if report.save_before(step):

@@ -88,7 +88,7 @@ class Replica:
         """All epochs, with the evaluations and checkpoints between them."""
         config, report = self.config, self.report
         done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
-        for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+        for epoch in config.epochs_after(done):
             report.phase("training")
             for step, rows in self.batches(epoch, done):
                 if report.save_before(step):

@@ -95,7 +95,7 @@ class Replica:
         if config.compile:
             rows = torch.arange(self.local_batch, device=self.device)
             compile_ahead(report, self.model, self.device, lambda: self.loss(rows))
-        for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+        for epoch in config.epochs_after(done):
             report.phase("training")
             for step, rows in self.batches(epoch, done):
                 if report.save_before(step):

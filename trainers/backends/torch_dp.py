@@ -86,7 +86,7 @@ class Trainer:
         if config.compile:
             rows = torch.arange(config.global_batch_size, device=self.device)
             compile_ahead(report, self.model, self.device, lambda: self.losses(rows).mean())
-        for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+        for epoch in config.epochs_after(done):
             report.phase("training")
             first, order = datasets.remaining(config, len(self.x_train), epoch, done)
             # To the device at once, not step by step.

@@ -119,6 +119,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         """The epoch of a step; both are counted from 1."""
         return (step - 1) // self.steps_per_epoch + 1
 
+    def epochs_after(self, step: int) -> range:
+        """The epochs with steps after a step, in order; none after the last."""
+        return range(self.epoch_of(step + 1), self.last_epoch + 1) if step < self.total_steps else range(0)
+
     def ends_epoch(self, step: int) -> bool:
         """Whether a step is an epoch's last, or the run's."""
         return step % self.steps_per_epoch == 0 or step == self.total_steps

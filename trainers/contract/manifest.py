@@ -149,38 +149,7 @@ def best_accuracy(directory: Path) -> float | None:
     return best.manifest.accuracy if best else None
 
 
-def newest_usable(directory: Path, config: RunConfig, classes: int) -> tuple[CheckpointDir, list[str]]:
-    """The checkpoint that a run goes on from: the newest that is whole and holds finite weights.
-
-    Args:
-        directory: The run's `checkpoints/`.
-        config: How the run shall go on.
-        classes: Of its data set, as that is now.
-
-    Returns:
-        The checkpoint; and, for each newer one, why it was passed over.
-
-    Raises:
-        CheckpointError: there is none, or the newest does not fit the configuration.
-    """
-    found, passed_over = list_checkpoints(directory)
-    for checkpoint in found:
-        if misfit := _misfit(checkpoint.manifest, config, classes):
-            raise CheckpointError(f"{checkpoint.path.name} {misfit}")
-        if not checkpoint.manifest.finite:
-            passed_over.append(f"{checkpoint.path} holds weights that are not finite")
-            continue
-        try:
-            checkpoint.verify()
-        except CheckpointError as error:
-            passed_over.append(str(error))
-        else:
-            return checkpoint, passed_over
-    reasons = "; ".join(passed_over)
-    raise CheckpointError(f"there is no checkpoint that can be used{': ' + reasons if reasons else ''}")
-
-
-def _misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
+def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
     """Why a run with this configuration cannot go on from a checkpoint, or ""."""
     for key in ("backend", "model", "optimizer", "seed", "global_batch_size"):
         was, wanted = getattr(manifest, key), getattr(config, key)

@@ -50,17 +50,18 @@ def main() -> int:
     config = read_config(run)
     # Before anything is loaded: a question may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
-    gate = StopGate(read_checkpoint(resume_from).manifest.step if resume_from else 0)
+    done = read_checkpoint(resume_from).manifest.step if resume_from else 0
+    gate, recorded = StopGate(done), {done}
     # One process that owns all devices speaks for each of them.
     speaks_for = [rank] if BACKENDS[config.backend].process_per_device else range(config.devices)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
-    threading.Thread(target=_obey, args=(control, gate, report), name="control", daemon=True).start()
+    threading.Thread(target=_obey, args=(control, gate, report, recorded), name="control", daemon=True).start()
     report.phase("preparing")
     try:
         # Before all that asks for steps and epochs.
         pin_dataset(config.dataset)
-        with Checkpoints(run, config, rank, report, resume_from) as checkpoints:
+        with Checkpoints(run, config, rank, report, recorded, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[config.backend].module)
             backend.train(config, rank, report, checkpoints)
     except Exception as error:
@@ -74,7 +75,7 @@ def main() -> int:
         report.close()
 
 
-def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
+def _obey(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None:
     """Answer the supervisor, and tell it where this rank stands, until it is gone."""
     messages = wire.control_messages(fd)
     poll = select.poll()
@@ -93,6 +94,8 @@ def _obey(fd: int, gate: StopGate, report: Reporter) -> None:
                     report.vote(vote_round)
                 case wire.Agreed(step, stop, save):
                     gate.decide(step, stop=stop, save=save)
+                case wire.Recorded(step):
+                    recorded.add(step)
     gate.release()
     # The supervisor is gone, and its reaper ends this process within a moment, native code or not. Should that be
     # gone as well, nobody else would.

@@ -29,6 +29,7 @@ from trainers.config.datasets import pin_dataset
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import (
     Alert,
+    Checkpoint,
     Event,
     LogLine,
     Phase,
@@ -36,7 +37,7 @@ from trainers.contract.events import (
     RunEnded,
     StopRequested,
 )
-from trainers.contract.journal import JournalWriter
+from trainers.contract.journal import JournalWriter, read_tail
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import last_attempt, read_config
@@ -52,6 +53,7 @@ from trainers.runtime.processes import (
     rank_environment,
     start_reaper,
 )
+from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.sampler_keeper import SamplerKeeper, keep_sampler
 from trainers.runtime.sweep import kill_carriers
@@ -84,10 +86,15 @@ class Supervisor:
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
         self._tally = Tally(config, config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
+        if self._from == config.total_steps:
+            # No step is left to make, only the end: what the run came to stands in the journal.
+            for event in read_tail(run.journal):
+                self._tally.add(event)
         self._out: list[Event] = []
         self._attempt = last_attempt(run) + 1
         self._journal = JournalWriter(run.journal)
         self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
+        self._recorder = Recorder(self._journal)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, RankProcess] = {}
         self._failures: list[tuple[RankFailed, bool]] = []
@@ -188,6 +195,8 @@ class Supervisor:
                     process.done |= message.phase == "done"
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
+                elif isinstance(message, Checkpoint):
+                    self._recorder.add(message)
                 self._tally.add(message)
                 self._say(message)
 
@@ -271,6 +280,7 @@ class Supervisor:
             self._journal.append(self._out, durable=durable)
             self._out.clear()
         self._journal.sync_due()
+        self._recorder.tell(self._tally.step, self._live.get(0))
         self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:

@@ -1,7 +1,8 @@
 """What the supervisor and its helpers say to each other: JSON lines over pipes, one pipe per direction and process.
 
 A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
-agreement on a step. Each pipe has one writer and one reader, so the death of either shows as its end.
+agreement on a step, and to rank 0 which checkpoints the journal covers. Each pipe has one writer and one reader, so the
+death of either shows as its end.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     """All ranks save a checkpoint after it."""
 
 
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """Supervisor to rank 0: the journal holds a checkpoint's commit and all ranks' steps up to it."""
+
+    step: int
+
+
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
     """Rank to supervisor: the last step it has started."""
 
@@ -64,7 +71,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     phase: PhaseName
 
 
-ToRank: TypeAlias = Propose | Agreed
+ToRank: TypeAlias = Propose | Agreed | Recorded
 FromRank: TypeAlias = AnyEvent | Vote | Heartbeat
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)

@@ -193,6 +193,11 @@ class CompareScreen(QuietScreen[None]):
             "" if self.metric in ("test loss", "accuracy") else smoothed,
             "logarithmic" if self.log_scale else "linear",
             read,
+            *(
+                f"{ascii_lowercase[place]}: {run.curves.gaps.short}"
+                for place, run in enumerate(self._feed.runs)
+                if place not in self._hidden and run.curves.gaps.short
+            ),
         ]
 
     def watch_metric(self) -> None:

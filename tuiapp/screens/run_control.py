@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from trainers.contract import mailbox
 from trainers.contract.newer import why_read_only
+from trainers.contract.resume_point import resume_point
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, ask
@@ -72,13 +73,17 @@ class RunControl:
 
     async def resume(self, state: RunFacts) -> None:
         """Ask, then go on with a run that is over. Must run in a worker."""
-        last = state.last_checkpoint
-        if last is None:
-            return
-        anew = f" What it did after that, up to step {state.step:,}, is done anew." if state.step > last.step else ""
+        step = state.resume_step
+        if step is None:
+            # It was lost before its journal held a checkpoint: there may be one that it never heard of.
+            if (point := await asyncio.to_thread(resume_point, self._run)) is None:
+                self._tell("This run has no checkpoint to resume from.", "warning")
+                return
+            step = point.step
+        anew = f" What it did after that, up to step {state.step:,}, is done anew." if state.step > step else ""
         choice = Choice(
             "Resume this run?",
-            f"It goes on from step {last.step:,}, with the same configuration.{anew}",
+            f"It goes on from step {step:,}, with the same configuration.{anew}",
             [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
         )
         if await self._screen.app.push_screen_wait(choice) != "resume" or not state.can_resume:

@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 
 from trainers.contract import mailbox
-from trainers.contract.manifest import list_checkpoints
+from trainers.contract.gaps import find_gaps
+from trainers.contract.resume_point import resume_point
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from trainers.launch import Resumed
@@ -82,12 +83,11 @@ async def resume_asking(app: App[Any], info: RunInfo, resumer: Resumer) -> bool:
         Whether it goes on.
     """
     run = info.directory
-    checkpoints, _ = await asyncio.to_thread(list_checkpoints, run.checkpoints)
-    finite = [one for one in checkpoints if one.manifest.finite]
-    if not finite:
+    point = await asyncio.to_thread(resume_point, run)
+    if point is None:
         tell(app, "It has no checkpoint to go on from. To start another one like it: n.", "warning")
         return False
-    step = finite[0].manifest.step
+    step = point.step
     anew = f" What it did after that, up to step {info.summary.steps:,}, is done anew." * (info.summary.steps > step)
     choice = Choice(
         "Resume this run?",
@@ -157,10 +157,12 @@ async def export_asking(app: App[Any], info: RunInfo) -> None:
     app.notify("Exporting…")
     try:
         count = await asyncio.to_thread(export_to, wanted.path, info.directory, wanted.what, wanted.form)
+        missing = (await asyncio.to_thread(find_gaps, info.directory.journal)).words
     except ExportError as error:
         tell(app, str(error), "error", title="Not exported")
     else:
-        tell(app, f"{plural(count, 'row')}: {wanted.path.absolute()}", "information", title="Exported")
+        words = f"{plural(count, 'row')}: {wanted.path.absolute()}" + (f"\n{missing}" if missing else "")
+        tell(app, words, "warning" if missing else "information", title="Exported")
 
 
 def tell(app: App[Any], text: str, severity: Literal["information", "warning", "error"], *, title: str = "") -> None:

@@ -91,6 +91,16 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
 
 def headline(state: RunFacts) -> Condition | None:
     """What a person should know first; None while there is nothing to say."""
+    found, missing = _headline(state), state.gaps.short
+    if not missing:
+        return found
+    if found is None:
+        return Condition("▲", state.gaps.words, "warning")
+    severity: Severity = found.severity if found.severity == "error" else "warning"
+    return Condition(found.symbol, join_words([found.text, missing]), severity)
+
+
+def _headline(state: RunFacts) -> Condition | None:
     if state.newer:
         return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
     if state.status == "failed":
@@ -121,8 +131,9 @@ def _how_it_stops(request: StopRequested) -> str:
 
 
 def _how_to_go_on(state: RunFacts) -> str:
-    last = state.last_checkpoint
-    return f"u: resume from step {last.step:,}" if last is not None and state.can_resume else ""
+    if not state.can_resume:
+        return ""
+    return f"u: resume from step {state.resume_step:,}" if state.resume_step else "u: resume if a checkpoint was saved"
 
 
 def _why_failed(state: RunFacts) -> str:

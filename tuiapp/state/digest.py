@@ -52,13 +52,14 @@ def batch_of(event: Steps, steps: int, last_step: int) -> Batch:
 
 
 class RankDigest(msgspec.Struct, frozen=True, array_like=True):
-    """Successive batches of one rank.
+    """Successive batches of one rank, without a gap.
 
     Raises:
         ValueError: its parts do not go together, while it is made.
     """
 
     rank: int
+    first_step: int
     time: float
     """Of the last batch, in seconds since the epoch."""
     loss: float | None
@@ -127,6 +128,7 @@ def _rank_digest(rank: int, events: list[Steps]) -> RankDigest:
     last = events[-1]
     return RankDigest(
         rank=rank,
+        first_step=events[0].first_step,
         time=last.time,
         loss=last.losses[-1],
         learning_rate=last.learning_rates[-1],
@@ -162,7 +164,7 @@ def _is_whole(events: Sequence[Steps]) -> bool:
         and _within((event.examples for event in events), 0, MAX_NUMBER - 1)
         and min(event.first_step for event in events) >= 0
         and max(last_steps) <= MAX_NUMBER
-        and all(event.first_step > before for event, before in zip(events[1:], last_steps, strict=False))
+        and all(event.first_step == before + 1 for event, before in zip(events[1:], last_steps, strict=False))
     )
 
 

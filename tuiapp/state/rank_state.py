@@ -144,15 +144,15 @@ class RankState:
         """The curve of its loss."""
         return self.curves["loss"]
 
-    def add_steps(self, event: Steps) -> None:
-        """Take in a batch of the rank's steps."""
+    def add_steps(self, event: Steps) -> bool:
+        """Take in a batch of the rank's steps; whether its numbers are numbers of steps."""
         losses, counts = event.losses, event.counts
         steps = len(losses) if counts is None else sum(counts)
         last_step = event.first_step + steps - 1
         if not losses or not 0 <= event.first_step <= last_step <= MAX_NUMBER:
-            return
+            return False
         if counts is not None and len(counts) != len(losses):
-            return
+            return False
         self.curves.add(event)
         self.pace.add(event, steps, last_step)
         if last_step >= self.step:
@@ -160,6 +160,7 @@ class RankState:
             self.loss = losses[-1]
             if event.learning_rates:
                 self.learning_rate = event.learning_rates[-1]
+        return True
 
     def add_digest(self, digest: RankDigest) -> None:
         """Take in many batches of the rank's steps."""

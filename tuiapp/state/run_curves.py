@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from trainers.contract.events import AnyEvent, Evaluation, RunStarted, Steps
+from trainers.contract.gaps import Gaps
 from tuiapp.state.curves import Timeline
 from tuiapp.state.series import Floats, Integers, Series, steps_of
 
@@ -46,6 +47,8 @@ class RunCurves:
     def __init__(self) -> None:
         self.series: dict[RunMetric, Series] = {name: Series(BUCKETS) for name in RUN_METRICS}
         self.timeline = Timeline()
+        self.gaps = Gaps()
+        """The steps that its journal lacks."""
         self.steps_per_epoch = 0
         """0 when not known."""
         self._world_size = 1
@@ -58,6 +61,7 @@ class RunCurves:
             if isinstance(event, Steps) and _is_sound(event):
                 steps.append(event)
                 self.timeline.add(event.time, event.last_step)
+                self.gaps.add(event)
             elif isinstance(event, Evaluation) and 0 <= event.step < MOST:
                 evaluations.append(event)
             elif isinstance(event, RunStarted) and 0 <= event.resumed_from < MOST:
@@ -78,6 +82,7 @@ class RunCurves:
         self._world_size = min(max(1, event.world_size), 65_536)
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MOST else 0
         self.timeline.begin(event.time, event.resumed_from)
+        self.gaps.add(event)
         # What an earlier attempt did after the checkpoint is taken anew.
         for series in self.series.values():
             series.truncate(event.resumed_from + 1)

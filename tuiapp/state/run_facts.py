@@ -10,6 +10,8 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.contract import events as ev
+from trainers.contract.gaps import Gaps
+from trainers.contract.resume_point import has_more
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import SampledCurve, Timeline
 from tuiapp.state.devices.gpu import HISTORY, GpuState
@@ -64,6 +66,8 @@ class RunFacts:
         """Of the attempt's first event, in seconds since the epoch."""
         self.last_time = 0.0
         self.ranks: dict[int, RankState] = {}
+        self.gaps = Gaps()
+        """The steps that its journal lacks."""
         self.evaluations: list[ev.Evaluation] = []
         self.arrays: dict[str, ArrayState] = {}
         self.gpus: dict[str, GpuState] = {}
@@ -104,15 +108,27 @@ class RunFacts:
 
     @property
     def last_checkpoint(self) -> ev.Checkpoint | None:
-        """The newest, which the run can go on from."""
+        """The newest that is committed."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
+    def resume_step(self) -> int | None:
+        """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
+
+        None where it covers none; there may be one all the same, see `trainers.contract.coverage`.
+        """
+        reached = min((rank.step for rank in self.ranks.values()), default=0)
+        covered = [one.step for one in self.checkpoints if one.step <= reached]
+        resumed_from = self.started.resumed_from if self.started else 0
+        return max([*covered, resumed_from], default=0) or None
+
+    @property
     def can_resume(self) -> bool:
-        """Whether the run ended, or was lost, before its last step and has a checkpoint to go on from."""
+        """Whether the run is over, has more to do, and has, or if it was lost may have, a checkpoint to resume from."""
         over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
-        last = self.last_checkpoint
-        return over and last is not None and (not self.total_steps or last.step < self.total_steps)
+        if not over or self.resume_step is None:
+            return over and self.lost
+        return not self.total_steps or has_more(self.resume_step, self.total_steps, self.status)
 
     @property
     def phase(self) -> str:

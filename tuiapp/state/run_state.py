@@ -119,11 +119,13 @@ class RunState(RunFacts):
         return self.ranks.setdefault(number, RankState(number))
 
     def _run_started(self, event: ev.RunStarted) -> None:
+        lacks = False
         if self.started is not None and event.attempt > self.started.attempt:
             self._go_back(event.resumed_from)
             self.first_time = event.time
         if self.started is None or event.attempt > self.started.attempt:
             self.timeline.begin(event.time, event.resumed_from)
+            lacks = self.gaps.begin(event.resumed_from, event.world_size)
         self.started = event
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
@@ -132,6 +134,8 @@ class RunState(RunFacts):
         for number in [number for number in self.ranks if number >= event.world_size]:
             del self.ranks[number]
         self._note(event, describe_start(event, process_per_device=self.process_per_device))
+        if lacks:
+            self._note(event, self.gaps.words, problem=True)
         self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
 
     def _go_back(self, step: int) -> None:
@@ -169,7 +173,8 @@ class RunState(RunFacts):
 
     def _steps(self, event: ev.Steps) -> None:
         if rank := self._rank(event.rank):
-            rank.add_steps(event)
+            if rank.add_steps(event) and self.gaps.add_steps(event.rank, event.first_step, event.last_step):
+                self._changed.add("alerts")
             self.timeline.add(event.time, rank.step)
             rank.last_time = event.time
             self._changed |= _STEPS_CHANGE
@@ -185,6 +190,8 @@ class RunState(RunFacts):
         for each in digest.ranks:
             if rank := self._rank(each.rank):
                 rank.add_digest(each)
+                if self.gaps.add_steps(each.rank, each.first_step, each.last_step):
+                    self._changed.add("alerts")
                 rank.last_time = each.time
         for time, step in digest.marks:
             self.timeline.add(time, step)

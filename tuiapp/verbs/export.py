@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from trainers.contract.gaps import find_gaps
 from trainers.contract.summary import summarise
 from tuiapp.library.export import ExportError, Format, export_to, write_rows
 from tuiapp.library.find import find_run
@@ -28,6 +29,8 @@ def export_run(options: Namespace) -> int:
         form = options.format or _format_of(path)
         count = export_to(path, run, options.what, form, force=options.force)
         print(f"{plural(count, 'row')} of {options.what}: {sanitize(str(path))}", file=sys.stderr)
+    if missing := find_gaps(run.journal).words:
+        print(sanitize(f"tuiapp: {run.run_id}: {missing}."), file=sys.stderr)
     if not count:
         why = info.problem or f"the run is {info.status}"
         print(sanitize(f"tuiapp: {run.run_id} has no {options.what}: {why}."), file=sys.stderr)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 
 from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
 from trainers.contract.facts import config_facts, run_facts
+from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
-from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.manifest import CheckpointDir, best_checkpoint
+from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, read_config, summarise
 from tuiapp.library.find import default_runs_dir
@@ -34,15 +35,16 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     }
 
 
-def run_efficiency(info: RunInfo) -> Efficiency:
-    """What a run has made of its devices, over all of its journal."""
-    meter = EfficiencyMeter()
+def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
+    """What a run has made of its devices, over all of its journal; and which steps that lacks."""
+    meter, gaps = EfficiencyMeter(), Gaps()
     if info.status not in ("newer", "unreadable"):
         reader = JournalReader(info.directory.journal)
         while events := reader.read():
             for event in events:
                 meter.add(event)
-    return meter.efficiency()
+                gaps.add(event)
+    return meter.efficiency(), gaps
 
 
 def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]]:
@@ -64,12 +66,15 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 
 
 def resume_command(run: RunDir) -> str:
-    """What goes on with a run; "" when it goes on, has made all its steps, or has nothing to go on from."""
+    """What resumes a run; "" when it is running, is complete, or has no checkpoint to resume from."""
     try:
         config = read_config(run)
     except (ConfigError, OSError):
         return ""
-    if run.is_live() or summarise(run).status == "completed" or not _has_more(run, config):
+    status = summarise(run).status
+    if status in ("running", "completed") or (point := resume_point(run)) is None:
+        return ""
+    if not has_more(point.step, config.total_steps, status):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"
@@ -79,8 +84,3 @@ def resume_hint(run: RunDir) -> str:
     """The same as a line that says what it is for; "" for none."""
     command = resume_command(run)
     return sanitize(f"to go on: {command}") if command else ""
-
-
-def _has_more(run: RunDir, config: RunConfig) -> bool:
-    finite = [one.manifest.step for one in list_checkpoints(run.checkpoints)[0] if one.manifest.finite]
-    return bool(finite) and finite[0] < config.total_steps

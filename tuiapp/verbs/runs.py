@@ -14,6 +14,7 @@ from trainers.contract.events import Alert, AnyEvent, RankFailed
 from trainers.contract.journal import read_tail
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
@@ -32,7 +33,7 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.verbs.facts import checkpoint_facts, list_facts, resume_command, resume_hint, run_efficiency
+from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, resume_command, resume_hint
 from tuiapp.verbs.sources import runs_dir
 
 TAIL_BYTES = 1 << 20
@@ -74,7 +75,7 @@ def show_run(options: Namespace) -> int:
     tail = read_tail(run.journal, TAIL_BYTES)
     failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
-    efficiency = run_efficiency(info)
+    efficiency, gaps = read_through(info)
     if options.json:
         more = {
             "config": to_toml_values(info.config) if info.config else None,
@@ -82,7 +83,9 @@ def show_run(options: Namespace) -> int:
             "alerts": [alert.text for alert in alerts],
             "efficiency": asdict(efficiency),
             "checkpoints": checkpoint_facts(checkpoints),
-            "resume": resume_command(run) or None,
+            "missing_steps": gaps.spans,
+            "resume": (command := resume_command(run)) or None,
+            "resume_step": point.step if command and (point := resume_point(run)) else None,
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
@@ -90,6 +93,8 @@ def show_run(options: Namespace) -> int:
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
+    if gaps.words:
+        facts["gap"] = gaps.words
     if info.config is not None and info.problem:
         facts["problem"] = info.problem
     if run.is_live() and (trouble := read_note(run).trouble):
@@ -102,12 +107,13 @@ def show_run(options: Namespace) -> int:
     else:
         for key, value in to_mapping(info.config).items():
             print(f"{key:18}{sanitize(format_value(value))}")
-    _print_checkpoints(checkpoints, damaged)
+    hint = resume_hint(run)
+    _print_checkpoints(checkpoints, damaged, resume_point(run) if hint else None)
     if alerts:
         print("\nlast alerts")
     for alert in alerts:
         print(f"  {format_clock(alert.time)}  {sanitize(alert.text)}")
-    if hint := resume_hint(run):
+    if hint:
         print(f"\n{sanitize(hint)}")
     if failure is not None:
         print()
@@ -116,7 +122,7 @@ def show_run(options: Namespace) -> int:
     return 0
 
 
-def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str]) -> None:
+def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str], point: ResumePoint | None) -> None:
     if not checkpoints and not damaged:
         return
     best = best_checkpoint(checkpoints)
@@ -130,10 +136,15 @@ def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str]) -> 
             f"accuracy {format_percent(manifest.accuracy, 1)}" if manifest.accuracy is not None else "",
             "best" if one is best else "",
             "" if manifest.finite else "weights not finite",
+            _resume_words(point) if point and one.path == point.checkpoint.path else "",
         ]
         print("  " + "  ".join(cell for cell in cells if cell).rstrip())
     for problem in damaged:
         print(f"  {sanitize(problem)}")
+
+
+def _resume_words(point: ResumePoint) -> str:
+    return "resume point" if point.covered else "resume point, not in the journal"
 
 
 def _last_alerts(events: list[AnyEvent]) -> list[Alert]:

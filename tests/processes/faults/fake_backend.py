@@ -91,7 +91,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         state = {"weights": np.full(1000, step, np.float32)}
         checkpoints.save(step, state, state)
 
-    for epoch in range(config.epoch_of(done + 1), config.last_epoch + 1):
+    for epoch in config.epochs_after(done):
         report.phase("training")
         for step in range(max(done, (epoch - 1) * config.steps_per_epoch) + 1, epoch * config.steps_per_epoch + 1):
             if step > config.total_steps:

@@ -1,0 +1,102 @@
+"""Which checkpoints the journal covers: it holds their commit, and every rank's steps up to them.
+
+Ranks that outlive their supervisor commit checkpoints that the journal never hears of. To resume from one of those
+would leave a gap in the curve.
+
+A journal may have many gigabytes, and what matters stands near its end: it is read backwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trainers.config.files import open_regular
+from trainers.contract.events import Checkpoint, RunStarted, Steps, decode
+from trainers.contract.journal import MAX_LINE_BYTES, journal_end
+
+PART_BYTES = 1 << 18
+"""What is read at a time."""
+
+_DECODED = (b'{"type":"steps",', b'{"type":"checkpoint",', b'{"type":"run-started",')
+"""How the lines begin that are looked at: the type stands first on every line."""
+
+
+def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int]:
+    """Find the checkpoints that the journal covers, in the history that is in force.
+
+    That history is all of the last attempt, and of each attempt before it what lies at or before the step from which a
+    later one resumed. The checkpoint from which an attempt resumed counts: to resume from it again loses nothing more.
+
+    Args:
+        journal: The journal's file; it may not exist.
+        checkpoints: Their steps, each with the number of ranks, or devices, that the run had then.
+
+    Yields:
+        The steps of those that are covered, the newest first. The journal is read no further than needed for each.
+    """
+    undecided = dict(checkpoints)
+    committed: set[int] = set()
+    reached: dict[int, int] = {}
+    """Each rank's last step in the attempt that is being read."""
+    for event in _events_backwards(journal):
+        if isinstance(event, RunStarted):
+            if event.resumed_from in undecided:
+                yield event.resumed_from
+            undecided = {step: ranks for step, ranks in undecided.items() if step < event.resumed_from}
+            committed.clear()
+            reached.clear()
+        elif isinstance(event, Checkpoint):
+            committed.add(event.step)
+        else:
+            reached.setdefault(event.rank, event.last_step)
+            short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
+            for step in short:
+                # Rank 0 reports a checkpoint after the steps that lead to it: further back there is none.
+                if reached[event.rank] < step or (event.rank == 0 and step not in committed):
+                    del undecided[step]
+        for step in sorted(committed & undecided.keys(), reverse=True):
+            if all(reached.get(rank, -1) >= step for rank in range(undecided[step])):
+                del undecided[step]
+                yield step
+        if not undecided:
+            return
+
+
+def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Steps]:
+    for line in _lines_backwards(journal):
+        if line.startswith(_DECODED) and isinstance(event := decode(line), RunStarted | Checkpoint | Steps):
+            yield event
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    """The whole lines of a journal, the last one first; what is too long for an event is left out."""
+    end = journal_end(path)
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return
+    # What follows the newline before it, in parts, the last part first.
+    rest: list[bytes] = []
+    length = 0
+    try:
+        while end > 0:
+            start = max(0, end - PART_BYTES)
+            *lines, head = reversed(os.pread(fd, end - start, start).split(b"\n"))
+            end = start
+            for line in lines:
+                if length + len(line) <= MAX_LINE_BYTES:
+                    yield b"".join([line, *reversed(rest)])
+                rest, length = [], 0
+            length += len(head)
+            if length <= MAX_LINE_BYTES:
+                rest.append(head)
+            else:
+                rest = []
+        if rest and length <= MAX_LINE_BYTES:
+            yield b"".join(reversed(rest))
+    except OSError:
+        return
+    finally:
+        os.close(fd)

@@ -1,0 +1,103 @@
+"""Which steps a journal lacks: of all that reads a journal, the one place that knows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainers.contract.events import AnyEvent, RunStarted, Steps
+from trainers.contract.journal import JournalReader
+
+MAX_GAPS = 1000
+"""Of a journal; beyond that it is damaged all over."""
+
+MAX_RANKS = 4096
+"""Of a run; what tells of more is damage."""
+
+NAMED = 3
+"""Gaps that `words` names one by one."""
+
+
+class Gaps:
+    """Finds the steps that no rank's record covers, in the history that is in force.
+
+    A rank reports its steps in order. They are missing where an event begins later than the one before it ended, and
+    where an attempt resumes from a later step than the attempt before it has on record. What an attempt did after the
+    step from which a later one resumes does not count.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+        """Each rank's last step; empty before the first attempt that is read."""
+        self._found: list[tuple[int, int]] = []
+
+    def add(self, event: AnyEvent) -> None:
+        """Take in one event, in the order of the journal."""
+        if isinstance(event, Steps):
+            self.add_steps(event.rank, event.first_step, event.last_step)
+        elif isinstance(event, RunStarted):
+            self.begin(event.resumed_from, event.world_size)
+
+    def begin(self, resumed_from: int, world_size: int) -> bool:
+        """An attempt resumes from a step.
+
+        Args:
+            resumed_from: The step; 0 for the beginning.
+            world_size: Its ranks, or devices where one process owns them all.
+
+        Returns:
+            Whether steps before it are missing.
+        """
+        self._found = [(first, min(last, resumed_from)) for first, last in self._found if first <= resumed_from]
+        missing = [self._note(last + 1, resumed_from) for rank, last in self._last.items() if rank < world_size]
+        self._last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
+        return any(missing)
+
+    def add_steps(self, rank: int, first: int, last: int) -> bool:
+        """A rank reports its steps from `first` to `last`.
+
+        Returns:
+            Whether steps before them are missing.
+        """
+        before = self._last.get(rank)
+        self._last[rank] = max(last, before or 0)
+        return before is not None and self._note(before + 1, first - 1)
+
+    def _note(self, first: int, last: int) -> bool:
+        missing = first <= last
+        if missing and len(self._found) < MAX_GAPS:
+            self._found.append((first, last))
+        return missing
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last step of each gap, ascending, those of all ranks joined."""
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted(self._found):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+            else:
+                joined.append((first, last))
+        return joined
+
+    @property
+    def short(self) -> str:
+        """What is missing in a few words; "" for nothing."""
+        spans = self.spans
+        named = [f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in spans[:NAMED]]
+        more = f" and {len(spans) - NAMED} more gaps" if len(spans) > NAMED else ""
+        return f"steps {', '.join(named)}{more} missing" if spans else ""
+
+    @property
+    def words(self) -> str:
+        """What is missing, in more words; "" for nothing."""
+        short = self.short
+        return f"{short} from the journal, with their evaluations and checkpoints" if short else ""
+
+
+def find_gaps(journal: Path) -> Gaps:
+    """Read a whole journal for the steps that it lacks."""
+    gaps, reader = Gaps(), JournalReader(journal)
+    while events := reader.read():
+        for event in events:
+            gaps.add(event)
+    return gaps

@@ -1,0 +1,94 @@
+"""From which checkpoint a run resumes: the newest that is whole, finite, and covered by the journal.
+
+Where the journal covers none that can be used, the oldest of the others: it leaves the smallest gap in the curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trainers.config.run_config import RunConfig
+from trainers.contract.coverage import covered_steps
+from trainers.contract.manifest import CheckpointDir, CheckpointError, list_checkpoints, misfit
+from trainers.contract.rundir import RunDir
+
+
+class ResumePoint(NamedTuple):
+    """A checkpoint from which a run may resume."""
+
+    checkpoint: CheckpointDir
+    covered: bool
+    """Whether the journal holds all that led to it."""
+
+    @property
+    def step(self) -> int:
+        """The checkpoint's."""
+        return self.checkpoint.manifest.step
+
+
+def resume_points(journal: Path, checkpoints: Sequence[CheckpointDir]) -> Iterator[ResumePoint]:
+    """Checkpoints in the order in which they are tried: those that the journal covers, then the others.
+
+    Args:
+        journal: The run's.
+        checkpoints: As `list_checkpoints` gives them.
+    """
+    left = {one.manifest.step: one for one in checkpoints}
+    for step in covered_steps(journal, {one.manifest.step: one.manifest.devices for one in checkpoints}):
+        yield ResumePoint(left.pop(step), covered=True)
+    for _, checkpoint in sorted(left.items()):
+        yield ResumePoint(checkpoint, covered=False)
+
+
+def resume_point(run: RunDir) -> ResumePoint | None:
+    """The first of them that is finite, whose files are not looked at; None where there is none."""
+    points = resume_points(run.journal, list_checkpoints(run.checkpoints)[0])
+    return next((point for point in points if point.checkpoint.manifest.finite), None)
+
+
+def first_usable(
+    points: Iterable[ResumePoint], problems: Sequence[str], config: RunConfig, classes: int
+) -> tuple[ResumePoint, list[str]]:
+    """The first checkpoint that is whole and holds finite weights.
+
+    Args:
+        points: In the order in which they are tried.
+        problems: What is wrong with checkpoints that are not among them.
+        config: How the run shall go on.
+        classes: Of its data set, as that is now.
+
+    Returns:
+        The checkpoint; and why others were passed over.
+
+    Raises:
+        CheckpointError: there is none, or one that comes before it does not fit the configuration.
+    """
+    passed_over = list(problems)
+    for point in points:
+        checkpoint = point.checkpoint
+        if reason := misfit(checkpoint.manifest, config, classes):
+            raise CheckpointError(f"{checkpoint.path.name} {reason}")
+        if not checkpoint.manifest.finite:
+            passed_over.append(f"{checkpoint.path} holds weights that are not finite")
+            continue
+        try:
+            checkpoint.verify()
+        except CheckpointError as error:
+            passed_over.append(str(error))
+        else:
+            return point, passed_over
+    reasons = "; ".join(passed_over)
+    raise CheckpointError(f"there is no checkpoint that can be used{': ' + reasons if reasons else ''}")
+
+
+def has_more(step: int, total_steps: int, status: str) -> bool:
+    """Whether a run that is over has anything left to do after a checkpoint: steps, or else its end.
+
+    Args:
+        step: The checkpoint's.
+        total_steps: The run's.
+        status: How it ended. One that was lost or failed after its last step has yet to export its model and to end.
+    """
+    return step < total_steps or (step == total_steps and status in ("lost", "failed"))
