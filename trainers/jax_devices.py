@@ -27,6 +27,9 @@ COMPILED_BYTES = 1 << 30
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
+Batch: TypeAlias = tuple[Array, Array]
+"""Images, float32, and labels, int32."""
+
 TestBatches: TypeAlias = list[tuple[Array, Array, Array]]
 """Images, labels and weights, split over the devices."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
+from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -220,9 +222,14 @@ def sum_up(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, context: Abs
 
 
 def report_array(
-    report: Reporter, name: str, local: Tensor, rank: int, mesh: Mapping[str, int], spec: Sequence[str | None]
+    report: Reporter,
+    name: str,
+    local: Tensor,
+    rank: int,
+    mesh: Mapping[str, int],
+    split: tuple[Tensor, datasets.Rows] | None = None,
 ) -> None:
-    """Tell what this rank holds of an array.
+    """Report what this rank holds of an array.
 
     Args:
         report: This rank's.
@@ -230,28 +237,51 @@ def report_array(
         local: Its part here.
         rank: Whose.
         mesh: Mesh axis → ranks along it.
-        spec: Per dimension of the array the mesh axis that splits it; those left out are whole.
+        split: Of an array of a global batch the numbers of this rank's examples, int64 [local batch], and those of all,
+            int64 [global batch]: where the ones stand among the others is the rank's part. None: it is whole here.
     """
-    spec = [*spec, *[None] * (local.dim() - len(spec))]
-    index, shape = [], []
-    for axis, size in zip(spec, local.shape, strict=True):
-        start = rank * size if axis else 0
-        index.append((start, start + size))
-        shape.append(size * (mesh[axis] if axis else 1))
-    shard = Shard(rank=rank, device=str(local.device), index=index, bytes=local.numel() * local.element_size())
-    dtype = str(local.dtype).removeprefix("torch.")
-    report.sharding(array=name, shape=shape, dtype=dtype, mesh=dict(mesh), spec=spec, shards=[shard])
+    whole = [(0, size) for size in local.shape]
+    spec: list[str | None] = [None] * local.dim()
+    blocks, shape = [whole], list(local.shape)
+    if split:
+        taken, examples = split
+        places = np.flatnonzero(np.isin(examples, taken.numpy(force=True)))
+        runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+        blocks = [[(int(run[0]), int(run[-1]) + 1), *whole[1:]] for run in runs]
+        shape[0], spec[0] = len(examples), next(iter(mesh))
+    shards = [
+        Shard(
+            rank=rank,
+            device=str(local.device),
+            index=block,
+            bytes=prod(stop - start for start, stop in block) * local.element_size(),
+        )
+        for block in blocks
+    ]
+    report.sharding(name, shape, str(local.dtype).removeprefix("torch."), dict(mesh), spec, shards)
 
 
 def report_sharding(
-    report: Reporter, model: nn.Module, optimizer: torch.optim.Optimizer, batch: tuple[Tensor, Tensor], rank: int
+    report: Reporter,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: tuple[Tensor, Tensor],
+    rank: int,
+    split: tuple[Tensor, datasets.Rows],
 ) -> None:
-    """Tell how the arrays of the step just made lie on the ranks: batch, labels, a parameter, its optimizer state."""
+    """Report how the arrays of the step just made lie on the ranks: batch, labels, a parameter, its optimizer state."""
     mesh = {"batch": dist.get_world_size()}
     for name, part in zip(("batch", "labels"), batch, strict=True):
-        report_array(report, name, part, rank, mesh, ["batch"])
+        report_array(report, name, part, rank, mesh, split)
+    report_largest(report, model, optimizer, rank, mesh)
+
+
+def report_largest(
+    report: Reporter, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, mesh: Mapping[str, int]
+) -> None:
+    """Report the largest parameter, and what the optimizer keeps for it: whole where they are."""
     name, largest = max(model.named_parameters(), key=lambda item: item[1].numel())
-    report_array(report, f"parameter {name}", largest, rank, mesh, [])
+    report_array(report, f"parameter {name}", largest, rank, mesh)
     for key, value in optimizer.state[largest].items():
         if isinstance(value, Tensor) and value.shape == largest.shape:
-            report_array(report, f"optimizer {key} of {name}", value, rank, mesh, [])
+            report_array(report, f"optimizer {key} of {name}", value, rank, mesh)

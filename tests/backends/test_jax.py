@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+
 import jax
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import optax
 import pytest
 
 from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
+from trainers.config.catalog import BACKENDS
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import scale
@@ -49,14 +53,34 @@ def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
     arrays = datasets.load("digits")
     rows = datasets.epoch_order(len(arrays.x_train), 48, MLP.seed, 1)[0]
     images = scale(jax.numpy.asarray(arrays.x_train[rows]))
+    losses = _first_losses(backend, images, arrays.y_train[rows])
+    np.testing.assert_allclose(told.losses()[0], losses.reshape(3, 16).mean(axis=1), rtol=1e-5)
+    assert len(set(told.losses()[0])) == 3
+
+
+def test_the_batch_shown_is_that_of_the_first_step(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each device holds of it gives the loss that the step tells of the device."""
+    module = importlib.import_module(BACKENDS[backend].module)
+    shown: list[tuple[jax.Array, jax.Array]] = []
+    monkeypatch.setattr(module, "report_sharding", lambda *told: shown.append(told[-2:]))
+    told = _train(backend, 3, max_steps=2)
+    ((images, labels),) = shown
+    losses = [
+        _first_losses(backend, x.data.reshape(16, 28, 28, 1), y.data.reshape(16)).mean()
+        for x, y in zip(images.addressable_shards, labels.addressable_shards, strict=True)
+    ]
+    np.testing.assert_allclose(losses, told.losses()[0], rtol=1e-5)
+
+
+def _first_losses(backend: str, images: jax.Array, labels: npt.ArrayLike) -> jax.Array:
+    """The loss of each image with the initial weights."""
     if backend == "keras-jax":
         logits = keras_state.create_model(MLP)(images)
     else:
         state = create(MLP)
         logits = state.apply_fn({"params": state.params}, images, train=False)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, arrays.y_train[rows])
-    np.testing.assert_allclose(told.losses()[0], losses.reshape(3, 16).mean(axis=1), rtol=1e-5)
-    assert len(set(told.losses()[0])) == 3
+    losses: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return losses
 
 
 def test_every_test_example_counts_once(backend: str) -> None:

@@ -13,12 +13,15 @@ import pytest
 import torch
 import torch._inductor.config
 import torch.nn.functional as F
+from torch import Tensor
 
 from tests.backends.recorder import Recorder, Shelf, train
+from trainers.backends import torch_ddp
 from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
+from trainers.data.datasets import Rows
 from trainers.models import torch_models
 from trainers.runtime import wire
 from trainers.runtime.processes import bind_loopback
@@ -55,8 +58,10 @@ def test_what_is_told_from_first_to_last_step() -> None:
     assert losses.shape == (40, 1)
     assert losses[-1, 0] < 0.5 * losses[0, 0]
     assert [(one.step, one.epoch, one.examples) for one in told.evaluations] == [(29, 1, 360), (40, 2, 360)]
-    batch, parameter = told.arrays["batch"], told.arrays["parameter fc1.weight"]
+    batch, labels, parameter = (told.arrays[name] for name in ("batch", "labels", "parameter fc1.weight"))
     assert (batch.shape, batch.mesh, batch.spec) == ([48, 1, 28, 28], {"batch": 1}, ["batch", None, None, None])
+    # The outputs are gathered on the first device, where the labels are.
+    assert (labels.shape, labels.spec) == ([48], [None])
     assert [(shard.rank, shard.index) for shard in parameter.shards] == [(0, [(0, 256), (0, 784)])]
     assert "optimizer exp_avg of fc1.weight" in told.arrays
     assert sorted(shelf.saved) == [29, 40]
@@ -105,6 +110,26 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     assert [step.step for step in resumed.steps] == list(range(8, 13))
     assert resumed.losses() == whole.losses()[7:]
     assert resumed.evaluations == whole.evaluations
+
+
+@pytest.mark.usefixtures("_rendezvous")
+def test_the_part_shown_is_the_one_that_the_rank_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that took others than its rank-th 24 of 48 is shown with these, in as many pieces as they lie in."""
+    taken = [*range(4, 16), *range(30, 42)]
+    batches = torch_ddp.Replica.batches
+
+    def take_others(replica: torch_ddp.Replica, epoch: int, done: int) -> Iterator[tuple[int, Rows, Tensor]]:
+        return ((step, examples, rows[taken]) for step, examples, rows in batches(replica, epoch, done))
+
+    monkeypatch.setattr(torch_ddp.Replica, "batches", take_others)
+    told = _train(backend="torch-ddp", max_steps=1)
+    image = [(0, 1), (0, 28), (0, 28)]
+    for name, shape, rest, bytes_each in (("batch", [48, 1, 28, 28], image, 28 * 28 * 4), ("labels", [48], [], 8)):
+        assert told.arrays[name].shape == shape
+        assert [(one.index, one.bytes) for one in told.arrays[name].shards] == [
+            ([(4, 16), *rest], 12 * bytes_each),
+            ([(30, 42), *rest], 12 * bytes_each),
+        ]
 
 
 def test_a_stop_ends_before_the_step_that_it_names() -> None:

@@ -58,14 +58,14 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     if checkpoints.resumed:
         state, done = put_back(create(config), checkpoints.resumed, devices), checkpoints.resumed.step
 
-    mapped_batch = jax.pmap(take_batch, "batch", devices=devices)
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
     rates = np.full(config.devices, learning_rate(config, 1))
     train_step = mapped_step.lower(state, x_train, y_train, rows, rates).compile()
-    report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, rows))
+    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(x_train, y_train, rows).compile()
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -83,13 +83,16 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             rate = learning_rate(config, step)
             # Every argument has the leading axis: one without it would have to be spread at each step.
             rates = np.full(config.devices, rate)
-            state, losses, norms = train_step(state, x_train, y_train, rows.reshape(config.devices, -1), rates)
+            split = rows.reshape(config.devices, -1)
+            state, losses, norms = train_step(state, x_train, y_train, split, rates)
             in_flight.append(losses)
             # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
             last = config.ends_epoch(step)
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
             report.step(step, losses, len(rows) // config.devices, float(rate), norms)
+            if step == done + 1:
+                report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, split))
         if config.evaluates_after(step):
             report.phase("evaluating")
             state = average_statistics(state)

@@ -28,7 +28,15 @@ from jax.sharding import PartitionSpec as P
 from trainers.checkpoints import Checkpoints
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
-from trainers.jax_devices import STEPS_IN_FLIGHT, TestBatches, pick_devices, report_sharding, scale, split_test_set
+from trainers.jax_devices import (
+    STEPS_IN_FLIGHT,
+    Batch,
+    TestBatches,
+    pick_devices,
+    report_sharding,
+    scale,
+    split_test_set,
+)
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
@@ -54,19 +62,21 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         state, done = restore(state, checkpoints.resumed), checkpoints.resumed.step
     state = jax.device_put(state, whole)
 
-    take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
+    def take_batch(x: Array, y: Array, rows: Array) -> Batch:
+        batch: Batch = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
+        return batch
 
     def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
-        images, labels = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
-        return make_step(state, images, labels, rate, config)
+        return make_step(state, *take_batch(x, y, rows), rate, config)
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(config, 1)).compile()
-    report_sharding(report, state.params, state.opt_state, *take_batch(x_train, y_train, rows))
+    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -89,6 +99,8 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
             report.step(step, losses, len(rows) // config.devices, float(rate), norm)
+            if step == done + 1:
+                report_sharding(report, state.params, state.opt_state, *taken_batch(x_train, y_train, rows))
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(state, test_batches)

@@ -31,6 +31,7 @@ from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
+    Batch,
     TestBatches,
     pick_devices,
     report_sharding,
@@ -74,12 +75,13 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     # No alias: the first step takes over the state's buffers.
     state = jax.device_put(training.state(), whole, may_alias=False)
 
-    take_batch = jax.jit(lambda x, y, rows: (scale(x[rows]), y[rows]), out_shardings=split)
+    def take_batch(x: Array, y: Array, rows: Array) -> Batch:
+        batch: Batch = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
+        return batch
 
     def step_on_rows(state: State, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
-        images, labels = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
-        return training.step(state, images, labels, rate)
+        return training.step(state, *take_batch(x, y, rows), rate)
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
     eval_step = jax.jit(training.eval_step)
@@ -87,7 +89,8 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(config, 1)).compile()
-    report_sharding(report, *training.trees(state), *take_batch(x_train, y_train, rows))
+    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     def save(step: int) -> None:
         report.phase("checkpointing")
@@ -110,6 +113,8 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
                 in_flight.popleft().block_until_ready()
             report.step(step, losses, len(rows) // config.devices, float(rate), norm)
+            if step == done + 1:
+                report_sharding(report, *training.trees(state), *taken_batch(x_train, y_train, rows))
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(eval_step, state, test_batches)

@@ -94,21 +94,22 @@ class Replica:
         done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
         if config.compile:
             rows = torch.arange(self.local_batch, device=self.device)
-            compile_ahead(report, self.model, self.device, lambda: self.loss(rows))
+            x, y = self.x_train[rows], self.y_train[rows]
+            compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         for epoch in config.epochs_after(done):
             report.phase("training")
-            for step, rows in self.batches(epoch, done):
+            for step, examples, rows in self.batches(epoch, done):
                 if report.save_before(step):
                     self.save(step - 1)
                     report.phase("training")
                 if report.stop_before(step):
                     return
                 rate = float(learning_rate(config, step))
-                loss, norm = self.step(rows, rate)
+                x, y = self.x_train[rows], self.y_train[rows]
+                loss, norm = self.step(x, y, rate)
                 report.step(step, loss, len(rows), rate, norm)
                 if step == done + 1:
-                    batch = self.x_train[rows], self.y_train[rows]
-                    report_sharding(report, self.model, self.optimizer, batch, self.rank)
+                    report_sharding(report, self.model, self.optimizer, (x, y), self.rank, (rows, examples))
             if config.evaluates_after(step):
                 self.evaluate(epoch, step)
             if config.saves_after(step):
@@ -116,30 +117,31 @@ class Replica:
         average_statistics(self.model, config.devices)
         self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
 
-    def batches(self, epoch: int, done: int) -> Iterator[tuple[int, Tensor]]:
-        """The steps of an epoch that are not done, and this rank's example numbers: int64 [local batch]."""
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[int, datasets.Rows, Tensor]]:
+        """The steps of an epoch that are not done, with the examples of the global batch and this rank's own."""
         first, order = datasets.remaining(self.config, len(self.x_train), epoch, done)
         mine = order[:, self.rank * self.local_batch : (self.rank + 1) * self.local_batch]
         # To the device at once, not step by step.
-        return enumerate(torch.tensor(mine, device=self.device).unbind(), start=first)
+        rows = torch.tensor(mine, device=self.device).unbind()
+        return zip(range(first, first + len(order)), order, rows, strict=True)
 
-    def step(self, rows: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
+    def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
 
         Returns:
             The mean loss over this rank's own examples, before the update, and the gradients' norm where they are
             clipped; still on the device.
         """
-        loss = self.loss(rows)
+        loss = self.loss(x, y)
         self.optimizer.zero_grad()
         loss.backward()
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss.detach(), norm
 
-    def loss(self, rows: Tensor) -> Tensor:
-        """The mean loss over the examples of those numbers."""
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The mean loss over a batch."""
         with self.autocast:
-            return F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
+            return F.cross_entropy(self.ddp(x), y)
 
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""

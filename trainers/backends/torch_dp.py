@@ -35,6 +35,7 @@ from trainers.torch_ranks import (
     memory_format,
     pick_devices,
     report_array,
+    report_largest,
     sum_up,
     to_device,
     update,
@@ -85,7 +86,8 @@ class Trainer:
         done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
         if config.compile:
             rows = torch.arange(config.global_batch_size, device=self.device)
-            compile_ahead(report, self.model, self.device, lambda: self.losses(rows).mean())
+            x, y = self.x_train[rows], self.y_train[rows]
+            compile_ahead(report, self.model, self.device, lambda: self.losses(x, y).mean())
         for epoch in config.epochs_after(done):
             report.phase("training")
             first, order = datasets.remaining(config, len(self.x_train), epoch, done)
@@ -97,33 +99,34 @@ class Trainer:
                 if report.stop_before(step):
                     return
                 rate = float(learning_rate(config, step))
-                losses, norm = self.step(rows, rate)
+                x, y = self.x_train[rows], self.y_train[rows]
+                losses, norm = self.step(x, y, rate)
                 report.step(step, losses, len(rows) // config.devices, rate, norm)
                 if step == done + 1:
-                    self.report_sharding(self.x_train[rows], self.y_train[rows])
+                    self.report_sharding(x, y, rows)
             if config.evaluates_after(step):
                 self.evaluate(epoch, step)
             if config.saves_after(step):
                 self.save(step)
         self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
 
-    def step(self, rows: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
+    def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
 
         Returns:
             Each device's mean loss over its own part of the batch, before the update: float32 [devices]; and the
             gradients' norm where they are clipped.
         """
-        losses = self.losses(rows)
+        losses = self.losses(x, y)
         self.optimizer.zero_grad()
         losses.mean().backward()
         norm = update(self.config, self.model, self.optimizer, rate)
         return mean_per_device(losses.detach(), len(self.devices)), norm
 
-    def losses(self, rows: Tensor) -> Tensor:
-        """The loss of each example of those numbers, on the first device."""
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of each example of a batch, on the first device."""
         with self.autocast:
-            return F.cross_entropy(self.forward(self.x_train[rows]), self.y_train[rows], reduction="none")
+            return F.cross_entropy(self.forward(x), y, reduction="none")
 
     def evaluate(self, epoch: int, step: int) -> None:
         """Loss and accuracy on the whole test set, each example exactly once."""
@@ -162,17 +165,14 @@ class Trainer:
         parts: tuple[tuple[Tensor, ...], ...] = self.parallel.scatter(batch, {}, self.parallel.device_ids)[0]
         return parts
 
-    def report_sharding(self, *batch: Tensor) -> None:
-        """Tell how the arrays of the step just made lay: the batch over all devices, all else on the first."""
-        mesh = {"batch": len(self.devices)}
-        for number, part in enumerate(self.scatter(batch)):
-            for name, array in zip(("batch", "labels"), part, strict=True):
-                report_array(self.report, name, array, number, mesh, ["batch"])
-        name, largest = max(self.model.named_parameters(), key=lambda item: item[1].numel())
-        report_array(self.report, f"parameter {name}", largest, 0, mesh, [])
-        for key, value in self.optimizer.state[largest].items():
-            if isinstance(value, Tensor) and value.shape == largest.shape:
-                report_array(self.report, f"optimizer {key} of {name}", value, 0, mesh, [])
+    def report_sharding(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Report how the arrays of the step just made lay: the images over all devices, all else on the first."""
+        mesh, examples = {"batch": len(self.devices)}, rows.numpy(force=True)
+        for number, (part, taken) in enumerate(self.scatter((x, rows))):
+            report_array(self.report, "batch", part, number, mesh, (taken, examples))
+        # The outputs are gathered before they meet the labels.
+        report_array(self.report, "labels", y, 0, mesh)
+        report_largest(self.report, self.model, self.optimizer, 0, mesh)
 
 
 def mean_per_device(losses: Tensor, devices: int) -> Tensor:

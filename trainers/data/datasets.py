@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
@@ -24,12 +25,16 @@ __all__ = [
     "DataError",
     "Images",
     "Labels",
+    "Rows",
     "batches",
     "epoch_order",
     "load",
     "remaining",
     "weighted_batches",
 ]
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+"""Numbers of examples in the training set, int64 [N]."""
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
@@ -83,9 +88,7 @@ def remaining(config: RunConfig, examples: int, epoch: int, after: int = 0) -> t
     return first, order[first - 1 - before : config.total_steps - before]
 
 
-def batches(
-    config: RunConfig, examples: int, epoch: int, after: int = 0
-) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+def batches(config: RunConfig, examples: int, epoch: int, after: int = 0) -> Iterator[tuple[int, Rows]]:
     """`remaining`, step by step.
 
     Yields:
