@@ -11,7 +11,16 @@ import pytest
 
 from tests.contract.specimens import specimens
 from trainers.contract.events import AnyEvent, LogLine, Phase, encode
-from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES, JournalReader, JournalWriter, journal_end, read_tail
+from trainers.contract.journal import (
+    MAX_LINE_BYTES,
+    READ_BYTES,
+    JournalReader,
+    JournalWriter,
+    journal_end,
+    last_line_with,
+    read_first,
+    read_tail,
+)
 
 
 @pytest.fixture
@@ -130,19 +139,45 @@ def test_a_long_line_is_read(journal: Path) -> None:
     long = line("x" * (3 * READ_BYTES))
     write(journal, line("a"), long, line("b"))
     assert [len(text) for text in texts(read_all(JournalReader(journal)))] == [1, 3 * READ_BYTES, 1]
-    assert texts(read_tail(journal)) == ["b"]
+    # What alone is longer than the tail does not push the rest out of it.
+    assert texts(read_tail(journal)) == ["a", "b"]
 
 
-def test_a_line_without_end_is_stepped_over(journal: Path) -> None:
+@pytest.mark.parametrize("length", [READ_BYTES, MAX_LINE_BYTES, 2 * MAX_LINE_BYTES + 5])
+def test_what_stands_behind_damage_is_read_at_once(journal: Path, length: int) -> None:
     write(journal, line("a"))
     with journal.open("ab") as file:
-        file.write(b"\x00" * (2 * MAX_LINE_BYTES + 5) + b"\n" + encode(line("b")))
+        file.write(b"\x00" * length + b"\n")
+    write(journal, line("b"))
+    with journal.open("ab") as file:
+        file.write(b"\x00" * length + b"\n")
     reader = JournalReader(journal)
-    found: list[AnyEvent] = []
-    for _ in range(10):
-        found += reader.read()
-    assert texts(found) == ["a", "b"]
-    assert reader.skipped > 0
+    events = read_all(reader)
+    assert texts(events) == texts(read_tail(journal)) == ["a", "b"]
+    assert [event.seq for event in events] == [1, 2]
+    assert read_first(journal) == events[0]
+    assert last_line_with(journal, b'{"type":"log"') == encode(events[1]).rstrip()
+    assert reader.offset == journal.stat().st_size
+    assert reader.skipped == 2
+
+
+@pytest.mark.parametrize("after", [1, 2 * MAX_LINE_BYTES])
+def test_a_reader_waits_at_a_torn_tail_however_long(journal: Path, after: int) -> None:
+    write(journal, line("a"))
+    whole = journal.stat().st_size
+    with journal.open("ab") as file:
+        file.write(b"\x00" * (MAX_LINE_BYTES + 5))
+    reader = JournalReader(journal)
+    assert texts(read_all(reader)) == ["a"]
+    with journal.open("ab") as file:
+        file.write(b"\x00" * MAX_LINE_BYTES)
+    assert reader.read() == []
+    assert reader.offset == whole
+    # The next writer cuts it off; by then the reader has perhaps slept until the journal is longer than before.
+    events: list[AnyEvent] = [line("b" * 100_000)] * (after // 100_000 + 1)
+    write(journal, *events)
+    assert texts(read_all(reader)) == texts(events)
+    assert reader.skipped == 0
 
 
 def test_lines_that_are_no_events_are_counted(journal: Path) -> None:

@@ -295,3 +295,19 @@ def test_of_two_who_resume_one_does(runs_dir: Path, gate: Hold) -> None:
         assert "is running" in sorted(answers)[0]
         run.wait(RunEnded, lambda event: event.status == "completed")
         assert [event.attempt for event in run.of(RunStarted)] == [1, 2]
+
+
+def test_after_a_torn_tail_that_is_longer_than_any_event(runs_dir: Path) -> None:
+    config = RunConfig(model="mlp", platform="cpu", devices=1, epochs=1)
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        with run.run.journal.open("ab") as file:
+            file.write(bytes(40_000_000))
+        assert summarise(run.run).status == "completed"
+        assert len(run.of(RunEnded)) == 1
+        done = tuiapp(run.run, "run", "--resume", "latest", "--set", "epochs=2", "--detach")
+        assert (done.returncode, done.stdout) == (0, f"{run.run.run_id}\n"), done.stderr
+        # The reader that had come to the tail misses nothing.
+        run.wait(RunEnded, lambda event: event.summary.epochs == 2)
+        assert run.steps_of(0) == list(range(1, 2 * run.started.steps_per_epoch + 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,8 +24,11 @@ READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: a reader drops it."""
 
+SAME_LINE_BYTES = 64
+"""So much of its start says which line it is: each event has its own number and time."""
+
 HEAD_BYTES = 64 << 10
-"""What is read of a journal for its first event."""
+"""What is read at a time of a journal for its first event."""
 
 MAX_PENDING_BYTES = 64 << 20
 """What waits in memory while the disk is full; beyond that events are dropped and counted."""
@@ -134,6 +137,10 @@ class JournalReader:
         self._path, self._chunk_bytes = path, chunk_bytes
         self._offset = offset
         """Always just after a newline, so that a torn tail that a new writer cuts off is never half taken."""
+        self._overlong = b""
+        """How the line there begins, if it is longer than any event; its end is looked for."""
+        self._scanned = 0
+        """How much of that line is known to have no end."""
         self.skipped = 0
         """Lines that were no event this version knows."""
 
@@ -143,7 +150,7 @@ class JournalReader:
         return self._offset
 
     def read(self) -> list[AnyEvent]:
-        """The events of the next chunk; empty when there is nothing new yet."""
+        """The events of the next chunk that has any; empty only when there is nothing new yet."""
         try:
             fd = open_regular(self._path)
         except OSError:
@@ -166,19 +173,34 @@ class JournalReader:
     def _next_lines(self, fd: int) -> list[bytes]:
         """The whole lines of the next chunk."""
         size = self._chunk_bytes
-        while True:
+        while not self._overlong or self._step_over(fd):
             data = os.pread(fd, size, self._offset)
-            end = data.rfind(b"\n") + 1
-            if len(data) > MAX_LINE_BYTES and not end:
-                # Not an event but damage: step over it, to resume at the next newline.
-                self._offset += len(data)
-                self.skipped += 1
+            if end := data.rfind(b"\n") + 1:
+                self._offset += end
+                return data[:end].splitlines()
+            if len(data) < size:
                 return []
-            if len(data) < size or end:
-                break
-            size *= 2
-        self._offset += end
-        return data[:end].splitlines()
+            if size > MAX_LINE_BYTES:
+                self._overlong, self._scanned = data[:SAME_LINE_BYTES], len(data)
+                size = self._chunk_bytes
+            else:
+                size *= 2
+        return []
+
+    def _step_over(self, fd: int) -> bool:
+        """Go past the line that is too long; False while it has no end: it may be a torn tail."""
+        if os.pread(fd, len(self._overlong), self._offset) != self._overlong:
+            # It was one, and a new writer has cut it off.
+            self._overlong = b""
+            return True
+        while data := os.pread(fd, READ_BYTES, self._offset + self._scanned):
+            if end := data.find(b"\n") + 1:
+                self._offset += self._scanned + end
+                self._overlong = b""
+                self.skipped += 1
+                return True
+            self._scanned += len(data)
+        return False
 
 
 def journal_end(path: Path) -> int:
@@ -200,54 +222,72 @@ def last_line_with(path: Path, start: bytes) -> bytes:
     except OSError:
         return b""
     try:
-        return _search_back(fd, b"\n" + start)
+        return next((line for line in lines_back(fd, MAX_LINE_BYTES) if line.startswith(start)), b"")
     except OSError:
         return b""
     finally:
         os.close(fd)
-
-
-def _search_back(fd: int, wanted: bytes) -> bytes:
-    """The rest of the line, up to its end, whose newline before it and first bytes are `wanted`."""
-    end = _after_last_newline(fd)
-    while end > 0:
-        begin = max(0, end - READ_BYTES)
-        # A newline stands in front of the first line as well, so to say; and what is wanted may lie across two parts.
-        part = os.pread(fd, end - begin + len(wanted), begin)
-        part = b"\n" + part if not begin else part
-        if (found := part.rfind(wanted)) >= 0:
-            line_at = begin + found + (1 if begin else 0)
-            return os.pread(fd, READ_BYTES, line_at).split(b"\n", 1)[0]
-        end = begin
-    return b""
 
 
 def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
     """The events in the last part of a journal, without reading the rest; empty when there is none."""
-    lines = _read_part(path, tail_bytes, from_end=True).split(b"\n")
-    # The first piece may start within a line, the last one may be torn; neither decodes.
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return []
+    try:
+        lines = last_lines(fd, tail_bytes)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
     return [event for line in lines if (event := decode(line)) is not None]
 
 
 def read_first(path: Path) -> AnyEvent | None:
-    """The first event of a journal; None when there is none, or it is of a kind that is not known."""
-    line, newline, _ = _read_part(path, HEAD_BYTES).partition(b"\n")
-    return decode(line) if newline else None
+    """The first event of a journal; None when there is none."""
+    return next(iter(JournalReader(path, chunk_bytes=HEAD_BYTES).read()), None)
 
 
-def _read_part(path: Path, limit_bytes: int, *, from_end: bool = False) -> bytes:
-    """The first or the last bytes of a journal; none where there is none."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return b""
-    try:
-        start = max(0, os.fstat(fd).st_size - limit_bytes) if from_end else 0
-        return os.pread(fd, limit_bytes, start)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+def last_lines(fd: int, tail_bytes: int) -> list[bytes]:
+    """The last whole lines of a journal, in their order, but those that alone are longer than the tail may be.
+
+    Args:
+        fd: The journal.
+        tail_bytes: How long they are together at most.
+    """
+    lines: list[bytes] = []
+    for line in lines_back(fd, tail_bytes):
+        tail_bytes -= len(line) + 1
+        if tail_bytes < 0:
+            break
+        lines.append(line)
+    return lines[::-1]
+
+
+def lines_back(fd: int, limit_bytes: int) -> Iterator[bytes]:
+    """The whole lines of a journal from the last to the first, without a torn tail and what is too long.
+
+    Args:
+        fd: The journal.
+        limit_bytes: A line that is longer is left out.
+    """
+    end = os.fstat(fd).st_size
+    rest: bytes | None = None
+    """What is read of the line whose beginning is looked for; None where it is not wanted, as a torn tail is not."""
+    while end > 0:
+        begin = max(0, end - min(limit_bytes, READ_BYTES))
+        first, *lines = os.pread(fd, end - begin, begin).split(b"\n")
+        if lines:
+            if rest is not None and len(lines[-1]) + len(rest) <= limit_bytes:
+                yield lines[-1] + rest
+            yield from reversed(lines[:-1])
+            rest = first
+        elif rest is not None:
+            rest = first + rest if len(first) + len(rest) <= limit_bytes else None
+        end = begin
+    if rest is not None:
+        yield rest
 
 
 def _cut_torn_tail(fd: int) -> int:
@@ -255,15 +295,9 @@ def _cut_torn_tail(fd: int) -> int:
     end = _after_last_newline(fd)
     if end < os.fstat(fd).st_size:
         os.ftruncate(fd, end)
-    window = READ_BYTES
-    while end:
-        start = max(0, end - window)
-        for line in reversed(os.pread(fd, end - start, start).split(b"\n")):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return _numbered.decode(line).seq
-        if not start or window >= MAX_LINE_BYTES:
-            break
-        window *= 2
+    for line in lines_back(fd, MAX_LINE_BYTES):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _numbered.decode(line).seq
     return 0
 
 

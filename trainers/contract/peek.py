@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, decode
+from trainers.contract.journal import last_lines, read_first
 
 HEAD_BYTES = 16 << 10
 TAIL_BYTES = 64 << 10
@@ -37,12 +38,12 @@ class Glance:
     size: int = 0
     first: AnyEvent | None = None
     lines: tuple[bytes, ...] = ()
-    """The last ones; the first may start within a line, the last may be torn."""
+    """The last whole ones."""
 
     @property
     def last(self) -> AnyEvent | None:
-        """The event of the last whole line; None for none that is known."""
-        return decode(self.lines[-2]) if len(self.lines) > 1 else None
+        """The last event that is known; None for none."""
+        return next((event for line in reversed(self.lines) if (event := decode(line)) is not None), None)
 
     def tail(self) -> list[AnyEvent]:
         """The events of the last lines."""
@@ -65,16 +66,14 @@ def look(journal: Path) -> Glance:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(journal))
-        size = found.st_size
-        start = max(0, size - TAIL_BYTES)
-        end = os.pread(fd, TAIL_BYTES, start)
-        head = end if start == 0 else os.pread(fd, HEAD_BYTES, 0)
+        head = os.pread(fd, HEAD_BYTES, 0)
+        lines = tuple(last_lines(fd, TAIL_BYTES))
     finally:
         os.close(fd)
     line, newline, _ = head.partition(b"\n")
     if newline:
         _check_schema(line)
-    return Glance(True, size, decode(line) if newline else None, tuple(end.split(b"\n")))
+    return Glance(True, found.st_size, decode(line) if newline else read_first(journal), lines)
 
 
 def _check_schema(line: bytes) -> None:

@@ -1,0 +1,97 @@
+"""40 MB of garbage in a journal: every verb and view says the same of the run as without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests import interrupted
+from tests.cli.terminal import Command
+from tests.contract.recorded import record
+from tests.state.ahead_runs import assert_same, read_here
+from tests.state.test_feed import until
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import last_attempt
+from tuiapp.feeds.ahead import ReadAhead
+from tuiapp.feeds.ahead_feed import AheadFeed
+from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.feeds.feed import JournalFeed
+from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.state.run_state import RunState
+
+GARBAGE = b"\x00" * 40_000_000
+
+PLACES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "at the start": lambda lines: [GARBAGE + b"\n", *lines],
+    "after the first line": lambda lines: [lines[0], GARBAGE + b"\n", *lines[1:]],
+    "in the middle": lambda lines: [*lines[: len(lines) // 2], GARBAGE + b"\n", *lines[len(lines) // 2 :]],
+    "before the last line": lambda lines: [*lines[:-1], GARBAGE + b"\n", lines[-1]],
+    "at the end": lambda lines: [*lines, GARBAGE + b"\n"],
+    "a short line at the end": lambda lines: [*lines, b"\x00\n"],
+    "a torn tail": lambda lines: [*lines, GARBAGE],
+}
+
+HISTORIES = {
+    "completed": h.completed,
+    "lost": lambda: [*interrupted.stopped(), *interrupted.resumed()],
+}
+
+VERBS = (
+    ("runs", "--json"),
+    ("show", "latest", "--json"),
+    ("export", "latest"),
+    ("export", "latest", "--what", "samples", "--format", "jsonl"),
+)
+
+
+def damage(run: RunDir, place: str) -> None:
+    run.journal.write_bytes(b"".join(PLACES[place](run.journal.read_bytes().splitlines(keepends=True))))
+
+
+@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("place", PLACES)
+def test_verbs_and_views_are_as_without_it(tuiapp: Command, runs_dir: Path, history: str, place: str) -> None:
+    run = record(runs_dir, h.RUN_ID, HISTORIES[history]())
+    said, seen, state = [tuiapp(*verb) for verb in VERBS], views(run), read_here(run)
+    assert json.loads(said[0].out)[0]["status"] == history
+    run.journal.write_bytes(b"".join(PLACES[place](run.journal.read_bytes().splitlines(keepends=True))))
+    for verb, before in zip(VERBS, said, strict=True):
+        assert tuiapp(*verb) == before, verb
+    assert views(run) == seen
+    assert_same(read_here(run), state)
+    assert_same(fold(AheadFeed(run, ReadAhead(run.journal))), state)
+
+
+def fold(feed: JournalFeed | AheadFeed) -> RunState:
+    """What the Run screen knows once all is read."""
+    state = RunState()
+
+    def all_taken() -> bool:
+        behind = feed.behind
+        events = feed.take(1000)
+        for event in events:
+            state.apply(event)
+        return not behind and not events
+
+    feed.start()
+    until(all_taken)
+    feed.close()
+    return state
+
+
+def views(run: RunDir) -> tuple[int, float, float, list[float]]:
+    """The number of attempts, the replay's first moment and length, and the loss that Compare draws."""
+    replay = ReplayFeed(run)
+    replay.start()
+    until(lambda: bool(replay.take(1)))
+    replay.close()
+    compare = CompareFeed([run])
+    compare.start()
+    until(lambda: compare.runs[0].progress is None)
+    compare.close()
+    series = compare.runs[0].curves.series["loss"]
+    return last_attempt(run), round(replay.now - replay.position, 3), replay.duration, series.means().tolist()
