@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
+from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
@@ -57,8 +59,12 @@ def keep_what_is_compiled() -> None:
     A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
     """
     given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    jax.config.update("jax_compilation_cache_dir", given or str(user_cache_path("tuiapp") / "jax"))
+    ours = user_cache_path("tuiapp") / "jax"
+    jax.config.update("jax_compilation_cache_dir", given or str(ours))
     if not given:
+        # Where it cannot be made JAX says so, and compiles anew.
+        with contextlib.suppress(OSError):
+            make_private(ours)
         jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.datasets import find_dataset
-from trainers.config.files import read_end, read_limited, write_atomically
+from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError, Problem
 from trainers.config.placement import place
@@ -211,7 +211,7 @@ def _directories(run: RunDir, config: RunConfig) -> list[Path]:
 
 def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunDir:
     try:
-        runs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(runs_dir)
         run = make_run_dir(runs_dir.absolute(), config.backend, config.model)
     except OSError as error:
         raise LaunchError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -99,13 +101,58 @@ def test_one_setting_is_written_and_the_rest_stays(tmp_path: Path) -> None:
 
 
 def test_a_setting_makes_the_file_for_its_owner_alone() -> None:
-    path = save_setting("theme", "nord")
+    before = os.umask(0)
+    try:
+        path = save_setting("theme", "nord")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(made.stat().st_mode) for made in (path.parent, path.parent.parent)} == {0o700}
     assert not is_open_to_others(path)
     assert path.stat().st_mode & 0o777 == 0o600
     write("theme =")
     with pytest.raises(ValueError, match="no TOML"):
         save_setting("theme", "dracula")
     assert path.read_text() == "theme ="
+
+
+OPENED: dict[str, Callable[[Path], object]] = {
+    "the file": lambda path: path.chmod(0o666),
+    "the file to its group": lambda path: path.chmod(0o620),
+    "its directory": lambda path: path.parent.chmod(0o777),
+    "the directory of the link to it": lambda path: _link(path).parent.chmod(0o777),
+    "the directory that the link leads to": lambda path: _link(path).resolve().parent.chmod(0o777),
+    "its owner": lambda path: os.chown(path, 65_534, -1),
+}
+"""What somebody else may write then."""
+
+
+def _link(path: Path) -> Path:
+    real = path.parent.parent / "dotfiles" / "mine.toml"
+    real.parent.mkdir(mode=0o700)
+    path.rename(real)
+    path.symlink_to(real)
+    return path
+
+
+@pytest.mark.parametrize("what", OPENED)
+def test_what_others_may_write_names_no_command_and_no_webhook(what: str) -> None:
+    if what == "its owner" and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    path = write('theme = "nord"\ncommand = ["/bin/planted"]\nwebhook = "https://planted.example"\n')
+    path.chmod(0o600)
+    path.parent.chmod(0o700)
+    assert read_settings()[0].command == ("/bin/planted",)
+    OPENED[what](path)
+    settings, problems = read_settings()
+    assert settings == Settings(theme="nord")
+    assert [problem.key for problem in problems] == ["command", "webhook"]
+    words = "belongs to another user" if what == "its owner" else "chmod go-w"
+    assert all(words in problem.message for problem in problems)
+
+
+def test_what_others_may_write_and_names_neither_is_used() -> None:
+    write("bell = false").chmod(0o666)
+    assert read_settings() == (Settings(bell=False), [])
 
 
 def test_of_an_address_only_the_host_is_shown() -> None:

@@ -59,7 +59,8 @@ def test_private_to_the_user(directory: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    for made in (directory, directory.parent, directory.parent.parent):
+        assert stat.S_IMODE(made.stat().st_mode) == 0o700
 
 
 def test_one_that_exists_is_kept_unless_told_otherwise(directory: Path) -> None:

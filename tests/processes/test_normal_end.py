@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -69,8 +70,10 @@ def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> Non
         assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
 
 
-def test_what_lies_in_the_run_directory(runs_dir: Path) -> None:
-    with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), runs_dir) as run:
+def test_what_lies_in_the_run_directory(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    before = os.umask(0)
+    request.addfinalizer(lambda: os.umask(before))
+    with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), tmp_path / "data" / "runs") as run:
         run.end()
         run.wait_gone()
         # What was automatic is exact, so that relaunching the file reproduces the run.
@@ -78,10 +81,9 @@ def test_what_lies_in_the_run_directory(runs_dir: Path) -> None:
         assert (config.platform, config.devices, config.max_steps) == ("cpu", 2, 3)
         environment = json.loads(run.run.environment.read_text())
         assert environment["versions"]["torch"].startswith("2.")
-        for path in run.run.path.rglob("*"):
+        for path in (tmp_path / "data", *(tmp_path / "data").rglob("*")):
             expected = 0o700 if path.is_dir() else 0o600
             assert stat.S_IMODE(path.stat().st_mode) == expected, path
-        assert stat.S_IMODE(run.run.path.stat().st_mode) == 0o700
         assert list(run.run.commands.iterdir()) == []
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.harness import MLP, START_S, launched
+from tests.cli.terminal import as_process
+from tests.processes.harness import MLP, START_S, launched, watching
 from trainers.config.run_config import RunConfig
 from trainers.config.settings import settings_path
+from trainers.contract.rundir import RunDir
 
 SHORT = msgspec.structs.replace(MLP, devices=1, max_steps=5)
 
@@ -155,6 +157,26 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monk
         notice._call(Order(command=("sh", "-c", "sleep 600 & wait")), summarise(run.run))
         # However far it has come within its time.
         until(lambda: not _told_of(run.run.run_id))
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+def test_a_command_that_others_could_have_planted_is_not_run(
+    runs_dir: Path, tmp_path: Path, hook: Hook, how: tuple[str, ...]
+) -> None:
+    settle(command=["touch", str(tmp_path / "told")], webhook=hook.url)
+    settings_path().chmod(0o666)
+    settings = ["--set=platform=cpu", "--set=devices=1", "--set=model=mlp", "--set=max_steps=2"]
+    done = as_process("run", "quickstart", *settings, "--runs-dir", runs_dir, *how)
+    assert done.code == 0
+    for key in ("command", "webhook"):
+        assert f"tuiapp: {settings_path()}: {key}: is not used: others may write" in done.err
+    (path,) = runs_dir.iterdir()
+    with watching(RunDir(path)) as run:
+        assert not run.run.notice.exists()
+        assert run.end().status == "completed"
+        run.wait_gone()
+    assert not (tmp_path / "told").exists()
+    assert hook.bodies == []
 
 
 def test_without_settings_nothing_is_left_in_the_directory(runs_dir: Path) -> None:

@@ -1,9 +1,10 @@
-"""Reading and writing small files so that nothing is half-written and nothing unbounded is read."""
+"""Reading and writing small files: nothing half-written, nothing unbounded, nothing that others may change."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import tempfile
 from pathlib import Path
@@ -25,6 +26,38 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory and those above it that are missing, all of mode 0700; one that exists stays as it is.
+
+    Raises:
+        OSError: it cannot be made, or is no directory.
+    """
+    # With parents=True the mode would be that of the last one alone.
+    if not directory.parent.exists():
+        make_private(directory.parent)
+    directory.mkdir(mode=0o700, exist_ok=True)
+
+
+def why_not_trusted(path: Path) -> str:
+    """Whose file it is, in words, if somebody else may change it or put another in its place; "" if nobody may.
+
+    Args:
+        path: A file, or a link to one.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    target = path.resolve()
+    for place in dict.fromkeys((target, target.parent, path.parent)):
+        found = place.stat()
+        if found.st_uid not in (os.geteuid(), 0):
+            return f"{place} belongs to another user"
+        if found.st_mode & 0o022:
+            mode = stat.S_IMODE(found.st_mode)
+            return f"others may write {place} (mode {mode:04o}). To change that: chmod go-w {shlex.quote(str(place))}"
+    return ""
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:

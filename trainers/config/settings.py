@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 from platformdirs import user_config_path
 
-from trainers.config.files import read_limited, write_atomically
+from trainers.config.files import make_private, read_limited, why_not_trusted, write_atomically
 from trainers.config.options import ConfigError, Option, Problem, shown, suggest
 
 MAX_FILE_BYTES = 64 * 1024
@@ -54,6 +54,9 @@ OPTIONS = {
 }
 """Every key of the file but the table `keys`."""
 
+TOLD_BY = ("command", "webhook")
+"""The keys that say how a run's end is told."""
+
 
 def settings_path() -> Path:
     """The file; it need not exist."""
@@ -61,10 +64,15 @@ def settings_path() -> Path:
 
 
 def read_settings() -> tuple[Settings, list[Problem]]:
-    """What the user has set, and what is wrong with it; a key with a problem stands at its default."""
+    """What the user has set, and what is wrong with it; a key with a problem stands at its default.
+
+    A file that others may change names neither a command nor a webhook: they would have them with the user's rights.
+    """
+    path = settings_path()
     try:
         # The file of a setup kept under version control is often a link.
-        table = tomllib.loads(read_limited(settings_path().resolve(), MAX_FILE_BYTES))
+        table = tomllib.loads(read_limited(path.resolve(), MAX_FILE_BYTES))
+        why = why_not_trusted(path)
     except FileNotFoundError:
         return Settings(), []
     except tomllib.TOMLDecodeError as error:
@@ -73,7 +81,9 @@ def read_settings() -> tuple[Settings, list[Problem]]:
         return Settings(), [Problem("", f"cannot be read: {error.strerror or error}")]
     except (ValueError, RecursionError, RuntimeError) as error:  # not UTF-8, nested too deeply, a loop of links
         return Settings(), [Problem("", f"cannot be read: {error}")]
-    return check_settings(table)
+    not_used = [Problem(key, f"is not used: {why}") for key in TOLD_BY if why and key in table]
+    settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in TOLD_BY})
+    return settings, [*not_used, *problems]
 
 
 def check_settings(table: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
@@ -143,7 +153,7 @@ def save_setting(key: str, value: str | bool) -> Path:
     except TOMLKitError as error:
         raise ValueError(f"is no TOML: {error}") from None
     document[key] = value
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     write_atomically(path, tomlkit.dumps(document).encode())
     return path
 

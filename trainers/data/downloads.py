@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainers.config.data_files import DATA_DIR, DataFile, cache_dir, data_dir, provided
+from trainers.config.files import make_private
 from trainers.data.arrays import DataError
 
 ROUNDS = 2
@@ -44,7 +45,7 @@ def fetch(dataset: str, file: DataFile) -> Path:
         # Without the lock at first: the folder may have been filled by hand, and be read-only.
         if _has_checksum(path, file.sha256):
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         with _alone(path.parent / ".lock", dataset):
             if not _has_checksum(path, file.sha256):
                 _download(dataset, file, path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from platformdirs import user_config_path
 
-from trainers.config.files import read_limited, write_atomically
+from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
@@ -122,7 +122,7 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
     if len(data) > MAX_FILE_BYTES:
         raise PresetError(f"Cannot write {path}: it would be longer than {MAX_FILE_BYTES // 1024} KiB.")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         write_atomically(path, data)
     except OSError as error:
         raise PresetError(f"Cannot write {path}: {error.strerror}.") from error

@@ -46,13 +46,13 @@ def launch_run(options: Namespace) -> int:
     for line in describe_strays(find_strays(runs_dir(options))).splitlines():
         print(f"tuiapp: left behind by {sanitize(line)}; to end it: tuiapp doctor --end-strays", file=sys.stderr)
     run, offset = _begin(options)
+    settings, problems = read_settings()
+    for problem in problems:
+        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
     if options.detach:
         facts = {"run": run.run_id, "directory": str(run.path)}
         print(json.dumps(facts) if options.json else run.run_id)
         return 0
-    settings, problems = read_settings()
-    for problem in problems:
-        print(f"tuiapp: {sanitize(f'{settings_path()}: {problem}')}", file=sys.stderr)
     ascii_only = wants_ascii(settings.unicode, os.environ)
     narrate = narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only)
     with Pulse(run) as pulse, _Interrupts(run, pulse) as interrupts:
