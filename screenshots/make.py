@@ -18,8 +18,8 @@ from pathlib import Path
 from screenshots import picture
 from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
+from trainers.contract.environment import HANG_VARIABLE
 from trainers.contract.events import Alert
-from trainers.runtime.hangs import LIMIT_VARIABLE
 from tuiapp.library.find import find_run
 
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def main() -> None:
             "TUIAPP_RUNS_DIR": f"{home}/runs",
             "LANG": "C.UTF-8",
             # A run whose rank was stopped is told of after seconds, not half a minute.
-            LIMIT_VARIABLE: "5",
+            HANG_VARIABLE: "5",
         }
         os.environ.update(places)
         runs_dir = Path(home) / "runs"

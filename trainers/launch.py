@@ -26,6 +26,7 @@ from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.config.settings import read_settings
 from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract import mailbox
+from trainers.contract.environment import hang_limit_s
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end
@@ -188,6 +189,7 @@ def _place(config: RunConfig, machine: Machine) -> RunConfig:
     """`place`, and whether the frameworks that are installed can use what it gives."""
     # Refused before anything starts, as all that is set wrongly.
     telemetry_interval_s()
+    hang_limit_s()
     config = without_idle(place(config, machine))
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."

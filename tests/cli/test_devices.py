@@ -217,7 +217,7 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
         assert terminal.raw.count(b"\x1b[?25l") == terminal.raw.count(b"\x1b[?25h") == 1
 
 
-@pytest.mark.parametrize("interval", ["0.1", "nan", "inf", "soon", "-1", "1e9"])
+@pytest.mark.parametrize("interval", ["0.1", "nan", "inf", "soon", "-1", "1e9", "١", "1_0"])
 def test_an_interval_that_cannot_be_is_refused(interval: str, tuiapp: Command) -> None:
     done = tuiapp("devices", "--watch", f"--interval={interval}")
     assert done.code == 2

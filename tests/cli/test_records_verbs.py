@@ -58,7 +58,7 @@ def test_none_with_these_words(tuiapp: Command, recorded: Path) -> None:
     assert done.err == "None of 3 runs has all these words. All: tuiapp runs\n"
 
 
-@pytest.mark.parametrize("arguments", [["--sort", "taste"], ["-n", "0"], ["-n", "many"]])
+@pytest.mark.parametrize("arguments", [["--sort", "taste"], ["-n", "0"], ["-n", "many"], ["-n", "٢"], ["-n", "1_0"]])
 def test_what_the_list_refuses(tuiapp: Command, recorded: Path, arguments: list[str]) -> None:
     assert tuiapp("runs", *arguments).code == 2
 
@@ -262,5 +262,5 @@ def test_a_replay_needs_a_terminal_and_a_speed(tuiapp: Command, recorded: Path) 
     done = tuiapp("replay", COMPLETED, "--speed", "8x")
     assert (done.code, done.out) == (2, "")
     assert "needs a terminal" in done.err
-    for speed in ("0", "-1", "nan", "fast", "2000"):
+    for speed in ("0", "-1", "nan", "fast", "2000", "٤", "1_0"):
         assert "is no speed" in tuiapp("replay", COMPLETED, f"--speed={speed}").err

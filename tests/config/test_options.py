@@ -129,6 +129,28 @@ class TestEveryKey:
 def test_whole_numbers_may_be_typed_with_separators() -> None:
     assert OPTIONS["epochs"].parse("1,000") == 1000
     assert OPTIONS["epochs"].parse("1_000") == 1000
+    assert OPTIONS["max_steps"].parse("+12,345,678") == 12_345_678
+
+
+@pytest.mark.parametrize("text", ["١٢", "1_0", "1,0", "1,00,000", "１２", "1__000", "+-1", "1e3", "1.", "²"])
+def test_other_whole_numbers_are_refused(text: str) -> None:
+    assert f"{text!r} is not allowed; it must be a whole number" in str(_parse_refused("epochs", text))
+
+
+@pytest.mark.parametrize("text", ["٠.١", "0.0_1", "0,1", "０.1", "1e", "e1", ".", "infinity", "1_0"])
+def test_other_numbers_are_refused(text: str) -> None:
+    assert f"{text!r} is not allowed; it must be a number" in str(_parse_refused("learning_rate", text))
+
+
+@pytest.mark.parametrize("text", ["0.01", ".01", "1e-2", "+1.E-2", "10E-3"])
+def test_a_number_may_be_typed_in_many_ways(text: str) -> None:
+    assert OPTIONS["learning_rate"].parse(text) == 0.01
+
+
+def _parse_refused(key: str, text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        OPTIONS[key].parse(text)
+    return caught.value
 
 
 def test_a_whole_number_will_do_where_a_number_is_wanted() -> None:

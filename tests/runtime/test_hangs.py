@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from trainers.contract.environment import HANG_S, hang_limit_s
 from trainers.contract.events import PhaseName
-from trainers.runtime.hangs import LIMIT_S, PHASE_LIMITS_S, HangWatch, Standing, describe, limit_s
+from trainers.launch import launch
+from trainers.runtime.hangs import PHASE_LIMITS_S, HangWatch, Standing, describe
 
 
 class Run:
@@ -140,12 +146,18 @@ def test_ranks_that_are_done_or_gone_are_not_waited_for(run: Run) -> None:
     assert run.watch.standings() == {}
 
 
-@pytest.mark.parametrize(("text", "limit"), [("5", 5.0), ("0.1", 1.0), ("x", LIMIT_S), (None, LIMIT_S)])
-def test_the_limit_is_configurable(monkeypatch: pytest.MonkeyPatch, text: str | None, limit: float) -> None:
-    monkeypatch.delenv("TUIAPP_HANG_S", raising=False)
-    if text is not None:
-        monkeypatch.setenv("TUIAPP_HANG_S", text)
-    assert limit_s() == limit
+@pytest.mark.parametrize(("text", "limit"), [("5", 5.0), (" 1e2 ", 100.0), ("", HANG_S)])
+def test_the_limit_is_configurable(monkeypatch: pytest.MonkeyPatch, text: str, limit: float) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", text)
+    assert hang_limit_s() == limit
+
+
+@pytest.mark.parametrize("text", ["nonsense", "0.1", "nan", "inf", "٣٠", "3_0"])
+def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", text)
+    with pytest.raises(ConfigError, match=r"TUIAPP_HANG_S.*from 1\.0 to 604800"):
+        launch(RunConfig(platform="cpu"), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

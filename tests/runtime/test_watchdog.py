@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from trainers.contract.environment import HANG_VARIABLE
 from trainers.contract.events import Alert, Event
-from trainers.runtime.hangs import LIMIT_VARIABLE
 from trainers.runtime.stacks import ANSWER_S
 from trainers.runtime.watchdog import Watchdog
 from trainers.runtime.wire import Heartbeat
@@ -32,7 +32,7 @@ class Rank:
 
 @pytest.mark.parametrize("back_after_s", [1, ANSWER_S + 2])
 def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_after_s: float) -> None:
-    monkeypatch.setenv(LIMIT_VARIABLE, "10")
+    monkeypatch.setenv(HANG_VARIABLE, "10")
     said: list[Event] = []
     watchdog = Watchdog(said.append)
     with subprocess.Popen([sys.executable, "-S", "-c", MUTE], stdout=subprocess.PIPE) as process:

@@ -108,7 +108,7 @@ def test_a_driver_that_blocks_for_30_s(run: Watched, nvml: FakeNvml) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["0.1", "0", "-1", "nan", "inf", "fast", "7200", "1e-9"])
+@pytest.mark.parametrize("text", ["0.1", "0", "-1", "nan", "inf", "fast", "7200", "1e-9", "٢", "1_0"])
 def test_an_interval_that_cannot_be(text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TUIAPP_TELEMETRY_S", text)
     with pytest.raises(ConfigError, match=r"TUIAPP_TELEMETRY_S.*from 0\.25 to 3600"):

@@ -7,6 +7,7 @@ default come from the field itself.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,6 +20,12 @@ Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
 WORDS = {"false": False, "true": True}
 """How a bool is written, as in TOML."""
+
+_WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
+"""A whole number; thousands may be set apart."""
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+"""A number. Python's own `float` takes the digits of every script."""
 
 GROUPS = ("Trainer", "Devices", "Optimization", "Run")
 """The form's groups, in the order in which they are shown."""
@@ -151,9 +158,9 @@ class Option:
         text = text.strip()
         try:
             if self.kind == "int":
-                return self.check(int(text.replace(",", "").replace("_", "")))
+                return self.check(_read_whole(text))
             if self.kind == "float":
-                return self.check(float(text))
+                return self.check(read_number(text))
         except ConfigError:
             raise
         except ValueError:
@@ -189,6 +196,23 @@ class Option:
 
     def _refuse(self, value: object, hint: str = "") -> ConfigError:
         return ConfigError([Problem(self.key, f"{shown(value)} is not allowed; it must be {self.allowed()}.{hint}")])
+
+
+def read_number(text: str) -> float:
+    """A number in ASCII digits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
+def _read_whole(text: str) -> int:
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text.replace(",", "").replace("_", ""))
 
 
 def format_value(value: Value) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import os
-
-from trainers.config.options import ConfigError, Problem
+from trainers.contract.environment import read_seconds
 
 INTERVAL_VARIABLE = "TUIAPP_TELEMETRY_S"
 GPUS_VARIABLE = "TUIAPP_TELEMETRY_GPUS"
@@ -20,14 +17,4 @@ def telemetry_interval_s() -> float:
     Raises:
         ConfigError: it says something that cannot be.
     """
-    text = os.environ.get(INTERVAL_VARIABLE, "").strip()
-    if not text:
-        return INTERVAL_S
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not LEAST_INTERVAL_S <= seconds <= MOST_INTERVAL_S:
-        message = f"{text!r} is no number of seconds from {LEAST_INTERVAL_S} to {MOST_INTERVAL_S:.0f}."
-        raise ConfigError([Problem(INTERVAL_VARIABLE, message)])
-    return seconds
+    return read_seconds(INTERVAL_VARIABLE, INTERVAL_S, LEAST_INTERVAL_S, MOST_INTERVAL_S)

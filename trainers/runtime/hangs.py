@@ -7,17 +7,14 @@ behind them. Pure bookkeeping: the clock is the caller's, so that a test needs n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trainers.contract.environment import hang_limit_s
 from trainers.contract.events import PhaseName
 from trainers.contract.wording import describe_ranks
 
-LIMIT_VARIABLE = "TUIAPP_HANG_S"
-"""Environment variable: seconds without a step, or with a stopped rank, after which a person is told."""
-LIMIT_S = 30.0
 SLOWEST_TIMES = 5.0
 """What is slow by nature gets so many times the longest that it has taken before."""
 PHASE_LIMITS_S: dict[PhaseName, float] = {
@@ -30,14 +27,6 @@ PHASE_LIMITS_S: dict[PhaseName, float] = {
 """What these may take before anything is known of this run's own; data may have to be fetched, or compiled."""
 SUSPENDED_S = 5.0
 """When the supervisor itself has not run for so long, the ranks may have been suspended with it."""
-
-
-def limit_s() -> float:
-    """The limit for steps: `TUIAPP_HANG_S`, at least a second, or else `LIMIT_S`."""
-    try:
-        return max(1.0, float(os.environ[LIMIT_VARIABLE]))
-    except (KeyError, ValueError):
-        return LIMIT_S
 
 
 class Standing(NamedTuple):
@@ -61,7 +50,7 @@ class _Rank:
 class HangWatch:
     """Where all ranks of a run stand, and since when."""
 
-    limit_s: float = field(default_factory=limit_s)
+    limit_s: float = field(default_factory=hang_limit_s)
     told: float | None = None
     """When the hang that is told of began; None when there is none."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)

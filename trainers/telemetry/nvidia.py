@@ -91,7 +91,7 @@ def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[s
         return list(present)
     chosen: list[str] = []
     for word in filter(None, (word.strip() for word in wanted.split(","))):
-        if word.isdecimal():
+        if word.isascii() and word.isdecimal():
             found = present[int(word) : int(word) + 1]
         elif word.startswith("MIG-GPU-"):
             # The older form: MIG-<UUID of the GPU>/<GPU instance>/<compute instance>.

@@ -7,6 +7,8 @@ import math
 import os
 from pathlib import Path
 
+from trainers.config.options import read_number
+
 SORTS = (
     "started",
     "state",
@@ -43,7 +45,7 @@ def speed(text: str) -> float:
 
 def _number(text: str, least: float, most: float, complaint: str) -> float:
     try:
-        number = float(text)
+        number = read_number(text)
     except ValueError:
         number = math.nan
     if not least <= number <= most:
