@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
-from trainers.config.datasets import find_dataset
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import check_images, find_dataset
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError, Problem
@@ -194,6 +195,10 @@ def _place(config: RunConfig, machine: Machine) -> RunConfig:
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
         raise ConfigError([Problem("platform", message)])
+    try:
+        check_images(config.dataset)
+    except DatasetError as error:
+        raise ConfigError([Problem("dataset", str(error))]) from None
     return config
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
+from tests.npz import make_arrays, write_npz
 from trainers.config.run_config import OPTIONS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
@@ -207,3 +208,13 @@ def test_ctrl_c_before_the_command_has_begun(monkeypatch: pytest.MonkeyPatch, tu
     monkeypatch.setattr("tuiapp.cli.build_parser", interrupted)
     done = tuiapp("runs")
     assert (done.code, done.out, done.err) == (130, "", "")
+
+
+@pytest.mark.parametrize(("value", "said"), [(float("nan"), "nan"), (float("-inf"), "-inf"), (1e300, "1e+300")])
+def test_images_that_are_not_finite(tuiapp: Command, runs_dir: Path, tmp_path: Path, value: float, said: str) -> None:
+    arrays = make_arrays()
+    arrays["x_test"][7, 1, 2, 0] = value
+    name = write_npz(tmp_path / "mine.npz", arrays)
+    done = tuiapp("run", "--set", f"dataset={name}", "--set", "platform=cpu", "--set", "global_batch_size=30")
+    words = f"dataset: {tmp_path}/mine.npz: x_test[7, 1, 2, 0] is {said}; images must be finite float32 numbers."
+    check_refused(done, runs_dir, words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -95,7 +94,8 @@ WORKS = {
         "assert read_error(Path(sys.argv[1]) / 'error.json') is None",
     ),
     "a data set": (
-        "from trainers.config.npz import read_facts, DatasetError\nimport numpy.lib.format",
+        "from trainers.config.npz import read_facts\n"
+        "from trainers.config.dataset_error import DatasetError\nimport numpy.lib.format",
         "try: read_facts(Path(sys.argv[1]) / 'data.npz'); raise SystemExit('taken')\nexcept DatasetError: pass",
     ),
 }
@@ -125,22 +125,6 @@ def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> Non
     grown = int(done.stdout) * 1024
     print(f"\n{what}, 2 GiB of nothing: {grown / 2**20:.0f} MiB")
     assert grown < 100 << 20
-
-
-def test_a_directory_of_an_npz_larger_than_any_is_refused(tmp_path: Path) -> None:
-    from trainers.config.npz import DatasetError, read_facts
-
-    path = tmp_path / "data.npz"
-    size = 1 << 30
-    end = b"PK\x05\x06" + bytes(4) + (1).to_bytes(2, "little") * 2 + size.to_bytes(4, "little") + bytes(4) + bytes(2)
-    with path.open("wb") as file:
-        file.truncate(size)
-        file.seek(size)
-        file.write(end)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(DatasetError):
-        read_facts(path)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
 def test_a_flood_of_files_in_the_mailbox(tmp_path: Path) -> None:

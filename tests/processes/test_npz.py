@@ -8,9 +8,12 @@ import pytest
 
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
+from trainers.config import datasets as data_catalog
+from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import RankFailed
 from trainers.contract.summary import read_config, summarise
+from trainers.launch import launch
 
 
 def test_colour_images_of_floats_with_torch_ddp(
@@ -52,13 +55,34 @@ def test_grey_images_of_bytes_with_jax_sharding(
         assert end.summary.test_accuracy > 0.9
 
 
-def test_damaged_images_are_said_of_the_run(runs_dir: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
     file = tmp_path / "damaged.npz"
-    name = write_npz(file, make_arrays())
+    write_npz(file, make_arrays())
     data = bytearray(file.read_bytes())
     data[5000] ^= 0x10
     file.write_bytes(data)
-    with launched(RunConfig(dataset=name, model="mlp", platform="cpu", devices=1), runs_dir) as run:
-        assert run.end().status == "failed"
-        assert f"DataError: {file} is damaged: Bad CRC-32" in run.of(RankFailed)[0].error
+    return file
+
+
+def test_damaged_images_are_refused_before_the_launch(runs_dir: Path, damaged: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        launch(RunConfig(dataset=f"npz:{damaged}", model="mlp", platform="cpu", devices=1), runs_dir)
+    assert f"dataset: {damaged}: x_train cannot be read: Bad CRC-32" in str(caught.value)
+    assert not runs_dir.exists() or not list(runs_dir.iterdir())
+
+
+def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
+    runs_dir: Path, damaged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What takes long to read the ranks alone read.
+    monkeypatch.setattr(data_catalog, "CHECKED_BYTES", 0)
+    with launched(RunConfig(dataset=f"npz:{damaged}", model="mlp", platform="cpu", devices=1), runs_dir) as run:
+        end = run.end()
+        (failed,) = run.of(RankFailed)
+        assert end.status == "failed"
+        assert end.reason.startswith(f"rank 0 failed before its first step: {damaged}: x_train cannot be read: Bad CRC")
+        assert failed.error.endswith("Write the file again, or copy it again.")
+        assert failed.traceback == ""
+        assert failed.error in failed.last_lines
         run.wait_gone()

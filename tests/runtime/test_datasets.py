@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import DATASETS
 from trainers.data import datasets
-from trainers.data.datasets import DIGITS_FILE, DataError, epoch_order, load
+from trainers.data.datasets import DIGITS_FILE, epoch_order, load
 
 
 @pytest.mark.parametrize(("examples", "batch"), [(1437, 48), (10, 3), (10, 10), (1, 1), (100, 1)])
@@ -91,7 +92,7 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(path: Path) -> bool:
     try:
         load("digits")
-    except DataError as error:
+    except DatasetError as error:
         message = str(error)
     else:
         return False

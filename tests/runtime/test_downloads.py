@@ -17,9 +17,10 @@ import pytest
 from tests.runtime.data_server import TEST, TRAIN, DataServer, cifar_file, mnist_files, pack_idx, serving, sha256
 from trainers.config import data_files
 from trainers.config.data_files import FILES, DataFile, cache_dir, where
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import DATASETS
 from trainers.data import downloads
-from trainers.data.datasets import DataError, load
+from trainers.data.datasets import load
 from trainers.data.public import read_idx
 
 IMAGES = "train-images-idx3-ubyte.gz"
@@ -53,7 +54,7 @@ def describe(server: DataServer, name: str, data: bytes) -> DataFile:
 
 
 def refusal(name: str = "mnist") -> str:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DatasetError) as caught:
         load(name)
     return str(caught.value)
 
@@ -229,7 +230,7 @@ def test_an_idx_file_must_hold_what_is_expected(tmp_path: Path) -> None:
     assert read_idx(path, (3, 4, 5)).shape == (3, 4, 5)
     for data in (b"", good[:3], good[:-1], good + b"\0", b"\0\0\x0d" + good[3:], good[:4] + b"\xff" + good[5:]):
         path.write_bytes(data)
-        with pytest.raises(DataError, match=f"{path} is damaged"):
+        with pytest.raises(DatasetError, match=f"{path} is damaged"):
             read_idx(path, (3, 4, 5))
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.npz import make_arrays, write_npz
 from trainers.config import datasets as data_catalog
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import find_dataset, pin_dataset
-from trainers.data.datasets import DataError, load
+from trainers.data.datasets import load
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def refusal(name: str) -> str:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DatasetError) as caught:
         load(name)
     assert name.removeprefix("npz:") in str(caught.value)
     return str(caught.value)

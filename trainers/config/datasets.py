@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
-from trainers.config.npz import DatasetError, npz_path, read_facts
+from trainers.config import npz as npz_facts
+from trainers.config.dataset_error import DatasetError
+from trainers.config.npz import npz_path, read_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,13 @@ class Dataset:
     input_shape: tuple[int, int, int]
     """Height, width, channels."""
     classes: int
+    value_bytes: int = 1
+    """Of one number of an image in memory: 1 for uint8, 4 for float32."""
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Of all images in memory."""
+        return (self.train_examples + self.test_examples) * prod(self.input_shape) * self.value_bytes
 
 
 DATASETS = {
@@ -61,6 +71,9 @@ DATASETS = {
 
 NPZ = "npz:"
 
+CHECKED_BYTES = 256 << 20
+"""Images of so many bytes are read and checked before a launch, in about a second."""
+
 _pinned: dict[str, Dataset] = {}
 
 
@@ -77,7 +90,25 @@ def find_dataset(name: str) -> Dataset:
     path = npz_path(name.removeprefix(NPZ))
     facts = read_facts(path)
     summary = f"{facts.train_examples:,} training images in {path}"
-    return Dataset(name, summary, facts.train_examples, facts.test_examples, facts.input_shape, facts.classes)
+    return Dataset(
+        name,
+        summary,
+        facts.train_examples,
+        facts.test_examples,
+        facts.input_shape,
+        facts.classes,
+        facts.value_bytes,
+    )
+
+
+def check_images(name: str) -> None:
+    """Read the images of an npz:PATH in full, unless that takes long: of a larger file the ranks find what is wrong.
+
+    Raises:
+        DatasetError: some are damaged, or not finite.
+    """
+    if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
+        npz_facts.check_images(npz_path(name.removeprefix(NPZ)))
 
 
 def pin_dataset(name: str) -> Dataset:

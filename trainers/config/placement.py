@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import DATASETS, NPZ, find_dataset
 from trainers.config.machine import Gpu, Machine
-from trainers.config.npz import DatasetError, npz_path
+from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
 

@@ -14,10 +14,6 @@ Labels: TypeAlias = npt.NDArray[np.int64]
 """int64 [N]."""
 
 
-class DataError(Exception):
-    """A data set cannot be read; the message names the file and says what to do."""
-
-
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """A data set, whole."""

@@ -15,14 +15,14 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import NPZ
 from trainers.config.run_config import RunConfig
 from trainers.data import npz, public
-from trainers.data.arrays import Arrays, DataError, Images, Labels
+from trainers.data.arrays import Arrays, Images, Labels
 
 __all__ = [
     "Arrays",
-    "DataError",
     "Images",
     "Labels",
     "Rows",
@@ -43,7 +43,7 @@ def load(name: str) -> Arrays:
     """Load a data set of the catalog, or npz:PATH; what is not on this machine yet is downloaded.
 
     Raises:
-        DataError: a file is missing or damaged, or cannot be downloaded.
+        DatasetError: a file is missing or damaged, or cannot be downloaded.
     """
     if name.startswith(NPZ):
         return npz.load(name)
@@ -127,7 +127,7 @@ def _load_digits() -> Arrays:
             return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
     except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
         message = f"{DIGITS_FILE} is missing or damaged ({error}); it ships with tuiapp: install tuiapp again."
-        raise DataError(message) from error
+        raise DatasetError(message) from error
 
 
 def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:

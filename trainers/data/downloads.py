@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainers.config.data_files import DATA_DIR, DataFile, cache_dir, data_dir, provided
+from trainers.config.dataset_error import DatasetError
 from trainers.config.files import make_private
-from trainers.data.arrays import DataError
 
 ROUNDS = 2
 """How often each address is tried."""
@@ -36,7 +36,7 @@ def fetch(dataset: str, file: DataFile) -> Path:
         Where it lies, with the right checksum; perhaps without its .gz.
 
     Raises:
-        DataError: it cannot be downloaded, cannot be kept, or is a wrong one in `TUIAPP_DATA_DIR`.
+        DatasetError: it cannot be downloaded, cannot be kept, or is a wrong one in `TUIAPP_DATA_DIR`.
     """
     if path := _find_provided(dataset, file):
         return path
@@ -50,7 +50,7 @@ def fetch(dataset: str, file: DataFile) -> Path:
             if not _has_checksum(path, file.sha256):
                 _download(dataset, file, path)
     except OSError as error:
-        raise DataError(
+        raise DatasetError(
             f"{dataset}'s {file.name} cannot be kept as {path}: {error.strerror or error}. "
             f"Make room there, or put the data set's files into a folder and name that in {DATA_DIR}."
         ) from error
@@ -59,16 +59,16 @@ def fetch(dataset: str, file: DataFile) -> Path:
 
 def _find_provided(dataset: str, file: DataFile) -> Path | None:
     if (folder := data_dir()) and not folder.is_dir():
-        raise DataError(f"{DATA_DIR} is {folder}, which is no folder.")
+        raise DatasetError(f"{DATA_DIR} is {folder}, which is no folder.")
     for path, sha256 in provided(dataset, file):
         try:
             if _has_checksum(path, sha256):
                 return path
             found = path.is_file()
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+            raise DatasetError(f"{path} cannot be read: {error.strerror or error}.") from error
         if found:
-            raise DataError(
+            raise DatasetError(
                 f"{path} is damaged, or is not the {file.name} of {dataset}: its checksum is not {sha256}. "
                 f"Files of {dataset} alone belong into {data_dir()}/{dataset}."
             )
@@ -116,7 +116,7 @@ def _download(dataset: str, file: DataFile, path: Path) -> None:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     tried = "\n".join(f"  {url}: {problem}" for url, problem in problems.items())
-    raise DataError(
+    raise DatasetError(
         f"{dataset}'s {file.name} cannot be downloaded:\n{tried}\n"
         f"Without a network, put it there by hand: {path}, or into a folder that {DATA_DIR} names."
     )

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-import zlib
+from math import prod
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
-import numpy.typing as npt
 
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import NPZ, Dataset, find_dataset
-from trainers.config.npz import DatasetError, npz_path
-from trainers.data.arrays import Arrays, DataError, Images
+from trainers.config.npz import npz_path
+from trainers.config.npz_file import NpzFile, open_npz
+from trainers.data.arrays import Arrays, Images, Labels
 
 
 def load(name: str) -> Arrays:
     """Load npz:PATH.
 
     Raises:
-        DataError: the file is missing, damaged or not what a data set must be, or it is no longer the one with which
-            the run was started.
+        DatasetError: the file is missing, damaged or not what a data set must be, or it is no longer the one with
+            which the run was started.
     """
     path = npz_path(name.removeprefix(NPZ))
-    try:
-        facts = find_dataset(name)
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = Arrays(
-                _images(path, "x_train", stored["x_train"]),
-                stored["y_train"].reshape(-1).astype(np.int64),
-                _images(path, "x_test", stored["x_test"]),
-                stored["y_test"].reshape(-1).astype(np.int64),
-            )
-    except DatasetError as error:
-        raise DataError(str(error)) from error
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}.") from error
+    facts = find_dataset(name)
+    with open_npz(path) as file:
+        x_train, x_test = (_read_images(file, part) for part in ("x_train", "x_test"))
+        y_train, y_test = (_read_labels(file, part) for part in ("y_train", "y_test"))
+    arrays = Arrays(x_train, y_train, x_test, y_test)
     _check_unchanged(path, arrays, facts)
     return arrays
 
 
-def _images(path: Path, name: str, stored: npt.NDArray[Any]) -> Images:
-    """The images as [N, H, W, C], any float as float32."""
-    images: Images = stored if stored.dtype == np.uint8 else stored.astype(np.float32)
-    if images.dtype != np.uint8 and not np.isfinite(images).all():
-        place = [int(number) for number in np.argwhere(~np.isfinite(images))[0]]
-        raise DataError(f"{path}: {name}{place} is {stored[tuple(place)]}; images must be finite float32 numbers.")
+def _read_images(file: NpzFile, name: str) -> Images:
+    """[N, H, W, C], uint8 or float32: each block put where it belongs, so that nothing is in memory twice."""
+    header, done = file.header(name), 0
+    numbers = np.empty(prod(header.shape), np.uint8 if header.dtype == np.uint8 else np.float32)
+    for block in file.images(name):
+        numbers[done : done + block.size] = block
+        done += block.size
+    images = numbers.reshape(header.shape, order=header.order)
     return np.ascontiguousarray(images if images.ndim == 4 else images[..., np.newaxis])
+
+
+def _read_labels(file: NpzFile, name: str) -> Labels:
+    return np.concatenate([block.astype(np.int64) for block in file.blocks(name)])
 
 
 def _check_unchanged(path: Path, arrays: Arrays, facts: Dataset) -> None:
@@ -57,4 +54,4 @@ def _check_unchanged(path: Path, arrays: Arrays, facts: Dataset) -> None:
     ):
         as_found = images.shape == (examples, *facts.input_shape) and labels.shape == (examples,)
         if not as_found or labels.min() < 0 or labels.max() >= facts.classes:
-            raise DataError(f"{path} was changed while the run was starting; start it again.")
+            raise DatasetError(f"{path} was changed while the run was starting; start it again.")

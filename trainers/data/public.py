@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.data_files import FILES
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import DATASETS
-from trainers.data.arrays import Arrays, DataError, Images, Labels
+from trainers.data.arrays import Arrays, Images, Labels
 from trainers.data.downloads import fetch
 
 CIFAR_BATCHES = 5
@@ -24,7 +25,7 @@ def load_idx(name: str) -> Arrays:
     """Load a data set in MNIST's format.
 
     Raises:
-        DataError: a file can neither be found nor downloaded, or is damaged.
+        DatasetError: a file can neither be found nor downloaded, or is damaged.
     """
     facts = DATASETS[name]
     height, width, _ = facts.input_shape
@@ -43,7 +44,7 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     The format: two zeros, 8 for bytes, the number of axes, the axes' sizes as big-endian 32-bit numbers, the bytes.
 
     Raises:
-        DataError: it is damaged, or holds another shape.
+        DatasetError: it is damaged, or holds another shape.
     """
     header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
     size = len(header) + int(np.prod(shape))
@@ -51,9 +52,9 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}.") from error
+        raise DatasetError(f"{path} is damaged: {error}.") from error
     if len(data) != size or not data.startswith(header):
-        raise DataError(f"{path} is damaged: it does not hold bytes of the shape {list(shape)}.")
+        raise DatasetError(f"{path} is damaged: it does not hold bytes of the shape {list(shape)}.")
     # A copy, because what stands on bytes cannot be written to, and PyTorch warns of such arrays.
     return np.frombuffer(data, np.uint8, offset=len(header)).reshape(shape).copy()
 
@@ -62,7 +63,7 @@ def load_cifar10() -> Arrays:
     """Load CIFAR-10 from its "binary version".
 
     Raises:
-        DataError: the file can neither be found nor downloaded, or is damaged.
+        DatasetError: the file can neither be found nor downloaded, or is damaged.
     """
     facts = DATASETS["cifar10"]
     (file,) = FILES["cifar10"]
@@ -95,7 +96,7 @@ def _read_cifar(path: Path, wanted: dict[str, int]) -> dict[str, tuple[Images, L
                 images = rows[:, 1:].reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
                 parts[member.name] = np.ascontiguousarray(images), rows[:, 0].astype(np.int64)
     except (OSError, EOFError, ValueError, KeyError, tarfile.TarError, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}.") from error
+        raise DatasetError(f"{path} is damaged: {error}.") from error
     if missing := wanted.keys() - parts.keys():
-        raise DataError(f"{path} is damaged: it has no {min(missing)}.")
+        raise DatasetError(f"{path} is damaged: it has no {min(missing)}.")
     return parts

@@ -31,8 +31,9 @@ class RankError(msgspec.Struct, frozen=True, kw_only=True):
     mono: float
     """When it was raised, on the host's monotonic clock."""
     error: str
-    """The exception's own line."""
+    """The exception's own line; of a `DatasetError` its message alone."""
     traceback: str
+    """"" of a `DatasetError`."""
     consequence: bool
     """It looks like what a collective raises when another rank is gone."""
 

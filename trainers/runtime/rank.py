@@ -21,6 +21,7 @@ import msgspec
 
 from trainers.checkpoints import Checkpoints
 from trainers.config.catalog import BACKENDS
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import pin_dataset
 from trainers.config.files import write_atomically
 from trainers.contract.manifest import read_checkpoint
@@ -64,6 +65,11 @@ def main() -> int:
         with Checkpoints(run, config, rank, report, recorded, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[config.backend].module)
             backend.train(config, rank, report, checkpoints)
+    except DatasetError as error:
+        # Its message is for the user, who gave the file; where it was found is of no use to them.
+        _record(run.rank(rank) / ERROR_FILE, error)
+        print(error, file=sys.stderr)
+        return 1
     except Exception as error:
         _record(run.rank(rank) / ERROR_FILE, error)
         traceback.print_exc()
@@ -104,13 +110,16 @@ def _obey(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None
 
 
 def _record(path: Path, error: Exception) -> None:
-    text = traceback.format_exc()
-    last = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, DatasetError):
+        last, text, consequence = str(error), "", False
+    else:
+        last, text = "".join(traceback.format_exception_only(error)).strip(), traceback.format_exc()
+        consequence = is_consequence(last)
     record = RankError(
         mono=time.monotonic(),
         error=_fit(last, MAX_ERROR_CHARACTERS),
         traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
-        consequence=is_consequence(last),
+        consequence=consequence,
     )
     try:
         write_atomically(path, msgspec.json.encode(record))

@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from trainers.config.catalog import BACKENDS, model_size
+from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
-from trainers.config.npz import DatasetError
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
 from trainers.config.relevance import idle_keys

@@ -1,0 +1,143 @@
+"""The arrays of an .npz, read block by block: of an array of any size one block is in memory. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile, ZipFile
+
+from trainers.config.dataset_error import DatasetError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+BLOCK_BYTES = 1 << 20
+"""A multiple of every number's size."""
+
+# What the standard library raises for a damaged, encrypted or oddly compressed archive.
+_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, NotImplementedError, BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an array's header says."""
+
+    name: str
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    """F: the first index changes fastest in the file."""
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.dtype} {list(self.shape)}"
+
+
+class NpzFile:
+    """An open .npz; use `open_npz`."""
+
+    def __init__(self, path: Path, archive: ZipFile) -> None:
+        self._path, self._archive = path, archive
+        self.members = archive.namelist()
+
+    def header(self, name: str) -> Header:
+        """Reads an array's header.
+
+        Raises:
+            DatasetError: it is damaged, or no array of numbers.
+        """
+        with self._open(name) as (header, _):
+            return header
+
+    def blocks(self, name: str) -> Iterator[npt.NDArray[Any]]:
+        """Reads an array's numbers, in the order of the file.
+
+        Raises:
+            DatasetError: they are damaged; a wrong checksum is found at their end.
+        """
+        import numpy as np
+
+        with self._open(name) as (header, file):
+            while data := file.read(BLOCK_BYTES):
+                yield np.frombuffer(data, header.dtype)
+
+    def images(self, name: str) -> Iterator[npt.NDArray[np.uint8 | np.float32]]:
+        """Reads images as training takes them: `blocks` as uint8, or as finite float32.
+
+        Raises:
+            DatasetError: they are damaged, or one of their numbers is not finite in float32.
+        """
+        import numpy as np
+
+        header, done = self.header(name), 0
+        for block in self.blocks(name):
+            if header.dtype == np.uint8:
+                yield block
+                continue
+            with np.errstate(over="ignore"):
+                floats = block.astype(np.float32, copy=False)
+            if not (finite := np.isfinite(floats)).all():
+                wrong = int(finite.argmin())
+                place = [int(index) for index in np.unravel_index(done + wrong, header.shape, header.order)]
+                raise DatasetError(
+                    f"{self._path}: {name}{place} is {block[wrong]}; images must be finite float32 numbers. "
+                    "Replace such values (numpy.nan_to_num), or leave out these images."
+                )
+            done += block.size
+            yield floats
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[tuple[Header, IO[bytes]]]:
+        try:
+            with self._archive.open(f"{name}.npy") as file:
+                yield self._read_header(name, file), file
+        except _UNREADABLE as error:
+            raise DatasetError(
+                f"{self._path}: {name} cannot be read: {reason(error)}. Write the file again, or copy it again."
+            ) from error
+
+    def _read_header(self, name: str, file: IO[bytes]) -> Header:
+        # 60 ms that the dashboard's first picture need not wait for.
+        from numpy.lib import format as npy
+
+        try:
+            version = npy.read_magic(file)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran_order, dtype = read(file)
+        except ValueError as error:
+            raise DatasetError(f"{self._path}: {name} is no array that NumPy wrote: {reason(error)}.") from error
+        header = Header(name, shape, "F" if fortran_order else "C", dtype)
+        if dtype.hasobject:
+            raise DatasetError(f"{self._path}: {header}; Python objects are never read, only numbers.")
+        promised = prod(shape) * dtype.itemsize
+        if promised != (held := self._archive.getinfo(f"{name}.npy").file_size - file.tell()):
+            raise DatasetError(f"{self._path}: {header}, which takes {promised:,} bytes, but {held:,} are there.")
+        return header
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[NpzFile]:
+    """Opens an .npz.
+
+    Raises:
+        DatasetError: it cannot be read, or is no .npz.
+    """
+    try:
+        archive = ZipFile(path)
+    except BadZipFile as error:
+        raise DatasetError(f"{path} is no .npz, or is damaged: {reason(error)}.") from error
+    except _UNREADABLE as error:
+        raise DatasetError(f"{path} cannot be read: {reason(error)}.") from error
+    with archive:
+        yield NpzFile(path, archive)
+
+
+def reason(error: Exception) -> str:
+    """Why, in the system's or the library's words, on one line."""
+    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return " ".join(words.split()).rstrip(".")[:200]
