@@ -18,7 +18,7 @@ from pathlib import Path
 from screenshots import picture
 from tests.processes.harness import Watched, watching
 from tests.pty.terminal import Terminal
-from trainers.contract.environment import HANG_VARIABLE
+from trainers.config.environment import HANG_VARIABLE
 from trainers.contract.events import Alert
 from tuiapp.library.find import find_run
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import check_images, find_dataset
+from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError, Problem
@@ -25,9 +26,7 @@ from trainers.config.placement import place
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.config.settings import read_settings
-from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract import mailbox
-from trainers.contract.environment import hang_limit_s
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from trainers.config.environment import HANG_S, hang_limit_s
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
-from trainers.contract.environment import HANG_S, hang_limit_s
 from trainers.contract.events import PhaseName
 from trainers.launch import launch
 from trainers.runtime.hangs import PHASE_LIMITS_S, HangWatch, Standing, describe

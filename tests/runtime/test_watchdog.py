@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.environment import HANG_VARIABLE
+from trainers.config.environment import HANG_VARIABLE
 from trainers.contract.events import Alert, Event
 from trainers.runtime.stacks import ANSWER_S
 from trainers.runtime.watchdog import Watchdog

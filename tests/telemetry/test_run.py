@@ -10,8 +10,8 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
+from trainers.config.environment import telemetry_interval_s
 from trainers.config.options import ConfigError
-from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract.events import Alert, DeviceSample, HostSample, RankSample, TelemetrySource
 from trainers.launch import launch
 

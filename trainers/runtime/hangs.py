@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from trainers.contract.environment import hang_limit_s
+from trainers.config.environment import hang_limit_s
 from trainers.contract.events import PhaseName
 from trainers.contract.wording import describe_ranks
 

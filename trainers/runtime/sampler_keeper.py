@@ -19,9 +19,9 @@ from typing import IO
 
 import msgspec
 
+from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
-from trainers.config.telemetry import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, TelemetrySource
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire

@@ -15,7 +15,7 @@ from types import FrameType
 
 import msgspec
 
-from trainers.config.telemetry import telemetry_interval_s
+from trainers.config.environment import telemetry_interval_s
 from trainers.contract.events import AnyEvent, TelemetrySource
 from tuiapp.feeds.sampler_feed import SamplerFeed, SamplerGone, existing
 from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
