@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import numpy as safetensors
 
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.contract.events import Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,
@@ -60,7 +59,7 @@ class Checkpoints:
 
     Args:
         run: The run's directory.
-        config: The run's.
+        plan: The run's.
         rank: Whose access it is.
         report: Where commits and failures are told.
         recorded: The steps of the checkpoints that the journal covers; another thread adds to it.
@@ -73,13 +72,13 @@ class Checkpoints:
     def __init__(
         self,
         run: RunDir,
-        config: RunConfig,
+        plan: Plan,
         rank: int,
         report: Reporter,
         recorded: Set[int],
         resume_from: Path | None = None,
     ) -> None:
-        self._run, self._config, self._rank, self._report = run, config, rank, report
+        self._run, self._plan, self._rank, self._report = run, plan, rank, report
         self._recorded = recorded
         self._writer: threading.Thread | None = None
         self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
@@ -182,10 +181,10 @@ class Checkpoints:
                 best=best is not None and best.manifest.step == step,
             )
         )
-        _forget_old(found, self._config.keep_checkpoints, self._recorded)
+        _forget_old(found, self._plan.config.keep_checkpoints, self._recorded)
 
     def _describe(self, step: int, accuracy: float | None, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
-        config, data = self._config, find_dataset(self._config.dataset)
+        config, data = self._plan.config, self._plan.data
         return Manifest(
             run_id=self._run.run_id,
             backend=config.backend,
@@ -193,12 +192,13 @@ class Checkpoints:
             dataset=config.dataset,
             classes=data.classes,
             input_shape=data.input_shape,
+            data_checksum=data.checksum,
             optimizer=config.optimizer,
             seed=config.seed,
             global_batch_size=config.global_batch_size,
             devices=config.devices,
             step=step,
-            epoch=step / config.steps_per_epoch,
+            epoch=step / self._plan.steps_per_epoch,
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
             accuracy=accuracy,
             files=files,

@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import check_images, find_dataset
+from trainers.config.datasets import check_images
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError, Problem
 from trainers.config.placement import place
+from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.config.settings import read_settings
@@ -73,8 +74,8 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
         LaunchError: the run directory cannot be written, or the supervisor does not start.
     """
     machine = machine or inspect_machine()
-    config = _place(config, machine)
-    run = _make_directory(config, runs_dir, machine)
+    plan = _plan(config, machine)
+    run = _make_directory(plan, runs_dir, machine)
     try:
         _start_supervisor(run)
     except OSError as error:
@@ -127,8 +128,8 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     """The same for a run whose lock is held."""
     try:
         before = _config_text(run)
-        config = _place(config or read_config(run), machine or inspect_machine())
-        data = find_dataset(config.dataset)
+        plan = _plan(config or read_config(run), machine or inspect_machine())
+        config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
         point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
         checkpoint, step = point.checkpoint, point.step
@@ -140,24 +141,27 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error
     except OSError as error:
         raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
-    if not has_more(step, config.total_steps, status):
+    if not has_more(step, plan.total_steps, status):
         limited = step == config.max_steps
         more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
         more = f"tuiapp run --resume {run.run_id} --set {more}"
-        raise LaunchError(f"{run.run_id} has made all its {config.total_steps:,} steps. To go on further: {more}")
+        raise LaunchError(f"{run.run_id} has made all its {plan.total_steps:,} steps. To go on further: {more}")
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
     if newer and point.covered and not notes:
         notes = [f"{newer[0]} is newer than what the journal holds of this run"]
+    if checkpoint.manifest.data_checksum != data.checksum:
+        notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
     # What the journal lacks it shows by itself, in every view: that is not written into it.
     gap = [] if point.covered else [_what_lacks(run, point)]
     try:
-        for directory in _directories(run, config):
+        for directory in _directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
         # What was asked of an attempt that did not live to hear it is not asked of this one.
         mailbox.take(run.commands)
         leave_order(run, read_settings()[0])
         _rewrite(run.config, to_toml(config).encode())
+        write_plan(run.plan, plan)
         try:
             offset = journal_end(run.journal)
             started = _start_supervisor(run, offset, (lock,), str(lock), checkpoint.path.name, *notes)
@@ -185,8 +189,8 @@ def _config_text(run: RunDir) -> bytes:
         raise ConfigError([Problem("", str(error))], str(run.config)) from None
 
 
-def _place(config: RunConfig, machine: Machine) -> RunConfig:
-    """`place`, and whether the frameworks that are installed can use what it gives."""
+def _plan(config: RunConfig, machine: Machine) -> Plan:
+    """Place a configuration, check what is installed and the data, and work out what follows."""
     # Refused before anything starts, as all that is set wrongly.
     telemetry_interval_s()
     hang_limit_s()
@@ -196,9 +200,9 @@ def _place(config: RunConfig, machine: Machine) -> RunConfig:
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
+        return make_plan(config)
     except DatasetError as error:
         raise ConfigError([Problem("dataset", str(error))]) from None
-    return config
 
 
 def _rewrite(path: Path, data: bytes) -> None:
@@ -208,27 +212,27 @@ def _rewrite(path: Path, data: bytes) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def _directories(run: RunDir, config: RunConfig) -> list[Path]:
+def _directories(run: RunDir, plan: Plan) -> list[Path]:
     """What a run's directory holds from the beginning, each after its parent."""
-    processes = config.devices if BACKENDS[config.backend].process_per_device else 1
     # One by one: with parents=True the mode would not be that of the directories between.
-    return [run.commands, run.rank(0).parent, *map(run.rank, range(processes))]
+    return [run.commands, run.rank(0).parent, *map(run.rank, range(plan.processes))]
 
 
-def _make_directory(config: RunConfig, runs_dir: Path, machine: Machine) -> RunDir:
+def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
     try:
         make_private(runs_dir)
-        run = make_run_dir(runs_dir.absolute(), config.backend, config.model)
+        run = make_run_dir(runs_dir.absolute(), plan.config.backend, plan.config.model)
     except OSError as error:
         raise LaunchError(
             f"Cannot make a run directory in {runs_dir}: {error.strerror}. "
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:
-        for directory in _directories(run, config):
+        for directory in _directories(run, plan):
             directory.mkdir(mode=0o700)
-        write_atomically(run.config, to_toml(config).encode())
-        environment = json.dumps(_describe_environment(config, machine), indent=2)
+        write_atomically(run.config, to_toml(plan.config).encode())
+        write_plan(run.plan, plan)
+        environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
         leave_order(run, read_settings()[0])
     except OSError as error:

@@ -6,10 +6,10 @@ from math import cos, pi
 
 import numpy as np
 
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 
 
-def rate_factor(config: RunConfig, step: int) -> float:
+def rate_factor(plan: Plan, step: int) -> float:
     """The share of `learning_rate` that a step uses.
 
     Rises linearly over `warmup_steps`; after that stays at 1 (constant), or falls along half a cosine (Loshchilov
@@ -17,20 +17,21 @@ def rate_factor(config: RunConfig, step: int) -> float:
     no step is made at rate 0.
 
     Args:
-        config: The run's.
+        plan: The run's.
         step: Counted from 1.
 
     Returns:
         From 0 to 1.
     """
+    config = plan.config
     if step <= config.warmup_steps:
         return step / config.warmup_steps
     if config.schedule == "constant":
         return 1.0
-    done = (step - config.warmup_steps - 1) / max(1, config.total_steps - config.warmup_steps)
+    done = (step - config.warmup_steps - 1) / max(1, plan.total_steps - config.warmup_steps)
     return (1 + cos(pi * done)) / 2 if config.schedule == "cosine" else 1 - done
 
 
-def learning_rate(config: RunConfig, step: int) -> np.float32:
+def learning_rate(plan: Plan, step: int) -> np.float32:
     """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
-    return np.float32(config.learning_rate * rate_factor(config, step))
+    return np.float32(plan.config.learning_rate * rate_factor(plan, step))

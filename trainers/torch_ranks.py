@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.config.datasets import find_dataset
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
@@ -158,9 +158,9 @@ def memory_format(config: RunConfig, device: torch.device) -> torch.memory_forma
     return torch.channels_last if on_tensor_cores else torch.contiguous_format
 
 
-def build_model(config: RunConfig, device: torch.device) -> nn.Module:
+def build_model(plan: Plan, device: torch.device) -> nn.Module:
     """The model on the device; the same seed gives the same weights on any device."""
-    data = find_dataset(config.dataset)
+    config, data = plan.config, plan.data
     torch.manual_seed(config.seed)
     model = torch_models.build(config.model, data.input_shape, data.classes)
     # The type stubs of `to` lack the option.

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from trainers.checkpoints import Checkpoints, Saved, Tensors
 from trainers.config.catalog import BACKENDS
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.runtime.reporter import Reporter
 
@@ -96,5 +97,5 @@ def train(config: RunConfig, stop_at: int = 0, save_at: int | None = None, shelf
     recorder = Recorder()
     recorder.stop_at, recorder.save_at = stop_at, save_at
     backend = importlib.import_module(BACKENDS[config.backend].module)
-    backend.train(config, 0, cast(Reporter, recorder), cast(Checkpoints, shelf or Shelf()))
+    backend.train(make_plan(config), 0, cast(Reporter, recorder), cast(Checkpoints, shelf or Shelf()))
     return recorder

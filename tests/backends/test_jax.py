@@ -13,6 +13,8 @@ import pytest
 
 from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
 from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import find_dataset
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import scale
@@ -50,7 +52,7 @@ def test_any_number_of_devices_gives_the_same_curve(backend: str) -> None:
 def test_each_device_tells_the_loss_of_its_own_examples(backend: str) -> None:
     """The first step's losses are those of the initial weights on each device's columns of the first global batch."""
     told = _train(backend, 3, max_steps=1)
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
     rows = datasets.epoch_order(len(arrays.x_train), 48, MLP.seed, 1)[0]
     images = scale(jax.numpy.asarray(arrays.x_train[rows]))
     losses = _first_losses(backend, images, arrays.y_train[rows])
@@ -75,9 +77,9 @@ def test_the_batch_shown_is_that_of_the_first_step(backend: str, monkeypatch: py
 def _first_losses(backend: str, images: jax.Array, labels: npt.ArrayLike) -> jax.Array:
     """The loss of each image with the initial weights."""
     if backend == "keras-jax":
-        logits = keras_state.create_model(MLP)(images)
+        logits = keras_state.create_model(make_plan(MLP))(images)
     else:
-        state = create(MLP)
+        state = create(make_plan(MLP))
         logits = state.apply_fn({"params": state.params}, images, train=False)
     losses: jax.Array = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
     return losses

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backends.recorder import Shelf, train
+from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 
@@ -40,6 +41,6 @@ def test_what_is_saved_and_what_is_exported() -> None:
     # What was exported is what was evaluated last.
     for variable in shelf.model.weights:
         np.testing.assert_array_equal(np.asarray(variable.value), saved.model[variable.path])
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
     logits = np.asarray(shelf.model(arrays.x_test.astype(np.float32) / 255))
     assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)

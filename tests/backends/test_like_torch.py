@@ -13,6 +13,8 @@ import torch.nn.functional as F
 
 from tests.models.weights import from_torch
 from trainers.backends.jax_sharding import make_step
+from trainers.config.datasets import find_dataset
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models import torch_models
@@ -29,17 +31,22 @@ def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: st
     config = RunConfig(model=model, optimizer=optimizer, learning_rate=0.002, weight_decay=1e-3, schedule="linear")
     torch.manual_seed(0)
     module = torch_models.build(model, (28, 28, 1), 10)
-    state = create(config)
+    state = create(make_plan(config))
     like = {"params": state.params, **({"batch_stats": state.batch_stats} if state.batch_stats else {})}
     start = from_torch(module, like, flattened)
     state = state.replace(params=start["params"], batch_stats=start.get("batch_stats", {}))
     torch_optimizer = build_optimizer(config, module)
     one = msgspec.structs.replace(config, devices=1)
     step_fn = jax.jit(partial(make_step, config=one))
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
+    plan = make_plan(config)
     curves: tuple[list[float], list[float]] = [], []
     for step, rows in enumerate(datasets.epoch_order(len(arrays.x_train), 48, 0, 1)[:STEPS], start=1):
-        x, y, rate = arrays.x_train[rows].astype(np.float32) / 255, arrays.y_train[rows], learning_rate(config, step)
+        x, y, rate = (
+            arrays.x_train[rows].astype(np.float32) / 255,
+            arrays.y_train[rows],
+            learning_rate(plan, step),
+        )
         state, losses, _ = step_fn(state, x, y, rate)
         curves[0].append(float(losses[0]))
         loss = F.cross_entropy(module(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())), torch.from_numpy(y))

@@ -14,6 +14,7 @@ from tests.backends.recorder import JAX_BACKENDS, Shelf, train
 from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
 from trainers.checkpoints import Saved, load
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Steps
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
@@ -64,10 +65,10 @@ def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
     torch.manual_seed(config.seed)
     module = torch_models.build(config.model, (28, 28, 1), 10)
     if config.backend == "keras-jax":
-        model = keras_state.create_model(config)
+        model = keras_state.create_model(make_plan(config))
         into_keras(module, model, flattened)
         return shelf.saved[0]._replace(model=keras_state.to_arrays(keras_state.weights(model)))
-    state = create(config)
+    state = create(make_plan(config))
     like = {"params": state.params, "batch_stats": state.batch_stats}
     return shelf.saved[0]._replace(model=named_leaves(from_torch(module, like, flattened)))
 

@@ -13,15 +13,14 @@ import pytest
 import torch
 import torch._inductor.config
 import torch.nn.functional as F
-from torch import Tensor
 
 from tests.backends.recorder import Recorder, Shelf, train
 from trainers.backends import torch_ddp
 from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
+from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
-from trainers.data.datasets import Rows
 from trainers.models import torch_models
 from trainers.runtime import wire
 from trainers.runtime.processes import bind_loopback
@@ -70,7 +69,7 @@ def test_what_is_told_from_first_to_last_step() -> None:
 
 def test_the_first_loss_is_that_of_the_initial_weights_on_the_first_batch() -> None:
     told = _train(max_steps=1)
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
     rows = datasets.epoch_order(len(arrays.x_train), 48, CONFIG.seed, 1)[0]
     torch.manual_seed(CONFIG.seed)
     model = torch_models.build("mlp", (28, 28, 1), 10)
@@ -116,12 +115,7 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
 def test_the_part_shown_is_the_one_that_the_rank_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that took others than its rank-th 24 of 48 is shown with these, in as many pieces as they lie in."""
     taken = [*range(4, 16), *range(30, 42)]
-    batches = torch_ddp.Replica.batches
-
-    def take_others(replica: torch_ddp.Replica, epoch: int, done: int) -> Iterator[tuple[int, Rows, Tensor]]:
-        return ((step, examples, rows[taken]) for step, examples, rows in batches(replica, epoch, done))
-
-    monkeypatch.setattr(torch_ddp.Replica, "batches", take_others)
+    monkeypatch.setattr(torch_ddp.Replica, "place", lambda _, order: torch.tensor(order[:, taken]).unbind())
     told = _train(backend="torch-ddp", max_steps=1)
     image = [(0, 1), (0, 28), (0, 28)]
     for name, shape, rest, bytes_each in (("batch", [48, 1, 28, 28], image, 28 * 28 * 4), ("labels", [48], [], 8)):

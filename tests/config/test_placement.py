@@ -12,6 +12,7 @@ from trainers.config.catalog import MODELS
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import ConfigError
 from trainers.config.placement import misplaced, place
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig, build_config, cross_check, parse_toml, to_toml
 
 
@@ -159,7 +160,7 @@ def test_the_path_of_a_data_set_is_made_exact(home: Path, monkeypatch: pytest.Mo
         placed = place(RunConfig(dataset=f"npz:{path}", model="mlp", devices=2), machine(0))
         assert placed.dataset == f"npz:{home}/mine.npz"
         assert parse_toml(to_toml(placed), "run.toml")[0] == placed
-        assert (placed.steps_per_epoch, placed.total_steps) == (1, 10)
+        assert (make_plan(placed).steps_per_epoch, make_plan(placed).total_steps) == (1, 10)
 
 
 def test_a_data_set_that_is_missing_or_wrong(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from trainers.config.datasets import DATASETS
 from trainers.config.options import ConfigError, Option, Problem
+from trainers.config.plan import make_plan
 from trainers.config.run_config import (
     OPTIONS,
     SCHEMA,
@@ -187,7 +188,7 @@ def test_what_was_changed() -> None:
 
 def test_the_number_of_steps() -> None:
     per_epoch = DATASETS["digits"].train_examples // 48
-    assert RunConfig(epochs=3).steps_per_epoch == per_epoch
-    assert RunConfig(epochs=3).total_steps == 3 * per_epoch
-    assert RunConfig(epochs=3, max_steps=50).total_steps == 50
-    assert RunConfig(epochs=1, max_steps=5000).total_steps == per_epoch
+    assert make_plan(RunConfig(epochs=3)).steps_per_epoch == per_epoch
+    assert make_plan(RunConfig(epochs=3)).total_steps == 3 * per_epoch
+    assert make_plan(RunConfig(epochs=3, max_steps=50)).total_steps == 50
+    assert make_plan(RunConfig(epochs=1, max_steps=5000)).total_steps == per_epoch

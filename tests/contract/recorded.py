@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from trainers.config.datasets import DATASETS
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
@@ -52,7 +53,7 @@ def record_checkpoint(run: RunDir, step: int, config: RunConfig = CONFIG, **more
         "global_batch_size": config.global_batch_size,
         "devices": config.devices,
         "step": step,
-        "epoch": step / config.steps_per_epoch,
+        "epoch": step / make_plan(config).steps_per_epoch,
         "files": dict.fromkeys(("model.safetensors", "state.safetensors"), stored),
     }
     (directory / MANIFEST).write_bytes(msgspec.json.encode(Manifest(**{**values, **more})))

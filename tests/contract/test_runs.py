@@ -10,6 +10,7 @@ import pytest
 from tests import histories, interrupted
 from tests.contract.recorded import CONFIG, record
 from trainers.config.options import ConfigError
+from trainers.config.plan import make_plan
 from trainers.contract.events import RunEnded, Summary
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config, summarise
@@ -130,7 +131,7 @@ def test_lost(tmp_path: Path) -> None:
     info = summarise(run)
     assert info.status == "lost"
     assert "its supervisor died without saying why" in info.reason
-    assert (info.summary.steps, info.summary.epochs) == (72, 72 / CONFIG.steps_per_epoch)
+    assert (info.summary.steps, info.summary.epochs) == (72, 72 / make_plan(CONFIG).steps_per_epoch)
     assert info.summary.seconds == pytest.approx(2 + 72 / 20)
 
 

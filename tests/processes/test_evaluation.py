@@ -9,6 +9,7 @@ import pytest
 
 from tests.processes.harness import launched
 from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation
 from trainers.data import datasets
@@ -28,7 +29,7 @@ EXAMPLES = 101
     ],
 )
 def test_one_to_four_devices_find_the_same(backend: str, runs_dir: Path, tmp_path: Path) -> None:
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
     path = tmp_path / "odd.npz"
     np.savez(
         path,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.processes.harness import launched
+from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation
 from trainers.data import datasets
@@ -49,7 +50,7 @@ def test_the_model_is_loaded_as_readme_says(
     blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     (lines,) = (block for block in blocks if f"{framework}" in block.splitlines()[0] and "DIR" in block)
     assert sum(line != "" for line in lines.splitlines()) == 3
-    arrays = datasets.load("digits")
+    arrays = datasets.load(find_dataset("digits"))
     np.savez(tmp_path / "test.npz", x=arrays.x_test.astype(np.float32) / 255)
     program = "\n".join(
         [

@@ -12,6 +12,7 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import launched
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding, Steps
@@ -39,7 +40,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         end = run.end()
         run.wait_gone()
         assert end.status == "completed", end
-        assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, make_plan(config).total_steps + 1))
         assert end.summary.test_accuracy is not None
         assert end.summary.test_accuracy >= 0.95
         first = run.of(Steps)[0].time - run.started.time
@@ -64,7 +65,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         for event in run.events:
             state.apply(event)
         assert sorted(state.ranks) == [0, 1]
-        assert all(rank.step == config.total_steps for rank in state.ranks.values())
+        assert all(rank.step == make_plan(config).total_steps for rank in state.ranks.values())
         assert state.devices() == [(0, "cpu:0"), (1, "cpu:1")]
         assert any("2 devices in one process" in entry.text for entry in state.log)
 

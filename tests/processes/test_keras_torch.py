@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Phase, RunEnded, Sharding, Steps
 from trainers.launch import resume
@@ -36,7 +37,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
         end = run.end()
         run.wait_gone()
         assert end.status == "completed", end
-        assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
+        assert run.steps_of(0) == run.steps_of(1) == list(range(1, make_plan(config).total_steps + 1))
         evaluations = run.of(Evaluation)
         assert [(one.epoch, one.examples) for one in evaluations] == [(epoch, 360) for epoch in range(1, 5)]
         assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95

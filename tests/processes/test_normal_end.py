@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, launched
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Evaluation, Phase, RankSample, RankStarted, Sharding, Steps
 from trainers.contract.summary import read_config, summarise
@@ -26,7 +27,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.Monk
         end = run.end()
         run.wait_gone()
         assert end.status == "completed", end
-        total = CONFIG.total_steps
+        total = make_plan(CONFIG).total_steps
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, total + 1))
         assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
         assert end is run.events[-1]

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import GONE_S, MLP, START_S, launched, watching
+from trainers.config.plan import make_plan
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, HostSample, RankFailed
 from trainers.contract.rundir import RunDir
@@ -69,7 +70,7 @@ def test_ranks_that_end_while_the_supervisor_is_suspended_lose_no_step(
                 continue
             time.sleep(7)
         assert run.end().status == "completed"
-        steps = list(range(1, config.total_steps + 1))
+        steps = list(range(1, make_plan(config).total_steps + 1))
         assert run.steps_of(0) == run.steps_of(1) == steps
         print(f"\nended while the supervisor was suspended: all {len(steps):,} steps of both ranks in the journal")
 

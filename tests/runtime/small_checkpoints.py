@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 
 from trainers.checkpoints import Checkpoints
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint
 from trainers.contract.manifest import CheckpointDir, list_checkpoints
@@ -39,7 +40,7 @@ class Told:
 def save(run: RunDir, *steps: int, accuracy: dict[int, float] | None = None, config: RunConfig = CONFIG) -> Told:
     """Save small checkpoints after the given steps, one after the other."""
     told, recorded = Told(), set[int]()
-    with Checkpoints(run, config, 0, cast(Reporter, told), recorded) as checkpoints:
+    with Checkpoints(run, make_plan(config), 0, cast(Reporter, told), recorded) as checkpoints:
         for step in steps:
             if accuracy and step in accuracy:
                 told.evaluated = (step, accuracy[step])

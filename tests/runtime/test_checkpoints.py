@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
+from trainers.config.plan import make_plan
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
@@ -23,7 +24,7 @@ def test_what_is_saved_is_read_again(run: RunDir) -> None:
     }
     told = Told()
     told.evaluated = (58, 0.75)
-    with Checkpoints(run, CONFIG, 0, cast(Reporter, told), set()) as checkpoints:
+    with Checkpoints(run, make_plan(CONFIG), 0, cast(Reporter, told), set()) as checkpoints:
         checkpoints.save(58, model, state)
     checkpoint = read_checkpoint(run.checkpoints / checkpoint_name(58))
     checkpoint.verify()
@@ -45,7 +46,7 @@ def test_what_is_saved_is_read_again(run: RunDir) -> None:
 
 
 def test_only_rank_0_writes(run: RunDir) -> None:
-    with Checkpoints(run, CONFIG, 1, cast(Reporter, Told()), set()) as checkpoints:
+    with Checkpoints(run, make_plan(CONFIG), 1, cast(Reporter, Told()), set()) as checkpoints:
         checkpoints.save(1, {"a": np.ones(3, np.float32)}, {})
         checkpoints.export({"a": np.ones(3, np.float32)})
     assert list(run.path.iterdir()) == []
@@ -65,7 +66,7 @@ def test_weights_that_are_not_finite_drive_out_nothing(run: RunDir) -> None:
     config = msgspec.structs.replace(CONFIG, keep_checkpoints=1)
     save(run, 29, config=config)
     told = Told()
-    with Checkpoints(run, config, 0, cast(Reporter, told), set()) as checkpoints:
+    with Checkpoints(run, make_plan(config), 0, cast(Reporter, told), set()) as checkpoints:
         checkpoints.save(40, {"a": np.array([1.0, np.nan], np.float32)}, {})
     assert steps_in(run) == [40, 29]
     checkpoint, notes = newest_usable(run.checkpoints, config, CLASSES)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import DATASETS
+from trainers.config.datasets import DATASETS, find_dataset
 from trainers.data import datasets
 from trainers.data.datasets import DIGITS_FILE, epoch_order, load
 
@@ -56,7 +56,7 @@ def test_the_batch_size_does_not_change_the_order() -> None:
 
 
 def test_digits_are_what_the_catalog_says() -> None:
-    facts, data = DATASETS["digits"], load("digits")
+    facts, data = DATASETS["digits"], load(find_dataset("digits"))
     assert data.x_train.shape == (facts.train_examples, *facts.input_shape)
     assert data.x_test.shape == (facts.test_examples, *facts.input_shape)
     assert data.y_train.shape == (facts.train_examples,)
@@ -70,7 +70,7 @@ def test_digits_are_what_the_catalog_says() -> None:
 
 
 def test_digits_are_enlarged_eight_by_eight_pixels() -> None:
-    images = load("digits").x_train[..., 0]
+    images = load(find_dataset("digits")).x_train[..., 0]
     border = np.concatenate([images[:, :2], images[:, -2:], images[:, :, :2].mT, images[:, :, -2:].mT], axis=1)
     assert border.max() == 0
     blocks = images[:, 2:26, 2:26].reshape(-1, 8, 3, 8, 3)
@@ -85,13 +85,13 @@ def digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "digits.npz"
     shutil.copy(DIGITS_FILE, path)
     monkeypatch.setattr(datasets, "DIGITS_FILE", path)
-    assert load("digits").x_train.any()
+    assert load(find_dataset("digits")).x_train.any()
     return path
 
 
 def refused(path: Path) -> bool:
     try:
-        load("digits")
+        load(find_dataset("digits"))
     except DatasetError as error:
         message = str(error)
     else:
@@ -124,7 +124,7 @@ def test_a_file_that_is_something_else(digits: Path) -> None:
 
 
 def test_a_flipped_bit_is_detected_or_without_effect(digits: Path) -> None:
-    data, right = bytearray(digits.read_bytes()), load("digits")
+    data, right = bytearray(digits.read_bytes()), load(find_dataset("digits"))
     detected = 0
     for place in range(3, len(data), len(data) // 60):
         data[place] ^= 0x10
@@ -133,7 +133,7 @@ def test_a_flipped_bit_is_detected_or_without_effect(digits: Path) -> None:
         if refused(digits):
             detected += 1
         else:
-            again = load("digits")
+            again = load(find_dataset("digits"))
             assert (again.x_train == right.x_train).all()
             assert (again.y_test == right.y_test).all()
     assert detected > 50

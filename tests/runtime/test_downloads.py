@@ -18,7 +18,7 @@ from tests.runtime.data_server import TEST, TRAIN, DataServer, cifar_file, mnist
 from trainers.config import data_files
 from trainers.config.data_files import FILES, DataFile, cache_dir, where
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import DATASETS
+from trainers.config.datasets import DATASETS, find_dataset
 from trainers.data import downloads
 from trainers.data.datasets import load
 from trainers.data.public import read_idx
@@ -55,7 +55,7 @@ def describe(server: DataServer, name: str, data: bytes) -> DataFile:
 
 def refusal(name: str = "mnist") -> str:
     with pytest.raises(DatasetError) as caught:
-        load(name)
+        load(find_dataset(name))
     return str(caught.value)
 
 
@@ -71,7 +71,7 @@ def fill(folder: Path, *, packed: bool = True) -> None:
 
 
 def test_a_download(server: DataServer, capsys: pytest.CaptureFixture[str]) -> None:
-    data = load("mnist")
+    data = load(find_dataset("mnist"))
     assert data.x_train.shape == (TRAIN, 28, 28, 1)
     assert data.x_test.shape == (TEST, 28, 28, 1)
     assert data.x_train.dtype == np.uint8
@@ -83,14 +83,14 @@ def test_a_download(server: DataServer, capsys: pytest.CaptureFixture[str]) -> N
     assert leftovers() == sorted(mnist_files())
     # The second time nothing is asked for.
     asked = server.asked.copy()
-    assert (load("mnist").x_train == data.x_train).all()
+    assert (load(find_dataset("mnist")).x_train == data.x_train).all()
     assert server.asked == asked
     assert set(asked.values()) == {1}
     assert where("mnist") == cache_dir("mnist")
 
 
 def test_cifar10(server: DataServer) -> None:
-    data = load("cifar10")
+    data = load(find_dataset("cifar10"))
     assert data.x_train.shape == (TRAIN, 32, 32, 3)
     assert data.y_train.tolist() == [number % 10 for number in range(TRAIN)]
     assert data.x_train[:, 5, 7].tolist() == [[number, number + 1, number + 2] for number in range(TRAIN)]
@@ -100,7 +100,7 @@ def test_cifar10(server: DataServer) -> None:
 
 def test_a_second_mirror(server: DataServer, capsys: pytest.CaptureFixture[str]) -> None:
     del server.files[f"a/{IMAGES}"]
-    load("mnist")
+    load(find_dataset("mnist"))
     assert f"cannot download {server.url(f'a/{IMAGES}')}: the server answered 404" in capsys.readouterr().out
     assert server.asked[f"b/{IMAGES}"] == 1
 
@@ -121,7 +121,7 @@ def test_a_first_mirror_that_fails_otherwise(
             url = f"http://127.0.0.1:{deaf.getsockname()[1]}/{IMAGES}"
             first, *others = FILES["mnist"]
             monkeypatch.setitem(FILES, "mnist", (replace(first, urls=(url, first.urls[1])), *others))
-        load("mnist")
+        load(find_dataset("mnist"))
     assert said in capsys.readouterr().out
     assert leftovers() == sorted(mnist_files())
 
@@ -142,12 +142,12 @@ def test_no_mirror_at_all(server: DataServer, monkeypatch: pytest.MonkeyPatch) -
 def test_a_damaged_file_in_the_cache_is_downloaded_again(
     server: DataServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    load("mnist")
+    load(find_dataset("mnist"))
     path = cache_dir("mnist") / IMAGES
     path.write_bytes(path.read_bytes()[:-1])
     (cache_dir("mnist") / ".partial").mkdir()
     (cache_dir("mnist") / ".partial" / "tmp123").write_bytes(b"of a process that was killed")
-    load("mnist")
+    load(find_dataset("mnist"))
     assert f"{path} is damaged; it is downloaded again" in capsys.readouterr().out
     assert server.asked[f"a/{IMAGES}"] == 2
     assert leftovers() == sorted(mnist_files())
@@ -156,7 +156,7 @@ def test_a_damaged_file_in_the_cache_is_downloaded_again(
 def test_a_cache_that_was_filled_by_hand_needs_no_network_and_no_permission(server: DataServer) -> None:
     fill(cache_dir("mnist"))
     cache_dir("mnist").chmod(0o500)
-    assert load("mnist").x_train.any()
+    assert load(find_dataset("mnist")).x_train.any()
     assert not server.asked
 
 
@@ -176,7 +176,7 @@ def test_a_folder_of_ones_own(
     monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "data"))
     before = sorted((tmp_path / "data").rglob("*"))
     assert where("mnist") == tmp_path / "data" / folder
-    assert load("mnist").x_train.any()
+    assert load(find_dataset("mnist")).x_train.any()
     assert sorted((tmp_path / "data").rglob("*")) == before
     assert not server.asked
     assert not cache_dir("mnist").exists()
@@ -202,7 +202,7 @@ def test_what_a_folder_of_ones_own_lacks_is_downloaded(
     fill(tmp_path / "data")
     (tmp_path / "data" / IMAGES).unlink()
     monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "data"))
-    load("mnist")
+    load(find_dataset("mnist"))
     assert list(server.asked) == [f"a/{IMAGES}"]
     assert leftovers() == [IMAGES]
 

@@ -6,6 +6,7 @@ from math import cos, pi
 
 import pytest
 
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.schedules import rate_factor
 
@@ -13,9 +14,9 @@ STEPS = 40
 
 
 def factors(schedule: str, warmup_steps: int = 0, steps: int = STEPS) -> list[float]:
-    config = RunConfig(global_batch_size=1, max_steps=steps, schedule=schedule, warmup_steps=warmup_steps)
-    assert config.total_steps == steps
-    return [rate_factor(config, step) for step in range(1, steps + 1)]
+    plan = make_plan(RunConfig(global_batch_size=1, max_steps=steps, schedule=schedule, warmup_steps=warmup_steps))
+    assert plan.total_steps == steps
+    return [rate_factor(plan, step) for step in range(1, steps + 1)]
 
 
 def test_constant() -> None:

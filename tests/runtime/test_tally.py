@@ -9,11 +9,12 @@ from msgspec.structs import asdict
 
 from tests import histories as h
 from tests import interrupted
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import AnyEvent, Evaluation, LogLine, RunEnded, Steps, Summary
 from trainers.runtime.tally import Tally
 
-CONFIG = RunConfig(devices=2, global_batch_size=100, epochs=3)
+PLAN = make_plan(RunConfig(devices=2, global_batch_size=100, epochs=3))
 """14 steps an epoch, 42 in all."""
 
 
@@ -30,13 +31,13 @@ def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float
 
 
 def test_nothing_yet() -> None:
-    tally = Tally(CONFIG, 2)
+    tally = Tally(PLAN, 2)
     assert tally.step == 0
     assert tally.summary(3.0) == Summary(seconds=3.0)
 
 
 def test_a_step_counts_once_every_rank_has_reported_it() -> None:
-    tally = Tally(CONFIG, 2)
+    tally = Tally(PLAN, 2)
     tally.add(steps(0, 1, 10))
     assert (tally.step, tally.last_step(0), tally.last_step(1)) == (0, 10, 0)
     tally.add(steps(1, 1, 7))
@@ -46,7 +47,7 @@ def test_a_step_counts_once_every_rank_has_reported_it() -> None:
 
 
 def test_the_rate_leaves_out_the_first_epoch() -> None:
-    tally = Tally(CONFIG, 2)
+    tally = Tally(PLAN, 2)
     tally.add(steps(0, 1, 13, seconds=100))
     assert tally.summary(1.0).examples_per_second is None
     # 14 is still of the first epoch; rank 1 goes the same way at the same time.
@@ -60,20 +61,20 @@ def test_the_rate_leaves_out_the_first_epoch() -> None:
     [RunConfig(global_batch_size=100, epochs=1), RunConfig(global_batch_size=100, epochs=9, max_steps=14)],
 )
 def test_with_one_epoch_the_rate_leaves_out_the_first_tenth(config: RunConfig) -> None:
-    tally = Tally(config, 1)
+    tally = Tally(make_plan(config), 1)
     tally.add(steps(0, 1, 1, seconds=100))
     tally.add(steps(0, 2, 14, seconds=0.5))
     assert tally.summary(1.0).examples_per_second == pytest.approx(200)
 
 
 def test_a_run_of_one_step_has_a_rate_too() -> None:
-    tally = Tally(RunConfig(global_batch_size=100, max_steps=1), 1)
+    tally = Tally(make_plan(RunConfig(global_batch_size=100, max_steps=1)), 1)
     tally.add(steps(0, 1, 1, seconds=0.5))
     assert tally.summary(1.0).examples_per_second == pytest.approx(200)
 
 
 def test_windows_count_all_their_steps() -> None:
-    tally = Tally(CONFIG, 1)
+    tally = Tally(PLAN, 1)
     tally.add(
         Steps(
             rank=0,
@@ -93,14 +94,14 @@ def test_windows_count_all_their_steps() -> None:
     ("losses", "expected"), [((1.0, 3.0), 2.0), ((1.0, None), None), ((None, None), None), ((1.0,), 1.0)]
 )
 def test_the_loss_is_the_mean_of_the_ranks_last(losses: tuple[float | None, ...], expected: float | None) -> None:
-    tally = Tally(CONFIG, 2)
+    tally = Tally(PLAN, 2)
     for rank, loss in enumerate(losses):
         tally.add(steps(rank, 1, 5, loss=loss))
     assert tally.summary(1.0).loss == expected
 
 
 def test_the_last_evaluation_counts() -> None:
-    tally = Tally(CONFIG, 1)
+    tally = Tally(PLAN, 1)
     for epoch, accuracy in ((1, 0.5), (2, 0.75)):
         tally.add(Evaluation(step=1, epoch=epoch, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
     tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
@@ -110,7 +111,7 @@ def test_the_last_evaluation_counts() -> None:
 
 def test_the_best_evaluation_is_kept_over_attempts() -> None:
     def evaluated(*accuracies: float, best: float | None = None) -> float | None:
-        tally = Tally(CONFIG, 1, best=best)
+        tally = Tally(PLAN, 1, best=best)
         for accuracy in accuracies:
             tally.add(Evaluation(step=1, epoch=1, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
         return tally.summary(1.0).best_accuracy
@@ -125,7 +126,7 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
 def test_recorded_runs_end_with_what_their_events_come_to(history: Callable[[], list[AnyEvent]]) -> None:
     *events, end = history()
     assert isinstance(end, RunEnded)
-    tally = Tally(RunConfig(platform="cpu", devices=2), 2)
+    tally = Tally(make_plan(RunConfig(platform="cpu", devices=2)), 2)
     for event in events:
         tally.add(event)
     told = {name: pytest.approx(figure, abs=1e-3) for name, figure in asdict(end.summary).items()}

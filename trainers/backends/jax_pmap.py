@@ -16,7 +16,6 @@ Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 
 from __future__ import annotations
 
-from collections import deque
 from functools import partial
 from typing import Any
 
@@ -31,9 +30,11 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.checkpoints import Checkpoints, Saved
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding, scale
+from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
@@ -43,64 +44,47 @@ TestBatches = list[tuple[Array, Array, Array]]
 """Images, labels and weights, each with a leading axis of devices."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
     """
+    config = plan.config
     devices = pick_devices(config, report)
-    arrays = datasets.load(config.dataset)
+    arrays = datasets.load(plan.data)
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = replicate((arrays.x_train, arrays.y_train.astype(np.int32)), devices, "batch")
     test_batches = split_test_set(arrays, devices)
-    state, done = replicate(create(config), devices, "batch"), 0
+    state = replicate(create(plan), devices, "batch")
     if checkpoints.resumed:
-        state, done = put_back(create(config), checkpoints.resumed, devices), checkpoints.resumed.step
+        state = put_back(create(plan), checkpoints.resumed, devices)
 
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
-    rates = np.full(config.devices, learning_rate(config, 1))
+    rates = np.full(config.devices, learning_rate(plan, 1))
     train_step = mapped_step.lower(state, x_train, y_train, rows, rates).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
     mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(x_train, y_train, rows).compile()
 
-    def save(step: int) -> None:
-        report.phase("checkpointing")
-        checkpoints.save(step, *take_snapshot(state))
-
-    in_flight: deque[Array] = deque()
-    for epoch in config.epochs_after(done):
-        report.phase("training")
-        for step, rows in datasets.batches(config, len(arrays.x_train), epoch, done):
-            if report.save_before(step):
-                save(step - 1)
-                report.phase("training")
-            if report.stop_before(step):
-                return
-            rate = learning_rate(config, step)
-            # Every argument has the leading axis: one without it would have to be spread at each step.
-            rates = np.full(config.devices, rate)
-            split = rows.reshape(config.devices, -1)
-            state, losses, norms = train_step(state, x_train, y_train, split, rates)
-            in_flight.append(losses)
-            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
-            last = config.ends_epoch(step)
-            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
-                in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate), norms)
-            if step == done + 1:
-                report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, split))
-        if config.evaluates_after(step):
-            report.phase("evaluating")
-            state = average_statistics(state)
-            loss, accuracy, examples = evaluate(state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
-        if config.saves_after(step):
-            save(step)
-    checkpoints.export(take_snapshot(state)[0])
+    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+        match work:
+            case Step():
+                # Every argument has the leading axis: one without it would have to be spread at each step.
+                rows, rates = work.rows.reshape(config.devices, -1), np.full(config.devices, work.rate)
+                state, losses, norms = train_step(state, x_train, y_train, rows, rates)
+                work.done(losses, norms)
+                if work.is_first:
+                    report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, rows))
+            case Evaluate():
+                state = average_statistics(state)
+                work.done(*evaluate(state, test_batches))
+            case Save():
+                work.done(*take_snapshot(state))
+            case Export():
+                checkpoints.export(take_snapshot(state)[0])
 
 
 def take_batch(x_train: Array, y_train: Array, rows: Array) -> tuple[Array, Array]:

@@ -14,7 +14,6 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TypeAlias
 
 import jax
@@ -26,6 +25,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.checkpoints import Checkpoints
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
@@ -37,6 +37,7 @@ from trainers.jax_devices import (
     scale,
     split_test_set,
 )
+from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
@@ -45,21 +46,22 @@ Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 """What an update gives: see `make_step`."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
     """
+    config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    arrays = datasets.load(config.dataset)
+    arrays = datasets.load(plan.data)
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
     test_batches = split_test_set(arrays, config.devices, split)
-    state, done = create(config), 0
+    state = create(plan)
     if checkpoints.resumed:
-        state, done = restore(state, checkpoints.resumed), checkpoints.resumed.step
+        state = restore(state, checkpoints.resumed)
     state = jax.device_put(state, whole)
 
     def take_batch(x: Array, y: Array, rows: Array) -> Batch:
@@ -74,40 +76,23 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
-    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(config, 1)).compile()
+    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
-    def save(step: int) -> None:
-        report.phase("checkpointing")
-        checkpoints.save(step, *snapshot(state))
-
-    in_flight: deque[Array] = deque()
-    for epoch in config.epochs_after(done):
-        report.phase("training")
-        for step, rows in datasets.batches(config, len(x_train), epoch, done):
-            if report.save_before(step):
-                save(step - 1)
-                report.phase("training")
-            if report.stop_before(step):
-                return
-            rate = learning_rate(config, step)
-            state, losses, norm = train_step(state, x_train, y_train, rows, rate)
-            in_flight.append(losses)
-            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
-            last = config.ends_epoch(step)
-            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
-                in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate), norm)
-            if step == done + 1:
-                report_sharding(report, state.params, state.opt_state, *taken_batch(x_train, y_train, rows))
-        if config.evaluates_after(step):
-            report.phase("evaluating")
-            loss, accuracy, examples = evaluate(state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
-        if config.saves_after(step):
-            save(step)
-    checkpoints.export(snapshot(state)[0])
+    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+        match work:
+            case Step():
+                state, losses, norm = train_step(state, x_train, y_train, work.rows, work.rate)
+                work.done(losses, norm)
+                if work.is_first:
+                    report_sharding(report, state.params, state.opt_state, *taken_batch(x_train, y_train, work.rows))
+            case Evaluate():
+                work.done(*evaluate(state, test_batches))
+            case Save():
+                work.done(*snapshot(state))
+            case Export():
+                checkpoints.export(snapshot(state)[0])
 
 
 def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig) -> Updated:

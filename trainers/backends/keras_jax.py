@@ -14,7 +14,6 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,7 +26,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from trainers.checkpoints import Checkpoints, Saved
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
@@ -38,6 +37,7 @@ from trainers.jax_devices import (
     scale,
     split_test_set,
 )
+from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
 from trainers.models.keras_optimizers import build_optimizer
 from trainers.runtime.reporter import Reporter
@@ -58,22 +58,24 @@ Updated: TypeAlias = tuple[State, Array, Array | None]
 """What an update gives: see `Training.step`."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
     """
+    config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    arrays = datasets.load(config.dataset)
+    arrays = datasets.load(plan.data)
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
     test_batches = split_test_set(arrays, config.devices, split)
-    training = Training(config)
-    done = training.restore(checkpoints.resumed) if checkpoints.resumed else 0
+    pure = Training(plan)
+    if checkpoints.resumed:
+        pure.restore(checkpoints.resumed)
     # No alias: the first step takes over the state's buffers.
-    state = jax.device_put(training.state(), whole, may_alias=False)
+    state = jax.device_put(pure.state(), whole, may_alias=False)
 
     def take_batch(x: Array, y: Array, rows: Array) -> Batch:
         batch: Batch = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
@@ -81,56 +83,40 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
 
     def step_on_rows(state: State, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
-        return training.step(state, *take_batch(x, y, rows), rate)
+        return pure.step(state, *take_batch(x, y, rows), rate)
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
-    eval_step = jax.jit(training.eval_step)
+    eval_step = jax.jit(pure.eval_step)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
-    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(config, 1)).compile()
+    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
-    def save(step: int) -> None:
-        report.phase("checkpointing")
-        checkpoints.save(step, *training.snapshot(state))
-
-    in_flight: deque[Array] = deque()
-    for epoch in config.epochs_after(done):
-        report.phase("training")
-        for step, rows in datasets.batches(config, len(x_train), epoch, done):
-            if report.save_before(step):
-                save(step - 1)
-                report.phase("training")
-            if report.stop_before(step):
-                return
-            rate = learning_rate(config, step)
-            state, losses, norm = train_step(state, x_train, y_train, rows, rate)
-            in_flight.append(losses)
-            # All of an epoch's steps are waited for before its last is reported: their time is no evaluation's.
-            last = config.ends_epoch(step)
-            while len(in_flight) > (0 if last else STEPS_IN_FLIGHT):
-                in_flight.popleft().block_until_ready()
-            report.step(step, losses, len(rows) // config.devices, float(rate), norm)
-            if step == done + 1:
-                report_sharding(report, *training.trees(state), *taken_batch(x_train, y_train, rows))
-        if config.evaluates_after(step):
-            report.phase("evaluating")
-            loss, accuracy, examples = evaluate(eval_step, state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
-        if config.saves_after(step):
-            save(step)
-    training.write_back(state)
-    checkpoints.export_file("model.keras", training.model.save)
+    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+        match work:
+            case Step():
+                state, losses, norm = train_step(state, x_train, y_train, work.rows, work.rate)
+                work.done(losses, norm)
+                if work.is_first:
+                    report_sharding(report, *pure.trees(state), *taken_batch(x_train, y_train, work.rows))
+            case Evaluate():
+                work.done(*evaluate(eval_step, state, test_batches))
+            case Save():
+                work.done(*pure.snapshot(state))
+            case Export():
+                pure.write_back(state)
+                checkpoints.export_file("model.keras", pure.model.save)
 
 
 class Training:
     """The model, its optimizer, and what is computed with them as functions of their variables' values."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, plan: Plan) -> None:
+        config = plan.config
         self.devices, self.clips = config.devices, bool(config.gradient_clip)
-        self.model = keras_state.create_model(config)
+        self.model = keras_state.create_model(plan)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
         self.rate_index = [variable.name for variable in self.optimizer.variables].index("learning_rate")
@@ -186,11 +172,10 @@ class Training:
         weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
         return keras_state.to_arrays(weights), keras_state.to_arrays(others)
 
-    def restore(self, saved: Saved) -> int:
-        """Give the variables what a checkpoint holds; gives the step after which it was made."""
+    def restore(self, saved: Saved) -> None:
+        """Give the variables what a checkpoint holds."""
         keras_state.assign(keras_state.weights(self.model), saved.model)
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
-        return saved.step
 
     def trees(self, state: State) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
         """A state's parameters by path, and what the optimizer keeps for each, by its field and the same path."""

@@ -15,7 +15,6 @@ Source: https://keras.io/guides/distributed_training_with_torch/
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,12 +25,12 @@ from torch import Tensor, nn
 
 from trainers import torch_ranks
 from trainers.checkpoints import Checkpoints
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.data import datasets
+from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
-from trainers.models.torch_state import restore, snapshot
+from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.schedules import learning_rate
 from trainers.torch_ranks import (
     average_statistics,
     build_optimizer,
@@ -44,16 +43,16 @@ from trainers.torch_ranks import (
 )
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train one rank's replica, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
     """
-    device = pick_device(config, report)
-    connect(rank, config.devices, device)
+    device = pick_device(plan.config, report)
+    connect(rank, plan.config.devices, device)
     try:
-        Replica(config, rank, device, report, checkpoints).train()
+        Replica(plan, rank, device, report, checkpoints).train()
     finally:
         dist.destroy_process_group()
 
@@ -61,20 +60,18 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
 class Replica:
     """One rank's replica, its data and its optimizer."""
 
-    def __init__(
-        self, config: RunConfig, rank: int, device: torch.device, report: Reporter, checkpoints: Checkpoints
-    ) -> None:
-        self.config, self.rank, self.device, self.report = config, rank, device, report
-        self.checkpoints = checkpoints
-        self.local_batch = config.global_batch_size // config.devices
-        arrays = datasets.load(config.dataset)
+    def __init__(self, plan: Plan, rank: int, device: torch.device, report: Reporter, checkpoints: Checkpoints) -> None:
+        config = plan.config
+        self.plan, self.config, self.rank, self.device = plan, config, rank, device
+        self.report, self.checkpoints = report, checkpoints
+        arrays = datasets.load(plan.data)
         # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device)
         self.x_test, self.y_test = to_device(
             arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device
         )
         # Made on the device: Keras takes the current one.
-        self.keras_model = keras_state.create_model(config)
+        self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
@@ -85,37 +82,28 @@ class Replica:
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
 
     def train(self) -> None:
-        """All epochs, with the evaluations and checkpoints between them."""
-        config, report = self.config, self.report
-        done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
-        for epoch in config.epochs_after(done):
-            report.phase("training")
-            for step, examples, rows in self.batches(epoch, done):
-                if report.save_before(step):
-                    self.save(step - 1)
-                    report.phase("training")
-                if report.stop_before(step):
-                    return
-                rate = float(learning_rate(config, step))
-                x, y = self.x_train[rows], self.y_train[rows]
-                loss, norm = self.step(x, y, rate)
-                report.step(step, loss, len(rows), rate, norm)
-                if step == done + 1:
-                    report_sharding(report, self.model, self.optimizer, (x, y), self.rank, (rows, examples))
-            if config.evaluates_after(step):
-                self.evaluate(epoch, step)
-            if config.saves_after(step):
-                self.save(step)
-        average_statistics(self.model, config.devices)
-        self.checkpoints.export_file("model.keras", self.keras_model.save)
+        """All steps, with the evaluations and checkpoints between them."""
+        plan, report = self.plan, self.report
+        for work in training(plan, report, self.checkpoints, place=self.place):
+            match work:
+                case Step():
+                    x, y = self.x_train[work.rows], self.y_train[work.rows]
+                    work.done(*self.step(x, y, float(work.rate)))
+                    if work.is_first:
+                        split = work.rows, work.batch
+                        report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
+                case Evaluate():
+                    work.done(*self.evaluate())
+                case Save():
+                    work.done(*self.snapshot())
+                case Export():
+                    average_statistics(self.model, plan.config.devices)
+                    self.checkpoints.export_file("model.keras", self.keras_model.save)
 
-    def batches(self, epoch: int, done: int) -> Iterator[tuple[int, datasets.Rows, Tensor]]:
-        """The steps of an epoch that are not done, with the examples of the global batch and this rank's own."""
-        first, order = datasets.remaining(self.config, len(self.x_train), epoch, done)
-        mine = order[:, self.rank * self.local_batch : (self.rank + 1) * self.local_batch]
-        # To the device at once, not step by step.
-        rows = torch.tensor(mine, device=self.device).unbind()
-        return zip(range(first, first + len(order)), order, rows, strict=True)
+    def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
+        """This rank's examples of each step, int64 [local batch]: to the device at once, not step by step."""
+        size = self.plan.local_batch_size
+        return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
@@ -130,21 +118,22 @@ class Replica:
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss.detach(), norm
 
-    def evaluate(self, epoch: int, step: int) -> None:
-        """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
-        self.report.phase("evaluating")
+    def evaluate(self) -> tuple[float, float, int]:
+        """Mean loss, accuracy and number of examples over the test set.
+
+        Rank r has examples r, r + N, r + 2N …, each exactly once.
+        """
         average_statistics(self.model, self.config.devices)
         self.model.eval()
         sums = sum_up(self.model, self.x_test, self.y_test, nullcontext())
         self.model.train()
         dist.all_reduce(sums)
-        total_loss, right, examples = sums.tolist()
-        self.report.evaluation(step, epoch, total_loss / examples, right / examples, int(examples))
+        loss, right, examples = sums.tolist()
+        return loss / examples, right / examples, int(examples)
 
-    def save(self, step: int) -> None:
-        """Save what training goes on from after a step; all ranks do so after the same one."""
-        self.report.phase("checkpointing")
-        self.checkpoints.save(step, *snapshot(self.model, self.optimizer, self.device))
+    def snapshot(self) -> Snapshot:
+        """Copies of all that training resumes from."""
+        return snapshot(self.model, self.optimizer, self.device)
 
 
 class KerasModule(nn.Module):

@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from trainers.checkpoints import Checkpoints
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.data import datasets
-from trainers.models.torch_state import restore, snapshot
+from trainers.loop import Evaluate, Export, Save, Step, training
+from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.schedules import learning_rate
 from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
     autocast,
@@ -45,29 +45,29 @@ RANDOM = "random.cuda"
 """In a checkpoint, what Dropout draws from on each GPU: uint8 [devices, …]."""
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train on all devices, from the first step, or that after a checkpoint, to the last.
 
     Raises:
         Exception: whatever goes wrong; the rank's process reports it.
     """
-    Trainer(config, pick_devices(config, report), report, checkpoints).train()
+    Trainer(plan, pick_devices(plan.config, report), report, checkpoints).train()
 
 
 class Trainer:
     """The model, its data and its optimizer, on the first device."""
 
-    def __init__(
-        self, config: RunConfig, devices: list[torch.device], report: Reporter, checkpoints: Checkpoints
-    ) -> None:
-        self.config, self.devices, self.report, self.checkpoints = config, devices, report, checkpoints
+    def __init__(self, plan: Plan, devices: list[torch.device], report: Reporter, checkpoints: Checkpoints) -> None:
+        config = plan.config
+        self.plan, self.config, self.devices = plan, config, devices
+        self.report, self.checkpoints = report, checkpoints
         self.device = devices[0]
-        arrays = datasets.load(config.dataset)
+        arrays = datasets.load(plan.data)
         # Small data sets live on the first device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, self.device)
         self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, self.device, layout)
         self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, self.device, layout)
-        self.model = build_model(config, self.device)
+        self.model = build_model(plan, self.device)
         self.seed_dropout()
         self.optimizer = build_optimizer(config, self.model)
         if checkpoints.resumed:
@@ -81,34 +81,28 @@ class Trainer:
         self.autocast = autocast(config, self.device)
 
     def train(self) -> None:
-        """All epochs, with the evaluations and checkpoints between them."""
-        config, report = self.config, self.report
-        done = self.checkpoints.resumed.step if self.checkpoints.resumed else 0
-        if config.compile:
-            rows = torch.arange(config.global_batch_size, device=self.device)
+        """All steps, with the evaluations and checkpoints between them."""
+        if self.config.compile:
+            rows = torch.arange(self.config.global_batch_size, device=self.device)
             x, y = self.x_train[rows], self.y_train[rows]
-            compile_ahead(report, self.model, self.device, lambda: self.losses(x, y).mean())
-        for epoch in config.epochs_after(done):
-            report.phase("training")
-            first, order = datasets.remaining(config, len(self.x_train), epoch, done)
-            # To the device at once, not step by step.
-            for step, rows in enumerate(torch.tensor(order, device=self.device).unbind(), start=first):
-                if report.save_before(step):
-                    self.save(step - 1)
-                    report.phase("training")
-                if report.stop_before(step):
-                    return
-                rate = float(learning_rate(config, step))
-                x, y = self.x_train[rows], self.y_train[rows]
-                losses, norm = self.step(x, y, rate)
-                report.step(step, losses, len(rows) // config.devices, rate, norm)
-                if step == done + 1:
-                    self.report_sharding(x, y, rows)
-            if config.evaluates_after(step):
-                self.evaluate(epoch, step)
-            if config.saves_after(step):
-                self.save(step)
-        self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
+            compile_ahead(self.report, self.model, self.device, lambda: self.losses(x, y).mean())
+        for work in training(self.plan, self.report, self.checkpoints, place=self.place):
+            match work:
+                case Step():
+                    x, y = self.x_train[work.rows], self.y_train[work.rows]
+                    work.done(*self.step(x, y, float(work.rate)))
+                    if work.is_first:
+                        self.report_sharding(x, y, work.rows)
+                case Evaluate():
+                    work.done(*self.evaluate())
+                case Save():
+                    work.done(*self.snapshot())
+                case Export():
+                    self.checkpoints.export(self.snapshot()[0])
+
+    def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
+        """The examples of each step, int64 [global batch]: to the device at once, not step by step."""
+        return torch.tensor(order, device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """One update.
@@ -128,21 +122,19 @@ class Trainer:
         with self.autocast:
             return F.cross_entropy(self.forward(x), y, reduction="none")
 
-    def evaluate(self, epoch: int, step: int) -> None:
-        """Loss and accuracy on the whole test set, each example exactly once."""
-        self.report.phase("evaluating")
+    def evaluate(self) -> tuple[float, float, int]:
+        """Mean loss, accuracy and number of examples over the test set, each example exactly once."""
         self.model.eval()
         loss, right, examples = sum_up(self.parallel, self.x_test, self.y_test, self.autocast).tolist()
         self.model.train()
-        self.report.evaluation(step, epoch, loss / examples, right / examples, int(examples))
+        return loss / examples, right / examples, int(examples)
 
-    def save(self, step: int) -> None:
-        """Save what training goes on from after a step."""
-        self.report.phase("checkpointing")
+    def snapshot(self) -> Snapshot:
+        """Copies of all that training resumes from."""
         model, state = snapshot(self.model, self.optimizer, self.device)
         if self.device.type == "cuda":
             state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
-        self.checkpoints.save(step, model, state)
+        return model, state
 
     def seed_dropout(self) -> None:
         """Let Dropout draw differently on every device, and on the first as rank 0 of torch-ddp does."""

@@ -23,6 +23,8 @@ class Dataset:
     classes: int
     value_bytes: int = 1
     """Of one number of an image in memory: 1 for uint8, 4 for float32."""
+    checksum: str = ""
+    """Of a file of the user's own: changes when an array in it does."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -74,8 +76,6 @@ NPZ = "npz:"
 CHECKED_BYTES = 256 << 20
 """Images of so many bytes are read and checked before a launch, in about a second."""
 
-_pinned: dict[str, Dataset] = {}
-
 
 def find_dataset(name: str) -> Dataset:
     """The facts about a data set, those of an npz:PATH read from the file.
@@ -83,7 +83,7 @@ def find_dataset(name: str) -> Dataset:
     Raises:
         DatasetError: the file is missing, or no data set; the message names it.
     """
-    if known := DATASETS.get(name) or _pinned.get(name):
+    if known := DATASETS.get(name):
         return known
     if not name.startswith(NPZ):
         raise DatasetError(f"there is no data set {name!r}.")
@@ -98,6 +98,7 @@ def find_dataset(name: str) -> Dataset:
         facts.input_shape,
         facts.classes,
         facts.value_bytes,
+        facts.checksum,
     )
 
 
@@ -109,14 +110,3 @@ def check_images(name: str) -> None:
     """
     if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
         npz_facts.check_images(npz_path(name.removeprefix(NPZ)))
-
-
-def pin_dataset(name: str) -> Dataset:
-    """Find a data set and keep its facts for the life of this process.
-
-    A run stands on what its data set was when it started, whatever becomes of the file meanwhile.
-
-    Raises:
-        DatasetError: as `find_dataset`.
-    """
-    return _pinned.setdefault(name, find_dataset(name))

@@ -33,6 +33,8 @@ class NpzFacts:
     """One more than the greatest label, of training and test."""
     value_bytes: int
     """Of one number of an image in memory: 1 for uint8, 4 for floats, which become float32."""
+    checksum: str
+    """The CRC-32 of each array, as the archive's directory has them: 8 hex digits each."""
 
 
 def npz_path(text: str) -> Path:
@@ -73,10 +75,11 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> NpzFacts:
         _check_members(path, file.members)
         headers = {name: file.header(name) for name in ARRAYS}
         _check_headers(path, headers)
+        checksum = file.checksum(ARRAYS)
         classes = 1 + max(_greatest_label(path, file, name) for name in ("y_train", "y_test"))
     train, test = headers["x_train"], headers["x_test"]
     value_bytes = 1 if train.dtype.name == "uint8" else 4
-    return NpzFacts(train.shape[0], test.shape[0], _image_shape(train), classes, value_bytes)
+    return NpzFacts(train.shape[0], test.shape[0], _image_shape(train), classes, value_bytes, checksum)
 
 
 def _check_members(path: Path, members: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
-from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
+from trainers.config.datasets import DATASETS, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 
 SCHEMA = 1
@@ -94,49 +94,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
     ] = "warn"
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Full global batches in the training data; the remainder of an epoch is left out.
-
-        Raises:
-            DatasetError: the data set is a file that is missing, or no data set.
-        """
-        return find_dataset(self.dataset).train_examples // self.global_batch_size
-
-    @property
-    def total_steps(self) -> int:
-        """Steps of the whole run."""
-        steps = self.epochs * self.steps_per_epoch
-        return min(steps, self.max_steps) if self.max_steps else steps
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch in which the run ends."""
-        return self.epoch_of(self.total_steps)
-
-    def epoch_of(self, step: int) -> int:
-        """The epoch of a step; both are counted from 1."""
-        return (step - 1) // self.steps_per_epoch + 1
-
-    def epochs_after(self, step: int) -> range:
-        """The epochs with steps after a step, in order; none after the last."""
-        return range(self.epoch_of(step + 1), self.last_epoch + 1) if step < self.total_steps else range(0)
-
-    def ends_epoch(self, step: int) -> bool:
-        """Whether a step is an epoch's last, or the run's."""
-        return step % self.steps_per_epoch == 0 or step == self.total_steps
-
-    def evaluates_after(self, step: int) -> bool:
-        """Whether the model is evaluated after a step."""
-        return self._is_due(step, self.eval_every) or step == self.total_steps
-
-    def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is saved after a step without anybody asking for it."""
-        return self._is_due(step, self.checkpoint_every) or (self.checkpoint_every > 0 and step == self.total_steps)
-
-    def _is_due(self, step: int, epochs: int) -> bool:
-        return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
 
 
 def _declared() -> dict[str, Option]:

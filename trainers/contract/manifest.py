@@ -45,6 +45,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     classes: int
     input_shape: tuple[int, int, int]
     """Height, width, channels."""
+    data_checksum: str = ""
+    """Of the data set, where it is a file of the user's own."""
     optimizer: str
     seed: int
     global_batch_size: int

@@ -32,6 +32,11 @@ class RunDir:
         return self.path / "run.toml"
 
     @property
+    def plan(self) -> Path:
+        """What the launch worked out of the configuration, as JSON."""
+        return self.path / "plan.json"
+
+    @property
     def environment(self) -> Path:
         """Versions, devices, git commit, host, command line."""
         return self.path / "environment.json"

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import NPZ
-from trainers.config.run_config import RunConfig
+from trainers.config.datasets import NPZ, Dataset
+from trainers.config.plan import Plan
 from trainers.data import npz, public
 from trainers.data.arrays import Arrays, Images, Labels
 
@@ -26,7 +26,6 @@ __all__ = [
     "Images",
     "Labels",
     "Rows",
-    "batches",
     "epoch_order",
     "load",
     "remaining",
@@ -39,14 +38,15 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
-def load(name: str) -> Arrays:
+def load(data: Dataset) -> Arrays:
     """Load a data set of the catalog, or npz:PATH; what is not on this machine yet is downloaded.
 
     Raises:
         DatasetError: a file is missing or damaged, or cannot be downloaded.
     """
+    name = data.name
     if name.startswith(NPZ):
-        return npz.load(name)
+        return npz.load(data)
     loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
     return loaders[name]() if name in loaders else public.load_idx(name)
 
@@ -69,12 +69,11 @@ def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) ->
     return order[: steps * global_batch_size].reshape(steps, global_batch_size)
 
 
-def remaining(config: RunConfig, examples: int, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
+def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
     """What is left of an epoch, up to the end of the run.
 
     Args:
-        config: The run's.
-        examples: How many there are.
+        plan: The run's.
         epoch: Counted from 1.
         after: Steps up to this one are done, counted over the whole run.
 
@@ -82,20 +81,10 @@ def remaining(config: RunConfig, examples: int, epoch: int, after: int = 0) -> t
         The first step that is left, counted over the whole run, and which examples stand in its global batch and in
         those after it: int64 [steps, global_batch_size].
     """
-    before = (epoch - 1) * config.steps_per_epoch
+    config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
     first = max(before, after) + 1
-    order = epoch_order(examples, config.global_batch_size, config.seed, epoch)
-    return first, order[first - 1 - before : config.total_steps - before]
-
-
-def batches(config: RunConfig, examples: int, epoch: int, after: int = 0) -> Iterator[tuple[int, Rows]]:
-    """`remaining`, step by step.
-
-    Yields:
-        A step, counted over the whole run, and the examples in its global batch: int64 [global_batch_size].
-    """
-    first, order = remaining(config, examples, epoch, after)
-    return enumerate(order, start=first)
+    order = epoch_order(plan.data.train_examples, config.global_batch_size, config.seed, epoch)
+    return first, order[first - 1 - before : plan.total_steps - before]
 
 
 def weighted_batches(

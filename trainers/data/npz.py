@@ -8,21 +8,20 @@ from pathlib import Path
 import numpy as np
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import NPZ, Dataset, find_dataset
+from trainers.config.datasets import NPZ, Dataset
 from trainers.config.npz import npz_path
 from trainers.config.npz_file import NpzFile, open_npz
 from trainers.data.arrays import Arrays, Images, Labels
 
 
-def load(name: str) -> Arrays:
+def load(facts: Dataset) -> Arrays:
     """Load npz:PATH.
 
     Raises:
         DatasetError: the file is missing, damaged or not what a data set must be, or it is no longer the one with
             which the run was started.
     """
-    path = npz_path(name.removeprefix(NPZ))
-    facts = find_dataset(name)
+    path = npz_path(facts.name.removeprefix(NPZ))
     with open_npz(path) as file:
         x_train, x_test = (_read_images(file, part) for part in ("x_train", "x_test"))
         y_train, y_test = (_read_labels(file, part) for part in ("y_train", "y_test"))

@@ -13,7 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from trainers.checkpoints import Saved
-from trainers.config.datasets import find_dataset
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.models import flax_models
 from trainers.trees import fill, named_leaves
@@ -32,9 +32,9 @@ class TrainState(train_state.TrainState):
         return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
 
 
-def create(config: RunConfig) -> TrainState:
+def create(plan: Plan) -> TrainState:
     """The state before the first step; the same seed gives the same weights on any number of devices."""
-    data = find_dataset(config.dataset)
+    config, data = plan.config, plan.data
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     model = flax_models.build(config.model, data.classes, dtype)
     images = jnp.zeros((1, *data.input_shape))

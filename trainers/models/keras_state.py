@@ -9,17 +9,16 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from trainers.config.datasets import find_dataset
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]
 """Name → keras.Variable."""
 
 
-def create_model(config: RunConfig) -> keras.Model:
+def create_model(plan: Plan) -> keras.Model:
     """The model before the first step; the same seed gives the same weights on any number of devices."""
-    data = find_dataset(config.dataset)
+    config, data = plan.config, plan.data
     keras.utils.set_random_seed(config.seed)
     return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
 

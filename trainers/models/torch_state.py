@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from trainers.checkpoints import Saved
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+Snapshot: TypeAlias = tuple[Arrays, Arrays]
+"""The model, and all else that training resumes from."""
 
 
-def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> tuple[Arrays, Arrays]:
+def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
     """Copies of all that training goes on from, for `trainers.checkpoints`; every rank calls this.
 
     Without a process group there is one rank.

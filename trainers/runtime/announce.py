@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 
-from trainers.config.catalog import model_size
-from trainers.config.run_config import RunConfig, to_toml_values
+from trainers.config.plan import Plan
+from trainers.config.run_config import to_toml_values
 from trainers.contract.events import RunStarted
 from trainers.contract.rundir import RunDir
 
 
-def start(run: RunDir, config: RunConfig, attempt: int, resumed_from: int) -> RunStarted:
+def start(run: RunDir, plan: Plan, attempt: int, resumed_from: int) -> RunStarted:
     """What a run is: told by its supervisor, which is this process."""
     return RunStarted(
         run_id=run.run_id,
@@ -19,9 +19,9 @@ def start(run: RunDir, config: RunConfig, attempt: int, resumed_from: int) -> Ru
         resumed_from=resumed_from,
         host=socket.gethostname(),
         pid=os.getpid(),
-        config=to_toml_values(config),
-        world_size=config.devices,
-        steps_per_epoch=config.steps_per_epoch,
-        total_steps=config.total_steps,
-        flops_per_example=model_size(config.model, config.dataset).flops,
+        config=to_toml_values(plan.config),
+        world_size=plan.config.devices,
+        steps_per_epoch=plan.steps_per_epoch,
+        total_steps=plan.total_steps,
+        flops_per_example=plan.flops_per_example,
     )

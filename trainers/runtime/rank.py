@@ -22,11 +22,10 @@ import msgspec
 from trainers.checkpoints import Checkpoints
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import pin_dataset
 from trainers.config.files import write_atomically
+from trainers.config.plan import read_plan
 from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_config
 from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
 from trainers.runtime.patient_stream import make_streams_patient
@@ -48,23 +47,21 @@ def main() -> int:
     # A crash in native code leaves the Python stacks in stderr.log.
     faulthandler.enable()
     stacks.answer_the_signal(run.rank(rank))
-    config = read_config(run)
+    plan = read_plan(run.plan)
     # Before anything is loaded: a question may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
     done = read_checkpoint(resume_from).manifest.step if resume_from else 0
     gate, recorded = StopGate(done), {done}
     # One process that owns all devices speaks for each of them.
-    speaks_for = [rank] if BACKENDS[config.backend].process_per_device else range(config.devices)
-    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, config.nan_policy, speaks_for)
+    speaks_for = [rank] if plan.processes > 1 else range(plan.config.devices)
+    report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
     threading.Thread(target=_obey, args=(control, gate, report, recorded), name="control", daemon=True).start()
     report.phase("preparing")
     try:
-        # Before all that asks for steps and epochs.
-        pin_dataset(config.dataset)
-        with Checkpoints(run, config, rank, report, recorded, resume_from) as checkpoints:
-            backend = importlib.import_module(BACKENDS[config.backend].module)
-            backend.train(config, rank, report, checkpoints)
+        with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
+            backend = importlib.import_module(BACKENDS[plan.config.backend].module)
+            backend.train(plan, rank, report, checkpoints)
     except DatasetError as error:
         # Its message is for the user, who gave the file; where it was found is of no use to them.
         _record(run.rank(rank) / ERROR_FILE, error)

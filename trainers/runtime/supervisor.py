@@ -24,9 +24,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from trainers.config.catalog import BACKENDS
-from trainers.config.datasets import pin_dataset
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan, read_plan
 from trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -40,7 +38,7 @@ from trainers.contract.events import (
 from trainers.contract.journal import JournalWriter, read_tail
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import last_attempt, read_config
+from trainers.contract.summary import last_attempt
 from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.ending import sum_up
@@ -70,23 +68,19 @@ class Supervisor:
 
     Args:
         run: Its directory, as `trainers.launch` made it.
-        config: As in its run.toml.
+        plan: As in its plan.json.
         resumed: The checkpoint to go on from, if any.
         lock: The descriptor that holds the run's lock.
     """
 
-    def __init__(
-        self, run: RunDir, config: RunConfig, resumed: CheckpointDir | None = None, lock: int | None = None
-    ) -> None:
-        self._run, self._config = run, config
-        pin_dataset(config.dataset)
-        self._processes = config.devices if BACKENDS[config.backend].process_per_device else 1
+    def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
+        self._run, self._plan, self._config = run, plan, plan.config
         self._token = f"{run.run_id}-{secrets.token_hex(8)}"
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        self._tally = Tally(config, config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
-        if self._from == config.total_steps:
+        self._tally = Tally(plan, plan.config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
+        if self._from == plan.total_steps:
             # No step is left to make, only the end: what the run came to stands in the journal.
             for event in read_tail(run.journal):
                 self._tally.add(event)
@@ -112,7 +106,7 @@ class Supervisor:
         Args:
             notes: What a person should know of how this attempt began.
         """
-        self._say(announce.start(self._run, self._config, self._attempt, self._from))
+        self._say(announce.start(self._run, self._plan, self._attempt, self._from))
         for note in notes:
             self._say(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
@@ -146,10 +140,10 @@ class Supervisor:
         reaper.advance(monotonic())
         with bind_loopback() as store:
             port = store.getsockname()[1]
-            environment = rank_environment(self._config, self._token, port, self._processes)
+            environment = rank_environment(self._config, self._token, port, self._plan.processes)
             if self._resumed is not None:
                 environment[wire.RESUME_FROM] = str(self._resumed.path)
-            for rank in range(self._processes):
+            for rank in range(self._plan.processes):
                 if not self._start_rank(rank, environment, store):
                     break
         hands = self._say, self._watch, self._forget
@@ -251,7 +245,7 @@ class Supervisor:
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._out += self._journal_watch.check()
-        self._say(sum_up(self._failures, self._teardown, summary, self._config.total_steps))
+        self._say(sum_up(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._journal.close()
@@ -294,7 +288,7 @@ def main() -> None:
     patient_stream.make_streams_patient()
     lock = int(again[0]) if again else run.take_lock()
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
-    supervisor = Supervisor(run, read_config(run), resumed, lock)
+    supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
     for number in SIGNALS:
         signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))
     # The dashboard's terminal may go; the run does not.

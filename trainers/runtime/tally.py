@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
 from trainers.contract.events import AnyEvent, Evaluation, Steps, Summary
 
 
@@ -10,20 +10,20 @@ class Tally:
     """Adds up a run.
 
     Args:
-        config: The run's, with its device count made exact.
+        plan: The run's.
         world_size: Ranks, or devices where one process owns them all.
         resumed_from: The step that this attempt goes on from; 0 when it starts anew.
         best: The highest test accuracy of the attempts before.
     """
 
-    def __init__(self, config: RunConfig, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
-        self._config = config
+    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
+        self._plan = plan
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
         self._test: Evaluation | None = None
         self._best = best
         self._seconds = self._steps = 0.0
-        total, per_epoch = config.total_steps, config.steps_per_epoch
+        total, per_epoch = plan.total_steps, plan.steps_per_epoch
         left = total - resumed_from
         self._warm_after = resumed_from + (per_epoch if left > per_epoch else left // 10)
 
@@ -53,12 +53,12 @@ class Tally:
         Args:
             seconds: Since its start.
         """
-        rate = self._steps * self._config.global_batch_size / self._seconds if self._seconds else None
+        rate = self._steps * self._plan.config.global_batch_size / self._seconds if self._seconds else None
         losses = list(self._loss.values())
         finite = [loss for loss in losses if loss is not None]
         return Summary(
             steps=self.step,
-            epochs=round(self.step / self._config.steps_per_epoch, 3),
+            epochs=round(self.step / self._plan.steps_per_epoch, 3),
             examples_per_second=rate,
             loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
             test_loss=self._test.loss if self._test else None,

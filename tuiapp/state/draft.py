@@ -10,11 +10,12 @@ from typing import TypeVar
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, model_size
+from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
+from trainers.config.plan import make_plan
 from trainers.config.relevance import idle_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from tuiapp.state.memory_estimate import MemoryEstimate, estimate_memory
@@ -50,7 +51,7 @@ class Draft:
     @property
     def parameters(self) -> int | None:
         """Trainable parameters of the model; None when it cannot be trained on the data set."""
-        return self._unless({"dataset", "model"}, lambda: model_size(self.config.model, self.config.dataset).parameters)
+        return self._unless({"dataset", "model"}, lambda: make_plan(self.config).parameters)
 
     @property
     def batch_per_device(self) -> int | None:
@@ -60,13 +61,13 @@ class Draft:
     @property
     def steps_per_epoch(self) -> int | None:
         """Steps of an epoch; None when something they follow from is wrong."""
-        return self._unless({"dataset", "global_batch_size"}, lambda: self.config.steps_per_epoch)
+        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch)
 
     @property
     def total_steps(self) -> int | None:
         """Steps of the run; None when something they follow from is wrong."""
         keys = {"dataset", "global_batch_size", "epochs", "max_steps"}
-        return self._unless(keys, lambda: self.config.total_steps)
+        return self._unless(keys, lambda: make_plan(self.config).total_steps)
 
     @property
     def memory(self) -> MemoryEstimate | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from trainers.config.options import ConfigError
+from trainers.config.plan import read_plan
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint
 from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, read_config, summarise
+from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import default_runs_dir
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize
@@ -68,13 +68,13 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 def resume_command(run: RunDir) -> str:
     """What resumes a run; "" when it is running, is complete, or has no checkpoint to resume from."""
     try:
-        config = read_config(run)
-    except (ConfigError, OSError):
+        plan = read_plan(run.plan)
+    except (OSError, ValueError):
         return ""
     status = summarise(run).status
     if status in ("running", "completed") or (point := resume_point(run)) is None:
         return ""
-    if not has_more(point.step, config.total_steps, status):
+    if not has_more(point.step, plan.total_steps, status):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"

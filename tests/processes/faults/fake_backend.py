@@ -15,7 +15,8 @@ import time
 import numpy as np
 
 from trainers.checkpoints import Checkpoints
-from trainers.config.run_config import RunConfig
+from trainers.config.plan import Plan
+from trainers.loop import Evaluate, Save, Step, training
 from trainers.runtime.reporter import Reporter
 
 
@@ -71,45 +72,30 @@ class Pace:
         return late_s
 
 
-def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
+def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Train like torch-ddp, but for the training."""
     report.rank_started("cpu")
-    collective = Collective(rank, config.devices)
+    collective = Collective(rank, plan.config.devices)
     collective.all_reduce()
     if _seconds("COMPILE"):
         report.phase("compiling")
         time.sleep(_seconds("COMPILE"))
-    done = checkpoints.resumed.step if checkpoints.resumed else 0
     step_s = _seconds("STEP", 0.005)
     pace = Pace(_seconds("PACE")) if _seconds("PACE") else None
-    local_batch = config.global_batch_size // config.devices
-
-    def save(step: int) -> None:
-        report.phase("checkpointing")
-        collective.all_reduce()
-        time.sleep(_seconds("SAVE"))
-        state = {"weights": np.full(1000, step, np.float32)}
-        checkpoints.save(step, state, state)
-
-    for epoch in config.epochs_after(done):
-        report.phase("training")
-        for step in range(max(done, (epoch - 1) * config.steps_per_epoch) + 1, epoch * config.steps_per_epoch + 1):
-            if step > config.total_steps:
-                break
-            if report.save_before(step):
-                save(step - 1)
-                report.phase("training")
-            if report.stop_before(step):
-                return
-            loss = 1e3 * pace.wait() if pace else 1.0 / step + rank
-            if step_s and not pace:
-                time.sleep(step_s)
-            collective.all_reduce()
-            report.step(step, loss, local_batch, 0.1)
-        if config.evaluates_after(step):
-            report.phase("evaluating")
-            collective.all_reduce()
-            time.sleep(_seconds("EVALUATE"))
-            report.evaluation(step, epoch, 1.0 / step, 0.5, 360)
-        if config.saves_after(step):
-            save(step)
+    for work in training(plan, report, checkpoints):
+        match work:
+            case Step(step):
+                loss = 1e3 * pace.wait() if pace else 1.0 / step + rank
+                if step_s and not pace:
+                    time.sleep(step_s)
+                collective.all_reduce()
+                work.done(loss)
+            case Evaluate(step):
+                collective.all_reduce()
+                time.sleep(_seconds("EVALUATE"))
+                work.done(1.0 / step, 0.5, 360)
+            case Save(step):
+                collective.all_reduce()
+                time.sleep(_seconds("SAVE"))
+                state = {"weights": np.full(1000, step, np.float32)}
+                work.done(state, state)

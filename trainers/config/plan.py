@@ -1,0 +1,109 @@
+"""What a launch works out of a configuration, once: written to `plan.json`, read by all of the run's processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS, MODELS
+from trainers.config.datasets import Dataset, find_dataset
+from trainers.config.files import read_limited, write_atomically
+from trainers.config.run_config import RunConfig
+
+SCHEMA = 1
+"""Version of `plan.json`."""
+
+MAX_FILE_BYTES = 256 << 10
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration, and what follows from it and from its data."""
+
+    schema: int = SCHEMA
+    config: RunConfig
+    data: Dataset
+    """As it was when the run was launched, whatever becomes of its file."""
+    processes: int
+    """Rank processes: one for each device, or one that owns them all."""
+    steps_per_epoch: int
+    """Full global batches in the training data; the remainder of an epoch is dropped."""
+    total_steps: int
+    parameters: int
+    """Trainable parameters of the model."""
+    flops_per_example: int
+    """Floating point operations of one example's forward and backward pass."""
+
+    @property
+    def local_batch_size(self) -> int:
+        """Each device's share of the global batch."""
+        return self.config.global_batch_size // self.config.devices
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch of a step; both are counted from 1."""
+        return (step - 1) // self.steps_per_epoch + 1
+
+    def epochs_after(self, step: int) -> range:
+        """The epochs that have steps after this one, counted from 1; none after the last."""
+        return (
+            range(self.epoch_of(step + 1), self.epoch_of(self.total_steps) + 1) if step < self.total_steps else range(0)
+        )
+
+    def ends_epoch(self, step: int) -> bool:
+        """Whether a step is an epoch's last, or the run's."""
+        return step % self.steps_per_epoch == 0 or step == self.total_steps
+
+    def evaluates_after(self, step: int) -> bool:
+        """Whether the model is evaluated after a step."""
+        return self._is_due(step, self.config.eval_every) or step == self.total_steps
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is saved after a step without anybody asking for it."""
+        every = self.config.checkpoint_every
+        return self._is_due(step, every) or (every > 0 and step == self.total_steps)
+
+    def _is_due(self, step: int, epochs: int) -> bool:
+        return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
+
+
+def make_plan(config: RunConfig) -> Plan:
+    """Work out what follows from a configuration.
+
+    Raises:
+        DatasetError: its data are a file that is missing, or no data set.
+    """
+    data = find_dataset(config.dataset)
+    steps_per_epoch = data.train_examples // config.global_batch_size
+    steps = config.epochs * steps_per_epoch
+    size = MODELS[config.model].size(data.input_shape, data.classes)
+    return Plan(
+        config=config,
+        data=data,
+        processes=config.devices if BACKENDS[config.backend].process_per_device else 1,
+        steps_per_epoch=steps_per_epoch,
+        total_steps=min(steps, config.max_steps) if config.max_steps else steps,
+        parameters=size.parameters,
+        flops_per_example=size.flops,
+    )
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write `plan.json`, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+
+
+def read_plan(path: Path) -> Plan:
+    """Read `plan.json`.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no plan of this version.
+    """
+    plan = msgspec.json.decode(read_limited(path, MAX_FILE_BYTES), type=Plan)
+    if plan.schema != SCHEMA:
+        raise ValueError(f"{path} has schema {plan.schema}; this version of tuiapp reads {SCHEMA}")
+    return plan

@@ -1,0 +1,157 @@
+"""The control skeleton of training, which every backend iterates over.
+
+    for work in training(plan, report, checkpoints):
+        match work:
+            case Step():
+                work.done(update(work.rows, work.rate))
+            case Evaluate():
+                work.done(*evaluate())
+            case Save():
+                work.done(*snapshot())
+            case Export():
+                checkpoints.export(snapshot()[0])
+
+The generator decides what comes next, and reports the phase that begins: epochs and their batches, evaluations and
+checkpoints when they are due, checkpoints and stops after the step on which all ranks have agreed, and how many steps
+may be in flight. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trainers.checkpoints import Checkpoints, Tensors
+from trainers.config.plan import Plan
+from trainers.data.datasets import Rows, remaining
+from trainers.runtime.reporter import Reporter
+from trainers.schedules import learning_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An update is due."""
+
+    number: int
+    """Counted from 1 over the whole run."""
+    batch: Rows
+    """The examples of its global batch, int64 [global_batch_size]."""
+    rows: Any
+    """What `place` has made of them."""
+    rate: np.float32
+    """Its learning rate."""
+    is_first: bool
+    """Of this process: report how its arrays are sharded."""
+    in_flight: InFlight
+    plan: Plan
+    report: Reporter
+
+    def done(self, loss: Any, gradient_norm: Any = None) -> None:
+        """Report the update.
+
+        Args:
+            loss: The mean loss before it, as the framework has it: see `Reporter.step`.
+            gradient_norm: Of the gradients before they were clipped; None where none are clipped.
+        """
+        # All of an epoch's steps are waited for before its last is reported: their time is not the evaluation's.
+        self.in_flight.add(loss, drain=self.plan.ends_epoch(self.number))
+        self.report.step(self.number, loss, self.plan.local_batch_size, float(self.rate), gradient_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """An evaluation on the whole test set is due."""
+
+    step: int
+    epoch: int
+    report: Reporter
+
+    def done(self, loss: float, accuracy: float, examples: int) -> None:
+        """Report its result: means over the examples, and how many there were."""
+        self.report.evaluation(self.step, self.epoch, loss, accuracy, examples)
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A checkpoint of the present state is due."""
+
+    step: int
+    checkpoints: Checkpoints
+
+    def done(self, model: Tensors, state: Tensors) -> None:
+        """Save copies of the arrays: see `Checkpoints.save`."""
+        self.checkpoints.save(self.step, model, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """All steps are made; the trained model is to be exported."""
+
+
+Work: TypeAlias = Step | Evaluate | Save | Export
+
+
+class InFlight:
+    """Bounds how many steps a framework has been given but has not computed.
+
+    Args:
+        limit: How many; 0 waits for each.
+        wait: Waits until a loss is computed; None where the framework needs no bound.
+    """
+
+    def __init__(self, limit: int, wait: Callable[[Any], object] | None) -> None:
+        self._limit, self._wait = limit, wait
+        self._losses: deque[Any] = deque()
+
+    def add(self, loss: Any, *, drain: bool) -> None:
+        """A step was given to the framework; wait for older ones, or with `drain` for all."""
+        if self._wait is not None:
+            self._losses.append(loss)
+            while len(self._losses) > (0 if drain else self._limit):
+                self._wait(self._losses.popleft())
+
+
+def training(
+    plan: Plan,
+    report: Reporter,
+    checkpoints: Checkpoints,
+    *,
+    place: Callable[[Rows], Iterable[Any]] = iter,
+    wait: Callable[[Any], object] | None = None,
+    limit: int = 0,
+) -> Iterator[Work]:
+    """Yield what a process has to do, from the first step, or the one after its checkpoint, to the last.
+
+    Args:
+        plan: The run's.
+        report: Takes phases, steps and evaluations, and knows of requests to save and to stop.
+        checkpoints: Holds what the run resumes from.
+        place: Turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to
+            the device at once rather than step by step.
+        wait: Waits until a loss is computed, where the framework itself puts no bound on steps in flight.
+        limit: Steps in flight, with `wait`.
+    """
+    done = checkpoints.resumed.step if checkpoints.resumed else 0
+    in_flight = InFlight(limit, wait)
+    for epoch in plan.epochs_after(done):
+        report.phase("training")
+        first, order = remaining(plan, epoch, done)
+        for number, (batch, rows) in enumerate(zip(order, place(order), strict=True), start=first):
+            if report.save_before(number):
+                report.phase("checkpointing")
+                yield Save(number - 1, checkpoints)
+                report.phase("training")
+            if report.stop_before(number):
+                return
+            yield Step(number, batch, rows, learning_rate(plan, number), number == done + 1, in_flight, plan, report)
+        if plan.evaluates_after(number):
+            report.phase("evaluating")
+            yield Evaluate(number, epoch, report)
+        if plan.saves_after(number):
+            report.phase("checkpointing")
+            yield Save(number, checkpoints)
+    yield Export()
