@@ -11,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import reactive
-from textual.widgets import Footer
 
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
@@ -26,6 +25,7 @@ from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.loss_chart import SMOOTHINGS
 from tuiapp.widgets.plot import Plot
+from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.25
 """How often what was read meanwhile is drawn."""
@@ -101,7 +101,7 @@ class CompareScreen(QuietScreen[None]):
     def compose(self) -> ComposeResult:  # noqa: D102
         yield CompareChart()
         yield CompareTable()
-        yield Footer(show_command_palette=False)
+        yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to read."""

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.reactive import reactive
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.widgets._footer import FooterKey
 
 from trainers.config.machine import Machine
@@ -30,6 +30,7 @@ from tuiapp.terminal.resize import LatestSize
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
+from tuiapp.widgets.steady_footer import SteadyFooter
 
 
 class ConfigureScreen(LatestSize[None]):
@@ -86,7 +87,7 @@ class ConfigureScreen(LatestSize[None]):
             yield presets
             yield ConfigForm(texts=to_texts(self._draft.config), draft=self._draft)
         yield LaunchFacts()
-        yield Footer(show_command_palette=False)
+        yield SteadyFooter(show_command_palette=False)
 
     async def on_mount(self) -> None:
         """Show what is known, and find out what the machine has."""

@@ -12,7 +12,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.widgets import Footer
 
 from trainers.contract.events import AnyEvent
 from tuiapp.feeds.kept_sampler import KeptSampler
@@ -20,6 +19,7 @@ from tuiapp.feeds.sampler_feed import SamplerFeed, Samples, existing
 from tuiapp.state.run_state import RunState
 from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.steady_footer import SteadyFooter
 
 INTERVAL_S = 1.0
 TICK_S = 0.2
@@ -51,7 +51,7 @@ class DevicesScreen(QuietScreen[None]):
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield DevicePanel(id="devices", classes="-alone")
-        yield Footer(show_command_palette=False)
+        yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to sample."""

@@ -14,7 +14,6 @@ from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
@@ -37,6 +36,7 @@ from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.replay_bar import ReplayBar
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
+from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.15
 """How often what has arrived is taken and shown."""
@@ -119,7 +119,7 @@ class RunScreen(RunActions):
             with Container(id="lower"):
                 yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
-        yield Footer(show_command_palette=False)
+        yield SteadyFooter(show_command_palette=False)
 
     async def on_mount(self) -> None:
         """Begin to watch."""

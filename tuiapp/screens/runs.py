@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
@@ -24,6 +24,7 @@ from tuiapp.state.run_list import COLUMNS, NEWEST, choose, order
 from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
+from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.2
 """How often a new list is shown."""
@@ -76,7 +77,7 @@ class RunsScreen(QuietScreen[None]):
         yield Static(id="instead", markup=False)
         yield RunTable()
         yield RunDetails()
-        yield Footer(show_command_palette=False)
+        yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to look for runs."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TypeVar
 
 from textual import events
-from textual.screen import Screen
 
+from tuiapp.terminal.focus_within import FocusWithin
 from tuiapp.terminal.reliable_timers import SureTimers
 
 T = TypeVar("T")
 
 
-class LatestSize(SureTimers, Screen[T]):
+class LatestSize(SureTimers, FocusWithin[T]):
     """Takes no size but the terminal's present one.
 
     In Textual 8.2.8 a screen that is laid out for a size tells itself of that size. With two sizes under way, as on a

@@ -10,6 +10,7 @@ from textual.app import RenderResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
 
 from trainers.config.catalog import BACKENDS, MODELS
@@ -201,7 +202,10 @@ class ConfigForm(VerticalScroll, can_focus=False):
         focused = next((field for field in self._fields if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
         words = focused.help if focused else listed.details if listed else ""
-        self.border_subtitle = Content(sanitize(words))
+        # Whoever sets `border_subtitle` has the whole form painted.
+        self._border_subtitle = Content(sanitize(words))
+        width, height = self.outer_size
+        self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))
 
     def on_option_field_changed(self, event: OptionField.Changed) -> None:
         """Pass on that something was changed."""
