@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from textual.events import Key, MouseDown, MouseUp, Paste
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from tests.screens.configure_app import Start, field, screen, until
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.save_preset import SavePreset
+from tuiapp.widgets.choice_input import ChoiceInput
+from tuiapp.widgets.preset_list import PresetList
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str) -> None:
@@ -78,3 +80,73 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         await until(pilot, lambda: second.value == "42")
         assert second.has_focus
         assert first.value != "42"
+
+
+@pytest.mark.parametrize("key", ["tab", "shift+tab", "down", "up"])
+async def test_the_focus_moves_as_far_as_key_by_key(start: Start, key: str) -> None:
+    async with start() as pilot:
+        form, presets = screen(pilot), screen(pilot).query_one(PresetList)
+
+        async def begin() -> None:
+            form.set_focus(form.focus_chain[3])
+            presets.highlighted = 1
+            await pilot.pause()
+
+        for times in (2, 9, 60):
+            await begin()
+            await pilot.press(*[key] * times)
+            led_to = (form.focused, presets.highlighted)
+            await begin()
+            type_at_once(pilot, *[key] * times)
+            await pilot.pause()
+            assert (form.focused, presets.highlighted) == led_to
+
+
+async def test_what_is_typed_after_many_tabs_goes_where_they_lead(start: Start) -> None:
+    async with start() as pilot:
+        form = screen(pilot)
+        box = field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        seen: list[object] = []
+        form.watch(form, "focused", lambda focused: seen.append(focused), init=False)
+        type_at_once(pilot, *["tab"] * (1 + 7 * len(form.focus_chain)), "shift+tab", *"42")
+        await until(pilot, lambda: box.value == "42")
+        assert len(seen) < 10
+
+
+async def test_a_menu_that_closes_by_the_first_tab_is_not_counted(start: Start) -> None:
+    async with start() as pilot:
+        form = screen(pilot)
+        choice = field(pilot, "model").query_one(ChoiceInput)
+        choice.focus()
+        await until(pilot, lambda: choice.has_focus)
+        chain = form.focus_chain
+        type_at_once(pilot, "enter", *["tab"] * (len(chain) + 1))
+        after = chain[chain.index(choice) + 1]
+        await until(pilot, lambda: after.has_focus)
+        assert not choice.query(OptionList)
+
+
+async def test_leaving_overtakes_what_waits_too_long(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuiapp.terminal.key_queue.LEAVE_PATIENCE_S", 0.0)
+    async with start() as pilot:
+        box = field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        moved: list[object] = []
+        screen(pilot).watch(screen(pilot), "focused", lambda focused: moved.append(focused), init=False)
+        type_at_once(pilot, *["tab", "1"] * 500, "ctrl+q")
+        await until(pilot, lambda: pilot.app._exit)
+        assert len(moved) < 400
+
+
+async def test_leaving_waits_its_turn_behind_a_few_keys(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuiapp.terminal.key_queue.LEAVE_PATIENCE_S", 60.0)
+    async with start() as pilot:
+        box = field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        type_at_once(pilot, *"42", "home", "7", "ctrl+q")
+        await until(pilot, lambda: pilot.app._exit)
+        assert box.value == "742"

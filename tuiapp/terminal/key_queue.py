@@ -5,7 +5,8 @@ focus at that moment, before the ones ahead of it have been dealt with: what is 
 before, and what is typed after a key that opens a question would be lost.
 
 Characters that wait for a text field are typed into it together: a long text that is pasted where the terminal does not
-say that it is a paste would otherwise be checked and drawn anew for each of them.
+say that it is a paste would otherwise be checked and drawn anew for each of them. A key that waits many times and only
+moves the focus moves it as far at once.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from itertools import takewhile
 from typing import Any
 
 from textual import events
 from textual.app import App
 
+from tuiapp.terminal.focus_moves import move_focus
 from tuiapp.terminal.garbage import put_off
 
 PAINT_S = 0.03
@@ -34,6 +37,12 @@ MAX_PASTED = 4096
 """Characters of a paste that are handed on: the longest text that a field takes is a path. A field that holds a whole
 log by mistake takes most of a minute to draw."""
 
+LEAVE_PATIENCE_S = 0.5
+"""For so long the key that leaves waits for those before it; then they are dropped."""
+
+LEAVE = ("leave", "app.leave")
+"""What the app's action by which one leaves is called in bindings."""
+
 
 class KeyQueue:
     """Hands on a key once the one before has been dealt with and the screen is ready; so too a press of the mouse.
@@ -43,11 +52,14 @@ class KeyQueue:
         deliver: What Textual does with a key.
     """
 
-    def __init__(self, app: App[Any], deliver: Callable[[events.Event], Awaitable[None]]) -> None:
+    def __init__(self, app: App[Any], deliver: Callable[[events.Event], Coroutine[Any, Any, None]]) -> None:
         self._app, self._deliver = app, deliver
         self._waiting: deque[events.Event] = deque()
         self._busy: asyncio.Task[None] | None = None
         self._answered_at = 0.0
+        self._last = ""
+        """The key that was dealt with last."""
+        self._leaving: asyncio.Task[None] | None = None
 
     @property
     def is_answering(self) -> bool:
@@ -65,10 +77,12 @@ class KeyQueue:
             event.text = event.text[:MAX_PASTED]
         if self._busy is not None:
             self._waiting.append(event)
+            if self._leaves(event):
+                asyncio.get_running_loop().call_later(LEAVE_PATIENCE_S, self._overtake, event)
             return
         put_off(answering=True)
         if self._is_ready():
-            await self._deliver(event)
+            await self._hand_on(event)
         else:
             self._waiting.append(event)
         self._busy = asyncio.create_task(self._go_on())
@@ -87,7 +101,8 @@ class KeyQueue:
             await self._settle()
             while self._waiting:
                 await self._until(self._is_ready)
-                await self._deliver(self._next())
+                if not self._move_focus():
+                    await self._hand_on(self._next())
                 await self._settle()
         finally:
             self._busy = None
@@ -97,6 +112,34 @@ class KeyQueue:
     def _rest(self) -> None:
         if self._busy is None:
             put_off(answering=False)
+
+    async def _hand_on(self, event: events.Event) -> None:
+        self._last = event.key if isinstance(event, events.Key) else ""
+        await self._deliver(event)
+
+    def _move_focus(self) -> bool:
+        """Do at once what the key dealt with last does to the focus where it waits again and again.
+
+        Not before it was dealt with once: that may close a menu, which has the focus.
+        """
+        again = takewhile(lambda event: isinstance(event, events.Key) and event.key == self._last, self._waiting)
+        times = sum(1 for _ in again)
+        moves = move_focus(self._app.screen, self._last, times) if times > 1 else 0
+        for _ in range(moves):
+            self._waiting.popleft()
+        return moves > 0
+
+    def _leaves(self, event: events.Event) -> bool:
+        """Whether it is the key that leaves wherever the focus is."""
+        if not isinstance(event, events.Key) or event.is_printable:
+            return False
+        active = self._app.screen.active_bindings.get(event.key)
+        return active is not None and active.binding.priority and active.binding.action in LEAVE
+
+    def _overtake(self, event: events.Event) -> None:
+        if event in self._waiting:
+            self._waiting.clear()
+            self._leaving = asyncio.create_task(self._deliver(event))
 
     def _next(self) -> events.Event:
         """What is to be dealt with next: a key, a paste, or all characters up to the next other key as a paste."""
