@@ -19,7 +19,6 @@ import psutil
 import pytest
 
 from tests.pty.terminal import READY, Terminal
-from tuiapp.terminal.driver import without_x10
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -161,15 +160,6 @@ def test_x10_mouse_reports(environment: dict[str, str]) -> None:
         assert terminal.text == before
         terminal.press("ctrl+q")
         assert terminal.wait_exit() == 0
-
-
-def test_reports_are_taken_out_of_what_was_typed() -> None:
-    assert without_x10(b"a\x1b[M \xc8\xff\x1bb\xc3\xa4") == (b"a\x1bb\xc3\xa4", b"")
-    assert without_x10(b"a\x1b[M \n") == (b"a\x1b[M \n", b"")
-    assert without_x10(b"a\x1b[M \xc8") == (b"a", b"\x1b[M \xc8")
-    assert without_x10(b"a\x1b[") == (b"a", b"\x1b[")
-    assert without_x10(b"\x1b") == (b"\x1b", b"")
-    assert without_x10(b"\x1b[<0;3;4M") == (b"\x1b[<0;3;4M", b"")
 
 
 def test_a_storm_of_resizes(environment: dict[str, str]) -> None:

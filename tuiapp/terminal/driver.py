@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import signal
 import sys
@@ -15,10 +14,12 @@ from typing import Any
 
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.geometry import Size
 
+from tuiapp.terminal.escape_sequences import EscapeSequences
 from tuiapp.terminal.output import TerminalOutput
 
 PATIENCE_S = 1.0
@@ -29,9 +30,6 @@ HANG_UP_S = 3.0
 
 READ_BYTES = 4096
 SELECT_S = 0.1
-
-_X10_REPORT = re.compile(rb"\x1b\[M[\x20-\xff]{3}", re.DOTALL)
-_X10_BEGUN = re.compile(rb"\x1b\[(?:M[\x20-\xff]{0,2})?\Z", re.DOTALL)
 
 
 class PatientDriver(LinuxDriver):
@@ -78,15 +76,21 @@ class PatientDriver(LinuxDriver):
         """Read input until told to stop, or the terminal is gone."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("ignore").decode
-        held = b""
+        sequences = EscapeSequences()
         while not self.exit_event.is_set():
-            ready, _, _ = select.select([self.fileno], [], [], SELECT_S)
+            patience_s = ESCAPE_DELAY if sequences.waits else SELECT_S
+            ready, _, _ = select.select([self.fileno], [], [], patience_s)
             if ready and not (data := self._read()):
                 self._lose_terminal()
                 return
-            text, held = without_x10(held + data) if ready else (held, b"")
+            text = decode(sequences.feed(data) if ready else sequences.rest())
             try:
-                for event in (*(parser.feed(decoded) if (decoded := decode(text)) else ()), *parser.tick()):
+                for event in parser.feed(text) if text else ():
+                    self.process_message(event)
+                if text and not ready and parser._timeout_time is not None:
+                    # It was waited for what may follow already.
+                    parser._timeout_time = 0.0
+                for event in parser.tick():
                     self.process_message(event)
             except (ValueError, OverflowError, ParseError):
                 # Textual's parser, which cannot go on: what it could not read is a key that nobody has.
@@ -161,18 +165,3 @@ class PatientDriver(LinuxDriver):
     def _runs(self) -> bool:
         """Whether the terminal is in the program's hands; one put into the background did not get it back."""
         return self._key_thread is not None and self._key_thread.is_alive()
-
-
-def without_x10(data: bytes) -> tuple[bytes, bytes]:
-    """Input without what terminals send that know only the X10 mouse protocol (tmux after a reattach).
-
-    They send coordinates as bare bytes, which beyond column 95 are no UTF-8, and of which Textual 8.2.8 dies
-    (textual#6668); it makes nothing of the others.
-
-    Returns:
-        What is left, and the beginning of a report whose rest is still to come.
-    """
-    data = _X10_REPORT.sub(b"", data)
-    if begun := _X10_BEGUN.search(data):
-        return data[: begun.start()], begun[0]
-    return data, b""

@@ -1,0 +1,84 @@
+"""Much that comes at once: keys held down, and sequences that no terminal should send."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pty.terminal import READY, Terminal
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    places = {name: str(tmp_path / name.lower()) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "TUIAPP_RUNS_DIR")}
+    return {**places, "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+
+
+def test_the_focus_moved_200_times_is_painted_a_few_times(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        before = len(terminal.raw)
+        terminal.press("\t" * 200)
+        terminal.wait_for_silence(1.0, 60)
+        painted = len(terminal.raw) - before
+        print(f"\n200 tabs: {painted:,} bytes written")
+        # The whole screen is 40 kB.
+        assert painted < 400_000
+        terminal.press("\t" * 200, "ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+
+
+def test_a_focus_that_moves_paints_only_what_changes(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.press("\t")
+        terminal.wait_for_silence(1.0, 60)
+        before = len(terminal.raw)
+        for _ in range(5):
+            terminal.press("\t")
+            terminal.wait_for_silence(0.5, 60)
+        painted = len(terminal.raw) - before
+        print(f"\n5 tabs within the form: {painted:,} bytes written")
+        assert painted < 40_000
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        pytest.param(b"\x1b[" + b"?1;" * 7000 + b"m", id="CSI"),
+        pytest.param(b"\x1b]52;c;" + b"?q" * 25_000, id="OSC-without-an-end"),
+        pytest.param(b"\x1bP" + b"?q" * 25_000 + b"\x1b\\", id="DCS"),
+    ],
+)
+def test_a_long_sequence_is_no_key(environment: dict[str, str], sequence: bytes) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.wait_for_silence()
+        before = len(terminal.raw)
+        terminal.process.send(sequence)
+        terminal.wait_for_silence(1.0, 60)
+        assert len(terminal.raw) == before
+        terminal.process.send(sequence)
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+        assert terminal.restored()
+
+
+def test_an_escape_in_a_paste_is_no_key(environment: dict[str, str]) -> None:
+    with Terminal(TUIAPP, environment=environment) as terminal:
+        terminal.wait(READY)
+        terminal.press("ctrl+s")
+        terminal.wait("Name")
+        terminal.wait_for_silence()
+        terminal.press("\x1b[200~one\x1b[201x\x1b\x1b]two\x1b[201~")
+        terminal.wait(r"one\[201x\]two")
+        terminal.press("escape")
+        terminal.wait_gone("Name")
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0

@@ -1,0 +1,112 @@
+"""Takes out of a terminal's input what Textual's parser cannot read.
+
+Textual 8.2.8 tries each prefix of a sequence anew, and hands on what it cannot read as if it had been typed: a report
+of some kilobytes takes seconds, and presses thousands of keys. Of an ESC within a paste it makes keys too.
+"""
+
+from __future__ import annotations
+
+import re
+
+LONGEST = 32
+"""Bytes of a control sequence: Textual reads none that is longer."""
+
+_BEGUN = re.compile(rb"\x1b(?:\[[\x20-\x3f]*|\[M[\x20-\xff]{0,2}|[\]PX^_])?\Z")
+_CONTROL = re.compile(rb"\x1b\[[\x20-\x3f]*[\x40-\x7e]?")
+_CONTROL_REST = re.compile(rb"[\x20-\x3f]*([\x40-\x7e])?")
+_STRING = re.compile(rb"\x1b[\]PX^_](?=[^\x00-\x1f\x7f])")
+"""OSC, DCS, SOS, PM or APC; without a body it is a character typed with Alt."""
+
+_STRING_REST = re.compile(rb"[^\x00-\x1f\x7f]*(\x07|\x1b\\|\x1b\Z)?")
+_X10_REPORT = re.compile(rb"\x1b\[M[\x20-\xff]{3}")
+"""From terminals that know no other mouse protocol (tmux after a reattach). Coordinates are bare bytes, which beyond
+column 95 are no UTF-8, and of which Textual dies (textual#6668); it makes nothing of the others."""
+
+_PASTE, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
+_PASTE_END_BEGUN = re.compile(rb"\x1b(?:\[(?:2(?:0(?:1)?)?)?)?\Z")
+
+
+class EscapeSequences:
+    """Passes input on without long control sequences, strings, X10 mouse reports, and ESCs within a paste.
+
+    Strings are answers to questions that neither Textual nor this program asks. One without an end goes on until the
+    next control character, or until `rest`. Takes time in proportion to the input's length.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+        """What may begin a sequence, or end a string or a paste."""
+        self._in_paste = False
+        self._skipped: re.Pattern[bytes] | None = None
+        """Matches the rest of what is left out; its group, how that ends."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether `rest` is due once nothing has come for a while."""
+        return not self._in_paste and bool(self._held or self._skipped)
+
+    def feed(self, data: bytes) -> bytes:
+        """Returns what can be passed on by now."""
+        data, self._held = self._held + data, b""
+        passed = bytearray()
+        at = 0
+        while at < len(data):
+            if self._in_paste:
+                at = self._paste(data, at, passed)
+            elif self._skipped:
+                at = self._skip(data, at, self._skipped)
+            else:
+                at = self._typed(data, at, passed)
+        return bytes(passed)
+
+    def rest(self) -> bytes:
+        """Returns what waited for more: the Escape key, or a character typed with Alt."""
+        if not self.waits:
+            return b""
+        held, self._held, self._skipped = self._held, b"", None
+        return held
+
+    def _typed(self, data: bytes, at: int, passed: bytearray) -> int:
+        start = data.find(b"\x1b", at)
+        if start < 0:
+            start = len(data)
+        passed += data[at:start]
+        if _BEGUN.match(data, start):
+            if len(data) - start > LONGEST:
+                self._skipped = _CONTROL_REST
+            else:
+                self._held = data[start:]
+            return len(data)
+        if report := _X10_REPORT.match(data, start):
+            return report.end()
+        if string := _STRING.match(data, start):
+            self._skipped = _STRING_REST
+            return string.end()
+        if control := _CONTROL.match(data, start):
+            if len(control[0]) <= LONGEST:
+                passed += control[0]
+            self._in_paste = control[0] == _PASTE
+            return control.end()
+        passed += data[start : start + 1]
+        return start + 1
+
+    def _skip(self, data: bytes, at: int, rest: re.Pattern[bytes]) -> int:
+        found = rest.match(data, at)
+        assert found is not None
+        if found[1] == b"\x1b":
+            self._held = b"\x1b"
+        elif found[1] or found.end() < len(data):
+            self._skipped = None
+        return found.end()
+
+    def _paste(self, data: bytes, at: int, passed: bytearray) -> int:
+        end = data.find(_PASTE_END, at)
+        if end >= 0:
+            self._in_paste = False
+            passed += data[at:end].replace(b"\x1b", b"") + _PASTE_END
+            return end + len(_PASTE_END)
+        begun = _PASTE_END_BEGUN.search(data, at)
+        end = begun.start() if begun else len(data)
+        passed += data[at:end].replace(b"\x1b", b"")
+        self._held = data[end:]
+        return len(data)
