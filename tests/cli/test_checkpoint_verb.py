@@ -28,11 +28,12 @@ class Run:
         monkeypatch: pytest.MonkeyPatch,
         *events: Event,
         trouble: str = "",
+        over: bool = False,
         then: Callable[[], object] = lambda: None,
     ) -> None:
         self._run, self._events, self._then = run, events, then
         self._lock: int | None = run.take_lock()
-        write_note(self._lock, LockNote(trouble=trouble))
+        write_note(self._lock, LockNote(trouble=trouble, over=over))
         self._send = mailbox.send
         monkeypatch.setattr(mailbox, "send", self._answer)
 
@@ -99,6 +100,22 @@ def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
     stand_in.close()
     assert (done.code, done.out) == (1, "")
     assert "no checkpoint yet, and it cannot tell why; the run goes on" in done.err
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_run_that_is_over_is_not_waited_for(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, saved: bool
+) -> None:
+    run = record(runs_dir, h.RUN_ID, h.running())
+    trouble = "the journal cannot be written: No space left on device. The run is over and waits for room"
+    stand_in = Run(run, monkeypatch, trouble=trouble, over=True, then=lambda: saved and record_checkpoint(run, 72))
+    done = tuiapp("checkpoint", "latest")
+    stand_in.close()
+    # It may have saved one as it ended.
+    assert (done.code, done.out) == ((0, f"{run.checkpoints}/step-00000072\n") if saved else (1, ""))
+    assert f"tuiapp: {trouble}\n" in done.err
+    assert (f"{h.RUN_ID} has ended training: it saves no checkpoint any more." in done.err) is not saved
+    assert "waiting for one" not in done.err
 
 
 @pytest.mark.parametrize(("verb", "words"), [("checkpoint", "may still save it"), ("stop", "it stops all the same")])

@@ -24,6 +24,7 @@ from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
 from tuiapp.state.run_state import RunState
+from tuiapp.verbs.control import SILENT_TIMEOUT_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)
@@ -167,7 +168,13 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         resource.prlimit(run.started.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         wait_for(lambda: read_note(run.run).trouble)
         mailbox.send(run.run.commands, "stop-now")
-        wait_for(lambda: len(run.processes()) <= 2)
+        wait_for(lambda: read_note(run.run).over)
+        began = time.monotonic()
+        asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
+        assert (asked.returncode, asked.stdout) == (1, "")
+        assert "File too large. The run is over and waits for room" in asked.stderr
+        assert asked.stderr.endswith("has ended training: it saves no checkpoint any more.\n")
+        assert time.monotonic() - began < SILENT_TIMEOUT_S
         mailbox.send(run.run.commands, "stop-now")
         run.wait_gone()
         assert summarise(run.run).status == "lost"

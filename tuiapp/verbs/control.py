@@ -84,12 +84,17 @@ def _wait_for_checkpoint(run: RunDir, pulse: Pulse, reader: JournalReader, befor
             return _print_saved(run, describe_checkpoint(saved), saved.name)
         if _tell_troubles(events):
             return 1
-        if trouble.tell() and not pulse.away:
+        if trouble.tell() and not pulse.away and not pulse.note.over:
             print(f"waiting for one to appear in {sanitize(str(run.checkpoints))} …", file=sys.stderr)
             deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
         if trouble.there and (new := _committed(run) - before):
             name = max(new).name
             return _print_saved(run, f"checkpoint {sanitize(name, 40)}, committed since", name)
+        if trouble.there and pulse.note.over:
+            print(
+                f"tuiapp: {sanitize(run.run_id)} has ended training: it saves no checkpoint any more.", file=sys.stderr
+            )
+            return 1
         time.sleep(POLL_S)
     if live:
         why = ", and it cannot tell why" if trouble.there else ""
