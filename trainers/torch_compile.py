@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 from platformdirs import user_cache_path
 from torch import Tensor, nn
 
-from trainers.config.files import make_private
 from trainers.runtime.reporter import Reporter
 
 KEPT_BYTES = 1 << 30
@@ -69,13 +67,9 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
         RuntimeError: there is no compiler for what torch.compile writes.
     """
     report.phase("compiling")
-    # What TORCHINDUCTOR_CACHE_DIR keeps elsewhere is its owner's.
-    ours = user_cache_path("tuiapp") / "torch"
-    # Where it cannot be made PyTorch says so.
-    with contextlib.suppress(OSError):
-        make_private(ours)
     if os.environ.get("RANK", "0") == "0":
-        limit_kept(ours)
+        # What TORCHINDUCTOR_CACHE_DIR keeps elsewhere is its owner's.
+        limit_kept(user_cache_path("tuiapp") / "torch")
     buffers = [buffer.clone() for buffer in model.buffers()]
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -71,7 +71,7 @@ def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> Non
         assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
 
 
-def test_what_lies_in_the_run_directory(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_what_lies_in_the_run_directory(tmp_path: Path, home: Path, request: pytest.FixtureRequest) -> None:
     before = os.umask(0)
     request.addfinalizer(lambda: os.umask(before))
     with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), tmp_path / "data" / "runs") as run:
@@ -86,6 +86,9 @@ def test_what_lies_in_the_run_directory(tmp_path: Path, request: pytest.FixtureR
             expected = 0o700 if path.is_dir() else 0o600
             assert stat.S_IMODE(path.stat().st_mode) == expected, path
         assert list(run.run.commands.iterdir()) == []
+    # The frameworks make their caches, which hold code, as the umask says.
+    for path in (home / ".cache", home / ".cache" / "tuiapp", home / ".cache" / "tuiapp" / "torch"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
 
 
 def test_nothing_listens_beyond_loopback(runs_dir: Path) -> None:

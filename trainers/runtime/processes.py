@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ from typing import IO
 from platformdirs import user_cache_path
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.process_identity import identity
@@ -44,8 +46,7 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
     return {
-        # What torch.compile made is read the next time. PyTorch's own place for it is /tmp, which a restart clears.
-        "TORCHINDUCTOR_CACHE_DIR": str(user_cache_path("tuiapp") / "torch"),
+        **({"TORCHINDUCTOR_CACHE_DIR": _torch_cache()} if "TORCHINDUCTOR_CACHE_DIR" not in os.environ else {}),
         **os.environ,
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
@@ -66,6 +67,15 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         # Read when Keras is imported; without it Keras looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
     }
+
+
+def _torch_cache() -> str:
+    """Where what torch.compile made is read the next time; PyTorch's own place for it, /tmp, a restart clears."""
+    kept = user_cache_path("tuiapp") / "torch"
+    # PyTorch makes it when it is imported, as the umask says; it holds code. Where it cannot be made PyTorch says so.
+    with contextlib.suppress(OSError):
+        make_private(kept)
+    return str(kept)
 
 
 def _allocator_environment(config: RunConfig) -> dict[str, str]:
