@@ -43,7 +43,7 @@ SETTINGS = {
         "epochs: 0 is not allowed; it must be a whole number of at least 1 and of at most 1,000,000.",
     ),
     "huge": ("epochs=1" + "0" * 400, "epochs: 1000"),
-    "nan": ("learning_rate=nan", "learning_rate: nan is not allowed; it must be a number above 0"),
+    "nan": ("learning_rate=nan", "learning_rate: 'nan' is not allowed; it must be a number above 0"),
     "choice": ("optimizer=adm", "one of sgd, adam, adamw, adadelta. Did you mean 'adam'?"),
     "escape": ("optimizer=\x1b]52;c;aGk=\x07", r"optimizer: '\x1b]52;c;aGk=\x07' is not allowed"),
     "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': there is no such key."),
