@@ -10,7 +10,9 @@ from typing import NamedTuple
 import psutil
 
 from tests.soak.faults import Outcome, Plan
-from trainers.contract.events import RankStarted, Steps
+from tests.whole_curve import missing_steps, not_in_a_row, what_lacks
+from trainers.contract.events import AnyEvent, Checkpoint, RankStarted, RunStarted, Steps
+from trainers.contract.gaps import find_gaps
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import TOKEN
@@ -105,10 +107,9 @@ def _journal(outcome: Outcome) -> list[Problem]:
     found = []
     if [event.seq for event in run.events] != list(range(1, len(run.events) + 1)):
         found.append(Problem("incomplete journal", "its events are not numbered in a row"))
+    found += [Problem("incomplete journal", text) for text in _curve(outcome)]
     for rank in sorted({event.rank for event in run.of(RankStarted)}):
         steps = run.steps_of(rank)
-        if steps != list(range(1, len(steps) + 1)):
-            found.append(Problem("incomplete journal", f"rank {rank}: its steps are not in a row"))
         reported = _witnessed(outcome.witness, rank)
         # What was on its way into a supervisor that was killed is lost with it; all else stands there.
         if not outcome.killed_supervisor and reported > (steps[-1] if steps else 0):
@@ -116,6 +117,32 @@ def _journal(outcome: Outcome) -> list[Problem]:
                 Problem("incomplete journal", f"rank {rank} reported step {reported:,}, it has {len(steps):,}")
             )
     return found
+
+
+def _curve(outcome: Outcome) -> list[str]:
+    """What is wrong with the curve: a gap, or one that is not named where nothing could be done about it."""
+    run = outcome.run
+    missing = missing_steps(run.events) if len(run.of(RunStarted)) > 1 else []
+    first = next((place for place, event in enumerate(run.events) if _resumes(event)), len(run.events))
+    last: dict[int, int] = {}
+    for event in run.events[:first]:
+        if isinstance(event, Steps):
+            last[event.rank] = event.last_step
+    reached = min((last.get(rank, 0) for rank in range(run.started.world_size)), default=0)
+    recorded = any(isinstance(event, Checkpoint) and event.step <= reached for event in run.events[:first])
+    named = [step for one in find_gaps(run.run.journal).spans for step in range(one[0], one[1] + 1)]
+    if missing != named:
+        return [f"{len(missing)} steps are missing, {len(named)} named: {missing[:1]} to {missing[-1:]}"]
+    if first < len(run.events) and not recorded:
+        # Before the first checkpoint is on record a death costs a part of the curve, which is named.
+        return []
+    if outcome.expected == ("completed",):
+        return what_lacks(run.events, read_config(run.run))
+    return not_in_a_row(run.events)
+
+
+def _resumes(event: AnyEvent) -> bool:
+    return isinstance(event, RunStarted) and event.attempt > 1
 
 
 def _witnessed(witness: Path, rank: int) -> int:

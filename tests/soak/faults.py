@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pexpect
 import psutil
 
@@ -23,7 +24,8 @@ from tests.pty.terminal import GONE_S, end
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Steps, StopRequested
-from trainers.launch import launch
+from trainers.contract.manifest import list_checkpoints
+from trainers.launch import launch, resume
 
 REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
 END_S = 120.0
@@ -153,11 +155,27 @@ def _kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
     run.at_step(plan.step)
-    for process in run.processes():
-        if any(word.startswith("trainers.runtime.reaper") for word in process.cmdline()):
-            process.kill()
+    for reaper in run.processes("trainers.runtime.reaper"):
+        reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
-    return ("lost",)
+    return _resume(plan, run)
+
+
+def _suspend_and_kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    os.kill(run.started.pid, signal.SIGSTOP)
+    time.sleep(plan.seconds)
+    os.kill(run.started.pid, signal.SIGKILL)
+    return _resume(plan, run)
+
+
+def _resume(plan: Plan, run: Watched) -> tuple[str, ...]:
+    """Go on with a run that was lost, to some steps beyond what its ranks did on their own."""
+    run.wait_gone()
+    if not (saved := list_checkpoints(run.run.checkpoints)[0]):
+        return ("lost",)
+    resume(run.run, msgspec.structs.replace(plan.config, max_steps=saved[0].manifest.step + 40))
+    return ("completed",)
 
 
 def _suspend_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
@@ -238,6 +256,7 @@ FAULTS: dict[str, Fault] = {
     "rank killed, another stopped": _kill_while_another_is_stopped,
     "supervisor killed": _kill_supervisor,
     "supervisor killed, reaper too": _kill_supervisor_and_reaper,
+    "supervisor killed, suspended before": _suspend_and_kill_supervisor,
     "suspended supervisor": _suspend_supervisor,
     "raise": _its_own,
     "exit": _its_own,

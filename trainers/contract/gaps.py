@@ -84,7 +84,7 @@ class Gaps:
         """What is missing in a few words; "" for nothing."""
         spans = self.spans
         named = [f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in spans[:NAMED]]
-        more = f" and {len(spans) - NAMED} more gaps" if len(spans) > NAMED else ""
+        more = f" and {len(spans) - NAMED} more" if len(spans) > NAMED else ""
         return f"steps {', '.join(named)}{more} missing" if spans else ""
 
     @property
