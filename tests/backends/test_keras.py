@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import keras
+import msgspec
 import numpy as np
 import pytest
 
 from tests.backends.recorder import Shelf, train
+from tests.npz import make_arrays, write_npz
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
@@ -42,5 +44,16 @@ def test_what_is_saved_and_what_is_exported() -> None:
     for variable in shelf.model.weights:
         np.testing.assert_array_equal(np.asarray(variable.value), saved.model[variable.path])
     arrays = datasets.load(find_dataset("digits"))
-    logits = np.asarray(shelf.model(arrays.x_test.astype(np.float32) / 255))
+    assert arrays.x_test.dtype == np.uint8
+    logits = np.asarray(shelf.model(arrays.x_test))
     assert (logits.argmax(1) == arrays.y_test).mean() == pytest.approx(told.evaluations[-1].accuracy)
+
+
+def test_what_was_trained_on_floats_takes_floats_as_they_are(tmp_path: Path) -> None:
+    shelf = Exports()
+    stored = make_arrays((28, 28), train=300, test=91)
+    name = write_npz(tmp_path / "floats.npz", stored)
+    told = train(msgspec.structs.replace(CONVNET, dataset=name), shelf=shelf)
+    logits = np.asarray(shelf.model(stored["x_test"][..., np.newaxis]))
+    assert (logits.argmax(1) == stored["y_test"]).mean() == pytest.approx(told.evaluations[-1].accuracy)
+    assert "rescaling" not in [layer.name for layer in shelf.model.layers]

@@ -25,7 +25,7 @@ model = keras.saving.load_model(sys.argv[1])
 assert "trainers.models" not in sys.modules
 with numpy.load(sys.argv[2]) as stored:
     small, labels = stored["x_test"], stored["y_test"]
-images = numpy.pad(small.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2)))[..., None].astype("float32") / 16
+images = numpy.pad(small.repeat(3, 1).repeat(3, 2), ((0, 0), (2, 2), (2, 2)))[..., None] * (255 / 16)
 print((model.predict(images, verbose=0).argmax(1) == labels).mean())
 """
 """Loads a model in plain Keras, and prints its accuracy on the digits."""

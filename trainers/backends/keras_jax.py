@@ -107,7 +107,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(*pure.snapshot(state))
             case Export():
                 pure.write_back(state)
-                checkpoints.export_file("model.keras", pure.model.save)
+                checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
 
 
 class Training:

@@ -98,7 +98,9 @@ class Replica:
                     work.done(*self.snapshot())
                 case Export():
                     average_statistics(self.model, plan.config.devices)
-                    self.checkpoints.export_file("model.keras", self.keras_model.save)
+                    self.checkpoints.export_file(
+                        "model.keras", lambda path: keras_state.save(self.keras_model, plan, path)
+                    )
 
     def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
         """This rank's examples of each step, int64 [local batch]: to the device at once, not step by step."""

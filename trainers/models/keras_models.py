@@ -1,4 +1,4 @@
-"""The models in Keras 3. Images come as float32 [batch, H, W, C], scaled to 0–1; logits go out as [batch, classes].
+"""The models in Keras 3. Images come as float32 [batch, H, W, C], from 0 to 1; logits go out as [batch, classes].
 
 Functional models of Keras' own layers alone, so that a saved one loads in plain Keras. Layers have the names that
 they have in `torch_models`, those of a residual block with the block's name in front. All that a user's keras.json
@@ -29,7 +29,7 @@ Shape = tuple[int, int, int]
 FORMAT = "channels_last"
 
 
-def build(name: str, shape: Shape, classes: int, precision: str = "float32") -> keras.Model:
+def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, rescaling: bool = False) -> keras.Model:
     """Build a model of the catalog with Keras' default initialization.
 
     Args:
@@ -37,8 +37,11 @@ def build(name: str, shape: Shape, classes: int, precision: str = "float32") -> 
         shape: Of an image.
         classes: Logits per image.
         precision: Configuration key: "bfloat16" for layers that compute in it; with anything else they are float32.
+        rescaling: Whether its first layer takes images from 0 to 255, of any type, to 0–1.
     """
     stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
+    if rescaling:
+        stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
     {"mlp": _mlp, "net": _net, "convnet": _convnet, "resnet18": _resnet18}[name](stack)
     # The last layer's name in `torch_models`.
     stack.dense(classes, {"mlp": "out", "resnet18": "fc"}.get(name, "fc2"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import keras
@@ -21,6 +22,24 @@ def create_model(plan: Plan) -> keras.Model:
     config, data = plan.config, plan.data
     keras.utils.set_random_seed(config.seed)
     return keras_models.build(config.model, data.input_shape, data.classes, config.precision)
+
+
+def save(model: keras.Model, plan: Plan, path: Path) -> None:
+    """Save the trained model so that it takes images as the data set has them.
+
+    Training scales uint8 images to 0–1 before the model gets them: the saved model then has a layer that does so.
+
+    Args:
+        model: Trained.
+        plan: What it was made from.
+        path: Of the new .keras file.
+    """
+    config, data = plan.config, plan.data
+    if data.value_bytes == 1:
+        trained = model.get_weights()
+        model = keras_models.build(config.model, data.input_shape, data.classes, config.precision, rescaling=True)
+        model.set_weights(trained)
+    model.save(path)
 
 
 def weights(model: keras.Model) -> Variables:
