@@ -97,6 +97,7 @@ async def test_facts_follow_the_form(start: Start) -> None:
         assert "4 CPU ranks (gloo) · 12 examples" in words(pilot, "#facts")
         assert "29 steps per epoch" in words(pilot, "#facts")
         assert "29 steps per epoch · 870 in all · 225,226 parameters" in words(pilot, "#facts")
+        assert "45 examples of an epoch left out" in words(pilot, "#facts")
         assert "per device, " in words(pilot, "#facts")
 
 

@@ -35,6 +35,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Floating point operations of one example's forward and backward pass."""
 
     @property
+    def left_out(self) -> int:
+        """Training examples of an epoch that fill no global batch."""
+        return self.data.train_examples % self.config.global_batch_size
+
+    @property
     def local_batch_size(self) -> int:
         """Each device's share of the global batch."""
         return self.config.global_batch_size // self.config.devices

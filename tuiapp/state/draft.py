@@ -64,6 +64,11 @@ class Draft:
         return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch)
 
     @property
+    def left_out(self) -> int | None:
+        """Examples that an epoch leaves out; None when something they follow from is wrong."""
+        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).left_out)
+
+    @property
     def total_steps(self) -> int | None:
         """Steps of the run; None when something they follow from is wrong."""
         keys = {"dataset", "global_batch_size", "epochs", "max_steps"}

@@ -14,7 +14,7 @@ from trainers.config.machine import Machine
 from trainers.config.run_config import OPTIONS
 from tuiapp.state.draft import Draft, device_words
 from tuiapp.state.memory_estimate import free_memory, on_host, shortages
-from tuiapp.state.text import MISSING, format_bytes, sanitize, sanitize_lines
+from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
 
@@ -147,7 +147,9 @@ def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    return Content(f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters")
+    words = f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters"
+    left_out = f"{ASIDE}{plural(draft.left_out, 'example')} of an epoch left out" if draft.left_out else ""
+    return Content.assemble(words, (left_out, FAINT))
 
 
 def _memory(draft: Draft, machine: Machine | None) -> Content:
