@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import AnyEvent, Checkpoint, Evaluation, RunStarted, Steps
 
@@ -28,15 +29,16 @@ def what_lacks(events: Sequence[AnyEvent], config: RunConfig) -> list[str]:
         events: The whole journal's, of a run that has ended in order.
         config: The run's, as of its last attempt.
     """
+    plan = make_plan(config)
     steps, evaluated, saved = _in_force(events)
     found = not_in_a_row(events)
     lasts = {max(each, default=0) for each in steps.values()}
     if len(lasts) > 1:
         found.append(f"the ranks' last steps are {sorted(lasts)}")
     done = range(1, max(lasts, default=0) + 1)
-    if evaluated != [step for step in done if config.evaluates_after(step)]:
+    if evaluated != [step for step in done if plan.evaluates_after(step)]:
         found.append(f"evaluated after {evaluated}")
-    if due := [step for step in done if config.saves_after(step) and step not in saved]:
+    if due := [step for step in done if plan.saves_after(step) and step not in saved]:
         found.append(f"no checkpoint of {due}")
     return found
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.processes.harness import Watched, launched, resumed
 from tests.whole_curve import missing_steps, what_lacks
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, Evaluation, RunEnded, Steps
 from trainers.contract.manifest import list_checkpoints
@@ -120,7 +121,7 @@ def test_a_run_whose_ranks_made_all_their_steps_meanwhile_ends_completed(
         run.wait(Checkpoint, lambda event: event.step >= 58)
         kill_both(run)
         last, saved = outlived(run)
-        assert last < saved == config.total_steps
+        assert last < saved == make_plan(config).total_steps
         done = tuiapp(run.run, "run", "--resume", "latest", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout.splitlines()[-1])["status"] == "completed"
@@ -206,7 +207,7 @@ def test_only_the_end_is_missing(runs_dir: Path, backend: str, max_steps: int) -
         done = tuiapp(run.run, "run", "--resume", "latest", "--json")
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout.splitlines()[-1])
-        assert (result["status"], result["steps"]) == ("completed", config.total_steps)
+        assert (result["status"], result["steps"]) == ("completed", make_plan(config).total_steps)
         assert (result["loss"], result["test_accuracy"]) == (straight.loss, straight.test_accuracy)
         assert what_lacks(all_events(run.run), config) == []
         if exported.suffix == ".safetensors":
