@@ -62,6 +62,22 @@ def test_the_newest_and_the_best_are_kept(run: RunDir) -> None:
     assert not any(path.name.startswith(".") for path in run.checkpoints.iterdir())
 
 
+def test_what_a_run_that_dies_now_would_resume_from_is_kept(run: RunDir) -> None:
+    """The supervisor is suspended: the newest on record; before there is any, the oldest."""
+    config = msgspec.structs.replace(CONFIG, keep_checkpoints=1)
+    recorded: set[int] = set()
+    with Checkpoints(run, config, 0, cast(Reporter, Told()), recorded) as checkpoints:
+        for step, wanted in ((29, [29]), (58, [58, 29]), (87, [87, 29])):
+            checkpoints.save(step, {"a": np.ones(3, np.float32)}, {})
+            checkpoints._wait()
+            assert steps_in(run) == wanted
+        recorded |= {29, 87}
+        for step, wanted in ((116, [116, 87]), (145, [145, 87])):
+            checkpoints.save(step, {"a": np.ones(3, np.float32)}, {})
+            checkpoints._wait()
+            assert steps_in(run) == wanted
+
+
 def test_weights_that_are_not_finite_drive_out_nothing(run: RunDir) -> None:
     config = msgspec.structs.replace(CONFIG, keep_checkpoints=1)
     save(run, 29, config=config)
