@@ -66,7 +66,7 @@ def test_what_a_run_that_dies_now_would_resume_from_is_kept(run: RunDir) -> None
     """The supervisor is suspended: the newest on record; before there is any, the oldest."""
     config = msgspec.structs.replace(CONFIG, keep_checkpoints=1)
     recorded: set[int] = set()
-    with Checkpoints(run, config, 0, cast(Reporter, Told()), recorded) as checkpoints:
+    with Checkpoints(run, make_plan(config), 0, cast(Reporter, Told()), recorded) as checkpoints:
         for step, wanted in ((29, [29]), (58, [58, 29]), (87, [87, 29])):
             checkpoints.save(step, {"a": np.ones(3, np.float32)}, {})
             checkpoints._wait()
