@@ -63,7 +63,7 @@ class CompareFeed:
         """Take in the next piece of a journal; whether there may be more."""
         if self._closed.is_set():
             return False
-        events = reader.read() if run.info.status not in ("newer", "unreadable") else []
+        events = reader.read() if run.info.is_readable else []
         with self.lock:
             run.curves.fold(events)
         progress = _share(reader.offset, run.info.directory) if events else None
