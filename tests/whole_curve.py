@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import AnyEvent, Checkpoint, Evaluation, RunStarted, Steps
+from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted
+from trainers.contract.metrics import TEST_ACCURACY
 
 
 def missing_steps(events: Sequence[AnyEvent]) -> list[int]:
@@ -56,10 +57,10 @@ def _in_force(events: Sequence[AnyEvent]) -> tuple[dict[int, list[int]], list[in
             for each in (*steps.values(), evaluated, saved):
                 each[:] = [step for step in each if step <= event.resumed_from]
             steps = {rank: steps.get(rank, []) for rank in range(event.world_size)}
-        elif isinstance(event, Steps):
+        elif isinstance(event, Metrics) and TEST_ACCURACY in event.values:
+            evaluated.append(event.last_step)
+        elif isinstance(event, Metrics):
             steps[event.rank] += range(event.first_step, event.last_step + 1)
-        elif isinstance(event, Evaluation):
-            evaluated.append(event.step)
         elif isinstance(event, Checkpoint):
             saved.append(event.step)
     return steps, evaluated, saved

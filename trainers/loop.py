@@ -67,12 +67,11 @@ class Evaluate:
     """An evaluation on the whole test set is due."""
 
     step: int
-    epoch: int
     report: Reporter
 
     def done(self, loss: float, accuracy: float, examples: int) -> None:
         """Report its result: means over the examples, and how many there were."""
-        self.report.evaluation(self.step, self.epoch, loss, accuracy, examples)
+        self.report.evaluation(self.step, loss, accuracy, examples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def training(
             yield Step(number, batch, rows, learning_rate(plan, number), number == done + 1, in_flight, plan, report)
         if plan.evaluates_after(number):
             report.phase("evaluating")
-            yield Evaluate(number, epoch, report)
+            yield Evaluate(number, report)
         if plan.saves_after(number):
             report.phase("checkpointing")
             yield Save(number, checkpoints)

@@ -15,10 +15,11 @@ import msgspec
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed
+from tests.reported import evaluations
 from tests.whole_curve import missing_steps, what_lacks
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, AnyEvent, Checkpoint, Evaluation, RunEnded, Steps
+from trainers.contract.events import Alert, AnyEvent, Checkpoint, Metrics, RunEnded
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config, summarise
@@ -38,7 +39,7 @@ def tuiapp(run: RunDir, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def all_events(run: RunDir) -> list[AnyEvent]:
     watched = Watched(run)
-    watched.of(Steps)
+    watched.of(Metrics)
     return watched.events
 
 
@@ -131,7 +132,7 @@ def test_a_run_whose_ranks_made_all_their_steps_meanwhile_ends_completed(
 def test_nothing_on_record_leaves_a_gap_that_every_view_names(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake(step=0.02)
     with launched(CONFIG, runs_dir) as run:
-        run.wait(Steps)
+        run.wait(Metrics)
         assert run.of(Checkpoint) == []
         kill_both(run)
         _, saved = outlived(run)
@@ -236,8 +237,8 @@ def test_the_curve_is_that_of_a_run_never_interrupted(runs_dir: Path, backend: s
     with launched(read_config(run.run), runs_dir) as straight:
         straight.end()
     # Training losses of steps as short as these share entries of the journal, by the clock; all else is exact.
-    found = {event.step: (event.loss, event.accuracy) for event in events if isinstance(event, Evaluation)}
-    assert found == {event.step: (event.loss, event.accuracy) for event in straight.of(Evaluation)}
+    found = {one.step: (one.loss, one.accuracy) for one in evaluations(events)}
+    assert found == {one.step: (one.loss, one.accuracy) for one in straight.evaluations()}
     manifests = [list_checkpoints(each.run.checkpoints)[0][0].manifest for each in (run, straight)]
     assert manifests[0].step == total
     assert manifests[0].files == manifests[1].files

@@ -11,7 +11,7 @@ import psutil
 
 from tests.soak.faults import Outcome, Plan
 from tests.whole_curve import missing_steps, not_in_a_row, what_lacks
-from trainers.contract.events import AnyEvent, Checkpoint, RankStarted, RunStarted, Steps
+from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RankStarted, RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
@@ -103,8 +103,8 @@ def _directory(outcome: Outcome) -> list[Problem]:
 
 def _journal(outcome: Outcome) -> list[Problem]:
     run = outcome.run
-    run.of(Steps)
     found = []
+    run.of(Metrics)
     if [event.seq for event in run.events] != list(range(1, len(run.events) + 1)):
         found.append(Problem("incomplete journal", "its events are not numbered in a row"))
     found += [Problem("incomplete journal", text) for text in _curve(outcome)]
@@ -126,7 +126,7 @@ def _curve(outcome: Outcome) -> list[str]:
     first = next((place for place, event in enumerate(run.events) if _resumes(event)), len(run.events))
     last: dict[int, int] = {}
     for event in run.events[:first]:
-        if isinstance(event, Steps):
+        if isinstance(event, Metrics):
             last[event.rank] = event.last_step
     reached = min((last.get(rank, 0) for rank in range(run.started.world_size)), default=0)
     recorded = any(isinstance(event, Checkpoint) and event.step <= reached for event in run.events[:first])

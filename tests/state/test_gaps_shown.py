@@ -9,7 +9,7 @@ from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Alert, AnyEvent
 from tuiapp.state.condition import headline
-from tuiapp.state.run_curves import RunCurves
+from tuiapp.state.curves import Curves
 from tuiapp.state.run_state import RunState
 
 GAP: list[AnyEvent] = [*h.running(last_step=60), *interrupted.resumed(step=87)]
@@ -44,7 +44,7 @@ def test_a_gap_is_gone_once_a_later_attempt_makes_the_steps() -> None:
 
 
 def test_comparing_knows_it_too() -> None:
-    curves = RunCurves()
+    curves = Curves(by_rank=False)
     curves.fold(GAP)
     assert curves.gaps.short == "steps 61 to 87 missing"
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from trainers.config.files import open_regular
-from trainers.contract.events import Checkpoint, RunStarted, Steps, decode
+from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
 from trainers.contract.journal import MAX_LINE_BYTES, journal_end
+from trainers.contract.metrics import STEP_TIME
 
 PART_BYTES = 1 << 18
 """What is read at a time."""
 
-_DECODED = (b'{"type":"steps",', b'{"type":"checkpoint",', b'{"type":"run-started",')
+_DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
 """How the lines begin that are looked at: the type stands first on every line."""
 
 
@@ -49,7 +50,7 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             reached.clear()
         elif isinstance(event, Checkpoint):
             committed.add(event.step)
-        else:
+        elif STEP_TIME in event.values:
             reached.setdefault(event.rank, event.last_step)
             short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
             for step in short:
@@ -64,9 +65,9 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             return
 
 
-def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Steps]:
+def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Metrics]:
     for line in _lines_backwards(journal):
-        if line.startswith(_DECODED) and isinstance(event := decode(line), RunStarted | Checkpoint | Steps):
+        if line.startswith(_DECODED) and isinstance(event := decode(line), RunStarted | Checkpoint | Metrics):
             yield event
 
 

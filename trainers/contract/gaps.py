@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainers.contract.events import AnyEvent, RunStarted, Steps
+from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import STEP_TIME
 
 MAX_GAPS = 1000
 """Of a journal; beyond that it is damaged all over."""
@@ -30,12 +31,15 @@ class Gaps:
         """Each rank's last step; empty before the first attempt that is read."""
         self._found: list[tuple[int, int]] = []
 
-    def add(self, event: AnyEvent) -> None:
-        """Take in one event, in the order of the journal."""
-        if isinstance(event, Steps):
-            self.add_steps(event.rank, event.first_step, event.last_step)
-        elif isinstance(event, RunStarted):
-            self.begin(event.resumed_from, event.world_size)
+    def add(self, event: AnyEvent) -> bool:
+        """Take in one event, in the order of the journal.
+
+        Returns:
+            Whether steps before it are missing.
+        """
+        if isinstance(event, Metrics) and STEP_TIME in event.values:
+            return self._add_steps(event.rank, event.first_step, event.last_step)
+        return isinstance(event, RunStarted) and self.begin(event.resumed_from, event.world_size)
 
     def begin(self, resumed_from: int, world_size: int) -> bool:
         """An attempt resumes from a step.
@@ -52,12 +56,7 @@ class Gaps:
         self._last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
         return any(missing)
 
-    def add_steps(self, rank: int, first: int, last: int) -> bool:
-        """A rank reports its steps from `first` to `last`.
-
-        Returns:
-            Whether steps before them are missing.
-        """
+    def _add_steps(self, rank: int, first: int, last: int) -> bool:
         before = self._last.get(rank)
         self._last[rank] = max(last, before or 0)
         return before is not None and self._note(before + 1, first - 1)
@@ -67,6 +66,11 @@ class Gaps:
         if missing and len(self._found) < MAX_GAPS:
             self._found.append((first, last))
         return missing
+
+    @property
+    def count(self) -> int:
+        """Gaps found so far, each rank's by itself."""
+        return len(self._found)
 
     @property
     def spans(self) -> list[tuple[int, int]]:

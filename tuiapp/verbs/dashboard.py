@@ -1,17 +1,12 @@
-"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard.
-
-What takes long to import is imported once a run's journal is being read.
-"""
+"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from argparse import Namespace
-from pathlib import Path
 
-from trainers.contract.rundir import RunDir
-from tuiapp.feeds.ahead import ReadAhead, read_ahead
+from trainers.contract.newer import why_not_read
 from tuiapp.library.find import default_runs_dir, find_run
 
 TURN_S = 0.001
@@ -23,22 +18,16 @@ def open_dashboard(options: Namespace) -> int:
     """Open the dashboard, on a run if one is given; a clear word where there is no terminal."""
     directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
+    if run and (older := why_not_read(run)):
+        from tuiapp.verbs.facts import UsageError
+
+        raise UsageError(f"{run.run_id} cannot be opened: {older}.")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         from tuiapp.state.text import sanitize
 
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
         return 2
-    ahead = read_ahead(run.journal) if run and not options.speed else None
-    try:
-        return _show(options, directory, run, ahead)
-    finally:
-        if ahead:
-            ahead.close()
-
-
-def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAhead | None) -> int:
-    """Let the app have the terminal until it is left."""
     # Collecting while modules are imported and widgets made, none of it garbage, costs 40 ms of the 400 until the first
     # picture. The app begins to collect once that stands.
     gc.disable()
@@ -51,7 +40,6 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     app = TuiApp(
         runs_dir=directory,
         run=run,
-        ahead=ahead,
         replay_speed=options.speed,
         preset="quickstart",
         settings=settings,

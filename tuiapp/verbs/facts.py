@@ -38,7 +38,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
 def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
     """What a run has made of its devices, over all of its journal; and which steps that lacks."""
     meter, gaps = EfficiencyMeter(), Gaps()
-    if info.status not in ("newer", "unreadable"):
+    if info.is_readable:
         reader = JournalReader(info.directory.journal)
         while events := reader.read():
             for event in events:
