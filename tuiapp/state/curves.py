@@ -10,15 +10,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
-from trainers.contract.metrics import EXAMPLES, MAX_STEP, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
+from trainers.contract.metrics import EXAMPLES, MAX_STEP, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
 from tuiapp.state.series import Floats, Integers, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
 AXES: tuple[Axis, ...] = ("step", "time", "epoch")
-
-RATE = "examples_per_second"
-"""Derived from `examples` and `step_time`: nobody reports it."""
 
 ALL = -1
 """Stands for all ranks together, in the place of a rank's number."""
