@@ -9,9 +9,8 @@ from textual.widgets import OptionList, Static
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Metrics
-from trainers.contract.metrics import STEP_TIME, TEST_ACCURACY
+from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.state.curves import RATE
 from tuiapp.state.metrics import available, metric
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.log_view import LogView

@@ -9,8 +9,8 @@ import pytest
 from tests import histories as h
 from tests.reported import step_event
 from trainers.contract.events import Metrics
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
-from tuiapp.state.curves import ALL, MAX_NAMES, RATE, Curves
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
+from tuiapp.state.curves import ALL, MAX_NAMES, Curves
 from tuiapp.state.run_state import RunState
 
 ENTRIES = 10
