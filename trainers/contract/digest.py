@@ -34,15 +34,13 @@ from trainers.config.files import open_regular
 from trainers.contract.curve import LIMIT, Curve
 from trainers.contract.effort import Effort
 from trainers.contract.events import AnyEvent, decode
+from trainers.contract.metrics import MAX_STEP
 from trainers.contract.rundir import RunDir
 from trainers.contract.timeline import Timeline
 
 MAGIC = b"tuiapp-digest 1\n"
 MAX_BYTES = 64 << 20
 """A longer file is no digest."""
-
-MAX_NUMBER = 2**53
-"""Of a step: what a float still counts exactly."""
 
 MAX_RANKS = 4096
 """Of a run; what names a higher one is damage."""
@@ -261,14 +259,14 @@ def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
 def _is_sound(curve: Curve) -> bool:
     """Whether a curve's numbers are numbers of something."""
     keys, width = curve.keys, curve.width
-    if not 0 < width <= MAX_NUMBER or width & (width - 1):
+    if not 0 < width <= MAX_STEP or width & (width - 1):
         return False
     if not keys:
         return curve.first_step == curve.last_step == 0
     return (
-        0 <= curve.first_step <= curve.last_step <= MAX_NUMBER
+        0 <= curve.first_step <= curve.last_step <= MAX_STEP
         and curve.first_step // width == keys[0]
-        and keys[-1] == curve.last_step // width
+        and keys[-1] <= curve.last_step // width
         and _ascends(keys)
         and all(_are_values(curve, column) for column in (curve.first, curve.last, curve.low, curve.high))
         and all(map(isfinite, curve.total))

@@ -8,16 +8,27 @@ of what the log shows the last 5,000. What an attempt leaves behind when the run
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
-from itertools import accumulate
+from collections.abc import Hashable, Sequence
+from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from trainers.contract import events as ev
-from trainers.contract.curve import Curve
-from trainers.contract.digest import MAX_NUMBER, MAX_RANKS, Digest, write_digest
+from trainers.contract.curve import Curve, Values
+from trainers.contract.digest import MAX_RANKS, Digest, write_digest
 from trainers.contract.effort import Batch, EffortMeter, batch_of
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+    sound_entries,
+)
 from trainers.contract.rundir import RunDir
 from trainers.contract.timeline import Timeline
+
+RATE = "examples_per_second"
+"""Derived from `examples` and `step_time`: nobody reports it."""
 
 BUCKETS = 2048
 """Most of a curve: more than a terminal has dots across."""
@@ -33,6 +44,8 @@ SHRINK = 0.9
 """Curves get fewer buckets when their share has fallen below so much of what it was."""
 
 MAX_CURVES = 8192
+MAX_NAMES = 1000
+"""Metrics of a run that have curves."""
 MAX_KEYS = 32_768
 """Of lines that are kept: no run has so many ranks, devices and arrays."""
 
@@ -49,12 +62,11 @@ BATCHES_PER_RANK = 160
 
 LOG_LINES = 5000
 LOG_BYTES = 2 << 20
-EVALUATIONS = 1024
 CHECKPOINTS = 256
 ALERTS = 200
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "evaluation", "host-sample")
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample")
 """Kinds that a further attempt leaves as they are."""
 
 _LOGGED = (
@@ -97,6 +109,7 @@ class DigestKeeper:
         self._steps: dict[int, int] = {}
         """Rank → its last step."""
         self._curves: dict[tuple[int, str], Curve] = {}
+        self._names: set[str] = set()
         self._utilization: dict[str, Curve] = {}
         self._timeline = Timeline()
         self._meter = EffortMeter()
@@ -176,10 +189,8 @@ class DigestKeeper:
     def _restore(self, digest: Digest) -> None:
         for event in digest.events:
             self.add(event, ev.encode(event))
-        self._curves, self._utilization = {}, digest.utilization
-        self._share, self._shares = float(BUCKETS), 0.0
-        for (rank, name), curve in digest.curves.items():
-            self._new_curve(rank, name, curve)
+        self._set_curves(digest.curves)
+        self._utilization = digest.utilization
         for curve in self._utilization.values():
             curve.capacity = SAMPLE_BUCKETS
         self._timeline, self._meter.effort, self._logged = digest.timeline, digest.effort, digest.logged
@@ -208,8 +219,8 @@ class DigestKeeper:
                 self._go_back(event.resumed_from)
             self._timeline.begin(event.time, event.resumed_from)
         self._attempt = event.attempt
-        for key in [key for key in self._curves if key[0] >= event.world_size]:
-            del self._curves[key]
+        if any(rank >= event.world_size for rank, _ in self._curves):
+            self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
         self._steps = {rank: step for rank, step in self._steps.items() if rank < event.world_size}
         for rank in range(min(event.world_size, MAX_RANKS)):
             self._steps[rank] = max(self._steps.get(rank, 0), event.resumed_from)
@@ -223,42 +234,50 @@ class DigestKeeper:
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
-        size = _size(event)
-        if not size:
+        size, rank = sound_entries(event), event.rank
+        if not size or not 0 <= rank < MAX_RANKS:
             return
-        rank, first, counts = event.rank, event.first_step, event.counts
+        first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
         last = steps[-1]
-        if not 0 <= first <= last <= MAX_NUMBER:
-            return
-        if any(name.startswith("test/") for name in event.values):
+        if TEST_LOSS in values or TEST_ACCURACY in values:
             self._add_to_log(line)
-            self._keep(line, EVALUATIONS, "evaluation")
-        else:
-            self._keep(line, 1, "metrics", rank, *event.values)
-        if "step_time" in event.values:
-            batch = batch_of(event)
+        self._keep(line, 1, "metrics", rank, *values)
+        if STEP_TIME in values:
+            batch = batch_of(event, last - first + 1)
             self._meter.add_batch(batch)
             most = max(3, min(BATCHES_PER_RANK, BATCHES // max(1, self._world_size)))
             batches = self._batches.get(rank)
             if batches is None or batches.maxlen != most:
                 batches = self._batches[rank] = deque(batches or (), most)
             batches.append(_KeptBatch(self._number, event.time, event.mono, first, batch))
-        step = self._steps[rank] = max(self._steps.get(rank, 0), last)
-        self._timeline.add(event.time, step)
+        self._steps[rank] = max(self._steps.get(rank, 0), last)
+        self._timeline.add(event.time, last)
         lows, highs = event.lows or {}, event.highs or {}
-        for name, values in event.values.items():
-            curve = self._curves.get((rank, name))
-            if curve is None:
-                curve = self._new_curve(rank, name, Curve(BUCKETS))
-            if curve is not None:
-                bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
-                curve.add(steps, values, *bounds)
+        for name, column in values.items():
+            bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
+            self._add_values(rank, name, steps, column, *bounds)
+        if EXAMPLES in values and STEP_TIME in values:
+            self._add_values(rank, RATE, steps, _rates(values[EXAMPLES], values[STEP_TIME], counts))
+
+    def _add_values(self, rank: int, name: str, steps: Sequence[int], *columns: Values | None) -> None:
+        curve = self._curves.get((rank, name))
+        if curve is None:
+            curve = self._new_curve(rank, name, Curve(BUCKETS))
+        if curve is not None:
+            curve.add(steps, *columns)  # type: ignore[arg-type]
+
+    def _set_curves(self, curves: dict[tuple[int, str], Curve]) -> None:
+        self._curves, self._names = {}, set()
+        self._share, self._shares = float(BUCKETS), 0.0
+        for (rank, name), curve in curves.items():
+            self._new_curve(rank, name, curve)
 
     def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
         """The curve, with its share of all buckets; None where there are too many."""
-        if len(self._curves) >= MAX_CURVES:
+        if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
             return None
+        self._names.add(name)
         self._shares += _weight(rank)
         self._curves[rank, name] = curve
         share = min(float(BUCKETS), ALL_BUCKETS / self._shares)
@@ -294,29 +313,19 @@ class DigestKeeper:
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
     """What is said of many steps as if they were one entry."""
-    batch, values = kept.batch, {}
-    values["step_time"] = [batch.seconds / batch.steps]
-    values["examples"] = [batch.examples / batch.steps]
+    batch = kept.batch
+    values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / batch.steps], EXAMPLES: [batch.examples]}
     if batch.telling:
-        values["data_wait"] = [batch.waited / batch.steps]
+        values[DATA_WAIT] = [batch.waited / batch.steps]
     return ev.Metrics(
-        rank=rank,
-        first_step=kept.first_step,
-        values=values,  # type: ignore[arg-type]
-        counts=[batch.steps],
-        time=kept.time,
-        mono=kept.mono,
+        rank=rank, first_step=kept.first_step, values=values, counts=[batch.steps], time=kept.time, mono=kept.mono
     )
 
 
-def _size(event: ev.Metrics) -> int:
-    """How many entries an event has; 0 if its lists do not go together."""
-    sizes = set(map(len, event.values.values()))
-    counts = event.counts
-    if len(sizes) != 1 or not 0 <= event.rank < MAX_RANKS:
-        return 0
-    (size,) = sizes
-    return size if counts is None or (len(counts) == size and size and min(counts) > 0) else 0
+def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
+    """Examples a second of each entry."""
+    each = zip(examples, step_times, counts or repeat(1), strict=False)
+    return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]
 
 
 def _weight(rank: int) -> float:

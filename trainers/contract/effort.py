@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import mul
 from typing import NamedTuple
 
 import msgspec
 
 from trainers.contract.events import Event, Metrics, RunStarted
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
 from trainers.contract.samples import DeviceSample
 
 GAP_S = 10.0
@@ -28,28 +27,13 @@ class Batch(NamedTuple):
     """The seconds, if the event says how long it waited; else 0."""
 
 
-def batch_of(event: Metrics) -> Batch:
-    """What the steps of one event took; its lists go together."""
-    counts = event.counts
-    values = event.values
-    size = len(next(iter(values.values())))
-    seconds = _sum(values.get("step_time"), counts)
-    waits = values.get("data_wait")
-    return Batch(
-        sum(counts) if counts else size,
-        seconds,
-        _sum(values.get("examples"), counts),
-        _sum(waits, counts),
-        seconds if waits is not None else 0.0,
-    )
-
-
-def _sum(means: Sequence[float | None] | None, counts: Sequence[int] | None) -> float:
-    if means is None:
-        return 0.0
-    if None in means:
-        means = [value or 0.0 for value in means]
-    return sum(map(mul, means, counts) if counts else means)
+def batch_of(event: Metrics, steps: int) -> Batch:
+    """What the steps of one event took: so many, whose `step_time` it reports."""
+    values, counts = event.values, event.counts
+    seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
+    if DATA_WAIT not in values:
+        return Batch(steps, seconds, examples, 0.0, 0.0)
+    return Batch(steps, seconds, examples, total(values[DATA_WAIT], counts), seconds)
 
 
 class Effort(msgspec.Struct):

@@ -126,6 +126,12 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Metric -> float [entries]: the least value of each entry's steps, for metrics whose extremes are kept."""
     highs: dict[str, list[float | None]] | None = None
 
+    @property
+    def last_step(self) -> int:
+        """The last step that the event covers."""
+        steps = sum(self.counts) if self.counts else len(next(iter(self.values.values()), ()))
+        return self.first_step + steps - 1
+
 
 class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
     """The model on the whole test set, every example once, over all devices."""
