@@ -13,6 +13,7 @@ import pytest
 from tests.contract.digest_runs import history
 from trainers.contract import digest as of_digest
 from trainers.contract import digest_keeper
+from trainers.contract.curve import Curve
 from trainers.contract.digest import MAGIC, Digest, read_digest, write_digest
 from trainers.contract.digest_keeper import RATE, DigestKeeper
 from trainers.contract.events import DeviceSample, Event, LogLine, Metrics, RankSample, RunStarted, encode
@@ -42,7 +43,7 @@ def digest_of(run: RunDir, events: Sequence[Event]) -> Digest:
 
 
 def curves_of(digest: Digest) -> dict[object, object]:
-    all_curves = {**digest.curves, **digest.utilization}
+    all_curves: dict[object, Curve] = {**digest.curves, **digest.utilization}
     return {
         key: (curve.width, curve.first_step, curve.last_step, [column.tobytes() for column in curve.columns])
         for key, curve in all_curves.items()
