@@ -43,10 +43,10 @@ def digest_of(run: RunDir, events: Sequence[Event]) -> Digest:
 
 
 def curves_of(digest: Digest) -> dict[object, object]:
-    all_curves: dict[object, Curve] = {**digest.curves, **digest.utilization}
+    curves: list[tuple[object, Curve]] = [*digest.curves.items(), *digest.utilization.items()]
     return {
         key: (curve.width, curve.first_step, curve.last_step, [column.tobytes() for column in curve.columns])
-        for key, curve in all_curves.items()
+        for key, curve in curves
         if len(curve)
     }
 
