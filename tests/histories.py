@@ -6,16 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tests.reported import evaluation_event, step_event
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import (
     AnyEvent,
     Checkpoint,
     DeviceSample,
-    Evaluation,
     FrameworkMemory,
     GpuProcess,
     HostSample,
     LogLine,
+    Metrics,
     Phase,
     RankSample,
     RankStarted,
@@ -24,9 +25,9 @@ from trainers.contract.events import (
     Shard,
     Sharding,
     Status,
-    Steps,
     Summary,
 )
+from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 
@@ -89,17 +90,10 @@ def steps(
     *,
     losses: Sequence[float | None] | None = None,
     pace: float = 0.05,
-) -> Steps:
-    count = last - first + 1
-    return Steps(
-        rank=rank,
-        first_step=first,
-        losses=list(losses) if losses is not None else [loss_at(step, rank) for step in range(first, last + 1)],
-        seconds=[pace] * count,
-        examples=[24] * count,
-        learning_rates=[0.001] * count,
-        **at(seconds),
-    )
+) -> Metrics:
+    if losses is None:
+        losses = [loss_at(step, rank) for step in range(first, last + 1)]
+    return step_event(rank, first, losses, seconds=pace, **at(seconds))
 
 
 def shardings(world_size: int, *, gpus: bool = False) -> list[AnyEvent]:
@@ -203,17 +197,9 @@ def samples(world_size: int, seconds: float, *, gpus: bool = False) -> list[AnyE
     return events
 
 
-def evaluation(epoch: int, seconds: float, *, steps_per_epoch: int = 29) -> Evaluation:
+def evaluation(epoch: int, seconds: float, *, steps_per_epoch: int = 29) -> Metrics:
     step = epoch * steps_per_epoch
-    return Evaluation(
-        step=step,
-        epoch=epoch,
-        loss=loss_at(step, 0) + 0.05,
-        accuracy=1 - 0.9 * math.exp(-epoch / 1.5),
-        examples=360,
-        seconds=0.2,
-        **at(seconds),
-    )
+    return evaluation_event(step, loss_at(step, 0) + 0.05, 1 - 0.9 * math.exp(-epoch / 1.5), **at(seconds))
 
 
 def beginning(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:
@@ -255,9 +241,9 @@ def summary(step: int, seconds: float, *, world_size: int = 2) -> Summary:
         epochs=step / 29,
         examples_per_second=24 * world_size / 0.05,
         loss=sum(loss_at(step, rank) for rank in range(world_size)) / world_size,
-        test_loss=last.loss if last else None,
-        test_accuracy=last.accuracy if last else None,
-        best_accuracy=last.accuracy if last else None,
+        test_loss=last.values[TEST_LOSS][0] if last else None,
+        test_accuracy=last.values[TEST_ACCURACY][0] if last else None,
+        best_accuracy=last.values[TEST_ACCURACY][0] if last else None,
         seconds=seconds,
     )
 

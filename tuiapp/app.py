@@ -18,7 +18,6 @@ from textual.screen import ModalScreen, Screen
 from trainers.config.options import Problem
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
-from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.navigation import Navigation
@@ -63,7 +62,6 @@ class TuiApp(SureTimers, App[None]):
         *,
         runs_dir: Path,
         run: RunDir | None = None,
-        ahead: ReadAhead | None = None,
         replay_speed: float | None = None,
         preset: str | None = None,
         config: RunConfig | None = None,
@@ -77,7 +75,6 @@ class TuiApp(SureTimers, App[None]):
         Args:
             runs_dir: Where runs are made and looked for.
             run: The run to watch at once; None to begin with Configure.
-            ahead: What reads that run's journal already.
             replay_speed: How fast to replay that run; None to show it as it stands.
             preset: The preset Configure starts from; None for the defaults.
             config: What the form holds at first; None for the preset's values.
@@ -97,7 +94,7 @@ class TuiApp(SureTimers, App[None]):
         self._preferences = Preferences(self, settings or Settings(unicode="on"), problems)
         self._ends = EndWatch(self, self._preferences.settings)
         self._keys = KeyQueue(self, super().on_event)
-        self._first_run, self._ahead, self._replay_speed = run, ahead, replay_speed
+        self._first_run, self._replay_speed = run, replay_speed
 
         def make_form() -> ConfigureScreen:
             from tuiapp.screens.configure import ConfigureScreen
@@ -155,7 +152,7 @@ class TuiApp(SureTimers, App[None]):
         if self._first_run and self._replay_speed:
             self._navigation.replay(self._first_run, self._replay_speed)
         elif self._first_run:
-            self._navigation.watch(self._first_run, self._ahead)
+            self._navigation.watch(self._first_run)
         # It looks at every process of the machine: nothing to be done before the first picture.
         self.set_timer(STRAYS_S, lambda: self.run_worker(self._look_for_strays(), group="strays"))
 

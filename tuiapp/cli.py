@@ -200,8 +200,9 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     export = verbs.add_parser("export", help="write a run's figures as csv or jsonl, by default to stdout")
     export.add_argument("run", metavar="RUN")
     export.add_argument("--format", choices=("csv", "jsonl"), help="by default what -o ends in, or else csv")
-    tables = ("steps", "evaluations", "samples")
-    export.add_argument("--what", choices=tables, default="steps", help="of each rank (the default), or of the run")
+    tables = ("steps", "evaluations", "metrics", "samples")
+    what = "the steps' metrics (the default), those of evaluations, all, or what the sampler measured"
+    export.add_argument("--what", choices=tables, default="steps", help=what)
     export.add_argument("-o", "--output", metavar="FILE", help="write it there, whole or not at all")
     export.add_argument("--force", action="store_true", help="overwrite FILE")
     _runs_dir(export, again=True)

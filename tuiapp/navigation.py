@@ -10,7 +10,6 @@ from textual.app import App
 from textual.screen import ModalScreen, Screen
 
 from trainers.contract.rundir import RunDir
-from tuiapp.feeds.ahead import ReadAhead
 from tuiapp.library.find import list_runs
 from tuiapp.screens.leave import farewell, leave_asking
 from tuiapp.terminal.garbage import spare_what_is_there
@@ -60,15 +59,9 @@ class Navigation:
             self._stopping.update(going_on)
         return decided != "stay"
 
-    def watch(self, run: RunDir, ahead: ReadAhead | None = None) -> None:
-        """Show a run as it stands, live or ended.
-
-        Args:
-            run: The run.
-            ahead: What reads its journal already.
-        """
+    def watch(self, run: RunDir) -> None:
+        """Show a run as it stands, live or ended."""
         import_numpy()
-        from tuiapp.feeds.ahead_feed import AheadFeed
         from tuiapp.screens.run import RunScreen
 
         self.runs = [*(known for known in self.runs if known != run), run]
@@ -76,7 +69,7 @@ class Navigation:
         if not self._back_to(
             lambda screen: isinstance(screen, RunScreen) and screen.run == run and not screen.replayed
         ):
-            self._push(RunScreen(run, AheadFeed(run, ahead) if ahead else None))
+            self._push(RunScreen(run))
 
     def replay(self, run: RunDir, speed: float = 1.0) -> None:
         """Show a run from its first step, at the pace at which it went."""

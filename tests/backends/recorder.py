@@ -50,10 +50,8 @@ class Recorder:
             )
         )
 
-    def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
-        self.evaluations.append(
-            SimpleNamespace(step=step, epoch=epoch, loss=loss, accuracy=accuracy, examples=examples)
-        )
+    def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
+        self.evaluations.append(SimpleNamespace(step=step, loss=loss, accuracy=accuracy, examples=examples))
 
     def sharding(
         self, array: str, shape: list[int], dtype: str, mesh: dict[str, int], spec: list[Any], shards: list[Any]

@@ -16,7 +16,6 @@ import pytest
 from tests.processes.harness import launched
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Steps
 
 GOLDEN = Path(__file__).with_name("golden")
 STEPS = 20
@@ -36,11 +35,8 @@ def curve(backend: str, model: str, runs_dir: Path) -> list[float]:
     with launched(config, runs_dir) as run:
         end = run.end(170)
         assert end.status == "completed", end
-        losses = {
-            rank: [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
-            for rank in range(devices)
-        }
-        (evaluation,) = run.of(Evaluation)
+        losses = {rank: run.losses(rank) for rank in range(devices)}
+        (evaluation,) = run.evaluations()
     assert all(len(of_rank) == steps for of_rank in losses.values())
     means = [sum(of_step) / devices for of_step in zip(*losses.values(), strict=True)]
     return [round(loss, 6) for loss in (*means, evaluation.loss or 0.0)]

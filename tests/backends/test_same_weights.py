@@ -13,10 +13,11 @@ import torch
 from tests.backends.recorder import JAX_BACKENDS, Shelf, train
 from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
+from tests.reported import Evaluation, values
 from trainers.checkpoints import Saved, load
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Steps
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
+from trainers.contract.metrics import GRADIENT_NORM
 from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves
@@ -47,14 +48,11 @@ def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     config = msgspec.structs.replace(CONFIG, model=model, devices=devices)
     with launched(config, tmp_path_factory.mktemp("runs")) as run:
         assert run.end(120).status == "completed"
-        losses = [
-            [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
-            for rank in range(devices)
-        ]
+        losses = [run.losses(rank) for rank in range(devices)]
         means = [sum(step) / devices for step in zip(*losses, strict=True)]
         # Rank 0 alone tells of the norm, which is the same on all.
-        norms = [norm for event in run.of(Steps) for norm in event.gradient_norms or []]
-        return ByTorch(config, flattened, means, norms, run.of(Evaluation)[-1])
+        norms = values(run.reports(), GRADIENT_NORM)
+        return ByTorch(config, flattened, means, norms, run.evaluations()[-1])
 
 
 def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:
@@ -100,10 +98,7 @@ def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) ->
         weights = load(read_checkpoint(run.run.checkpoints / checkpoint_name(1))).model
     with launched(config, tmp_path) as run:
         assert run.end(120).status == "completed"
-        curves = [
-            [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
-            for rank in range(devices)
-        ]
+        curves = [run.losses(rank) for rank in range(devices)]
         expected = np.array(curves).mean(axis=0)
     config = msgspec.structs.replace(config, backend="keras-jax")
     shelf = Shelf()

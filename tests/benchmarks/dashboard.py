@@ -85,8 +85,8 @@ def shows(terminal: Terminal, data: bytes) -> bool:
     return fully_drawn(terminal)
 
 
-def open_run(home: Home, run: RunDir) -> tuple[float, float, float, float]:
-    """Seconds until it is drawn, seconds of processor time, those of the process that reads ahead, MB at most."""
+def open_run(home: Home, run: RunDir) -> tuple[float, float, float]:
+    """Seconds until it is drawn, seconds of processor time, MB at most."""
     with watch(home, run) as terminal:
         arrivals = terminal.gather(lambda come: b"COMPLETED" in come, 30, quiet_s=0.5)
         times = psutil.Process(terminal.process.pid).cpu_times()
@@ -94,7 +94,7 @@ def open_run(home: Home, run: RunDir) -> tuple[float, float, float, float]:
         peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
         drawn = next((at for at, data in arrivals if shows(terminal, data)), None)
         assert drawn is not None, terminal.text
-    return drawn - terminal.began, times.user + times.system, times.children_user + times.children_system, peak
+    return drawn - terminal.began, times.user + times.system, peak
 
 
 def share_of_core(terminal: Terminal, seconds: float) -> tuple[float, float]:
@@ -159,10 +159,10 @@ def measure_opening(home: Home, name: str, window: int) -> None:
     run = home.run(name)
     size = record(run, STEPS, window)
     rounds = [open_run(home, run) for _ in range(ROUNDS)]
-    seconds, used, ahead, peaks = zip(*rounds, strict=True)
+    seconds, used, peaks = zip(*rounds, strict=True)
     print(
         f"opened, {WORDS[window]:13} {statistics.median(seconds):.2f} s   {min(seconds):.2f} to {max(seconds):.2f} s   "
-        f"(0.7 s), processor {statistics.median(used):.2f} s and {statistics.median(ahead):.2f} s ahead, "
+        f"(0.7 s), processor {statistics.median(used):.2f} s, "
         f"{max(peaks):.0f} MB at most (120 MB), journal {size / 1e6:.0f} MB"
     )
 

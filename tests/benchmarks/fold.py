@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 
 from tests import histories as h
+from tests.reported import step_event
 from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import RunEnded, Steps, Summary
+from trainers.contract.events import Metrics, RunEnded, Summary
 from trainers.contract.journal import JournalWriter
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.run_state import RunState
@@ -46,19 +48,18 @@ def write_long_run(path: Path, per_event: int = 50, window: int = 1) -> RunDir:
     return run
 
 
-def _steps(rank: int, first: int, per_event: int, window: int) -> Steps:
+def _steps(rank: int, first: int, per_event: int, window: int) -> Metrics:
     losses = [h.loss_at(first + i * window, rank) for i in range(per_event)]
     joined = window > 1
-    return Steps(
-        rank=rank,
-        first_step=first,
-        losses=list(losses),
-        seconds=[0.0101234 + 0.001 * (i % 7) for i in range(per_event)],
-        examples=[64 * window] * per_event,
-        learning_rates=[0.001] * per_event,
+    return step_event(
+        rank,
+        first,
+        losses,
+        seconds=[0.010123 + 0.001 * (i % 7) for i in range(per_event)],
+        examples=64 * window,
         counts=[window] * per_event if joined else None,
-        losses_min=[loss - 0.1 for loss in losses] if joined else None,
-        losses_max=[loss + 0.1 for loss in losses] if joined else None,
+        lows={LOSS: [loss - 0.1 for loss in losses]} if joined else None,
+        highs={LOSS: [loss + 0.1 for loss in losses]} if joined else None,
         **h.at(first * 0.01),
     )
 

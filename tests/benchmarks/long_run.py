@@ -10,21 +10,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.reported import evaluation_event, step_event
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import (
-    Evaluation,
     Event,
     HostSample,
     LogLine,
+    Metrics,
     Phase,
     RankSample,
     RankStarted,
     RunEnded,
     RunStarted,
-    Steps,
     Summary,
 )
 from trainers.contract.journal import JournalWriter
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 
 RANKS = 8
@@ -77,11 +78,8 @@ class Run:
             accuracy = 1 - 0.9 * math.exp(-epoch / 20)
             loss = 0.1 + 2 * math.exp(-epoch / 20)
             events.append(
-                Evaluation(
-                    step=first + count - 1, epoch=epoch, loss=loss, accuracy=accuracy, examples=10_000, seconds=0.3,
-                    **self._at(second),
-                )
-            )  # fmt: skip
+                evaluation_event(first + count - 1, loss, accuracy, examples=10_000, seconds=0.3, **self._at(second))
+            )
         return events
 
     def end(self) -> list[Event]:
@@ -93,22 +91,21 @@ class Run:
     def _at(self, second: float) -> dict[str, Any]:
         return {"time": self._start + second, "mono": 100.0 + second}
 
-    def _steps(self, rank: int, first: int, count: int, second: float) -> Steps:
+    def _steps(self, rank: int, first: int, count: int, second: float) -> Metrics:
         gauss, window = self._dice.gauss, self._window
         entries = -(-count // window)
         level = 0.1 + 2.2 * math.exp(-first / 20_000)
-        losses: list[float | None] = [level + 0.05 * gauss(0, 1) for _ in range(entries)]
+        losses = [level + 0.05 * gauss(0, 1) for _ in range(entries)]
         spread = 0.03 + 0.02 * self._dice.random()
-        return Steps(
-            rank=rank,
-            first_step=first,
-            losses=losses,
-            seconds=[0.005 + 0.0002 * gauss(0, 1) for _ in range(entries)],
-            examples=[32 * window] * entries,
-            learning_rates=[0.001] * entries,
+        return step_event(
+            rank,
+            first,
+            losses,
+            seconds=[round(0.005 + 0.0002 * gauss(0, 1), 6) for _ in range(entries)],
+            examples=32 * window,
             counts=[window] * entries if window > 1 else None,
-            losses_min=[loss - spread for loss in losses if loss is not None] if window > 1 else None,
-            losses_max=[loss + spread for loss in losses if loss is not None] if window > 1 else None,
+            lows={LOSS: [loss - spread for loss in losses]} if window > 1 else None,
+            highs={LOSS: [loss + spread for loss in losses]} if window > 1 else None,
             **self._at(second),
         )
 

@@ -26,7 +26,8 @@ import numpy as np
 
 from tests.processes.harness import Watched
 from trainers.config.catalog import BACKENDS
-from trainers.contract.events import Phase, Steps
+from trainers.contract.events import Phase
+from trainers.contract.metrics import STEP_TIME
 from trainers.contract.rundir import RunDir
 from trainers.data import datasets
 
@@ -84,8 +85,8 @@ def ours(backend: str, options: argparse.Namespace, devices: int, model: str, ru
     result = json.loads(done.stdout.splitlines()[-1])
     run = Watched(RunDir(Path(result["directory"])))
     training = next(phase for phase in run.of(Phase) if phase.rank == 0 and phase.phase == "training")
-    first = next(steps for steps in run.of(Steps) if steps.rank == 0)
-    return Result(result["examples_per_second"], training.mono + first.seconds[0] - began)
+    first = run.reports(0)[0].values[STEP_TIME][0] or 0.0
+    return Result(result["examples_per_second"], training.mono + first - began)
 
 
 def in_words(values: Sequence[float], form: str) -> str:

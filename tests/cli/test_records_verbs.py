@@ -101,7 +101,7 @@ def test_steps_as_csv(tuiapp: Command, recorded: Path) -> None:
     assert (done.code, done.err) == (0, "")
     rows = list(csv.DictReader(io.StringIO(done.out)))
     assert len(rows) == 2 * 290
-    assert list(rows[0])[:5] == ["attempt", "time", "rank", "step", "loss"]
+    assert list(rows[0])[:6] == ["attempt", "time", "rank", "step", "steps", "loss"]
     last = [row for row in rows if row["rank"] == "1"][-1]
     assert (last["step"], float(last["loss"]), last["steps"]) == ("290", h.loss_at(290, 1), "1")
 
@@ -120,7 +120,7 @@ def test_steps_of_a_resumed_run_say_which_attempt_they_are_of(tuiapp: Command, r
 
 def test_windows_of_steps_stand_at_their_last(tuiapp: Command, runs_dir: Path) -> None:
     event = msgspec.structs.replace(
-        h.steps(0, 1, 2, 3.0), counts=[10, 5], losses_min=[0.1, 0.1], losses_max=[3.0, None]
+        h.steps(0, 1, 2, 3.0), counts=[10, 5], lows={"loss": [0.1, 0.1]}, highs={"loss": [3.0, None]}
     )
     record(runs_dir, COMPLETED, [h.started(), event])
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest").out)))
@@ -130,7 +130,8 @@ def test_windows_of_steps_stand_at_their_last(tuiapp: Command, runs_dir: Path) -
 
 def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "evaluations").out)))
-    assert [row["epoch"] for row in rows] == [str(n) for n in range(1, 11)]
+    assert [row["step"] for row in rows] == [str(29 * n) for n in range(1, 11)]
+    assert list(rows[0])[5:] == ["test/loss", "test/accuracy", "test/examples", "test/seconds"]
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "samples").out)))
     assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
 

@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from tests.contract.specimens import EVENT_TYPES, specimen, specimens
-from trainers.contract.events import DeviceSample, Evaluation, Event, Phase, Steps, decode, encode
+from tests.reported import evaluation_event, step_event
+from trainers.contract.events import DeviceSample, Event, Metrics, Phase, decode, encode
+from trainers.contract.metrics import LOSS, TEST_LOSS
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES)
@@ -79,24 +81,22 @@ def test_every_event_says_when_it_happened() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_null(value: float) -> None:
-    steps = Steps(
-        rank=0, first_step=1, losses=[1.0, value], seconds=[0.1] * 2, examples=[1] * 2, learning_rates=[1] * 2
-    )
-    evaluation = Evaluation(step=1, epoch=1, loss=value, accuracy=0.5, examples=1, seconds=1)
+    steps = step_event(0, 1, [1.0, value])
+    evaluation = evaluation_event(1, value, 0.5)
     sample = DeviceSample(index=0, uuid="u", name="n", power_w=value)
     for event in (steps, evaluation, sample):
         json.loads(encode(event), parse_constant=lambda constant: pytest.fail(f"no JSON: {constant}"))
     came = decode(encode(steps))
-    assert isinstance(came, Steps)
-    assert came.losses == [1.0, None]
+    assert isinstance(came, Metrics)
+    assert came.values[LOSS] == [1.0, None]
     came_evaluation, came_sample = decode(encode(evaluation)), decode(encode(sample))
-    assert isinstance(came_evaluation, Evaluation)
-    assert came_evaluation.loss is None
+    assert isinstance(came_evaluation, Metrics)
+    assert came_evaluation.values[TEST_LOSS] == [None]
     assert isinstance(came_sample, DeviceSample)
     assert came_sample.power_w is None
 
 
 def test_the_last_step_of_a_batch() -> None:
-    two = Steps(rank=0, first_step=5, losses=[1, 1], seconds=[1, 1], examples=[1, 1], learning_rates=[1, 1])
+    two = step_event(0, 5, [1, 1])
     assert two.last_step == 6
     assert msgspec.structs.replace(two, counts=[3, 2]).last_step == 9

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import psutil
 
+from tests import reported
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, AnyEvent, RankStarted, RunEnded, RunStarted, Steps
+from trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch, resume
@@ -78,11 +79,11 @@ class Watched:
         """Wait until every rank has reported a step; fails when one does not get on in time."""
         for rank in range(self.started.world_size):
             while (last := self.last_step(rank)) < step:
-                self.wait(Steps, lambda event, rank=rank, last=last: event.rank == rank and event.last_step > last)  # type: ignore[misc]
+                self.wait(Metrics, lambda event, rank=rank, last=last: event.rank == rank and event.last_step > last)  # type: ignore[misc]
 
     def last_step(self, rank: int) -> int:
         """The last step that a rank has reported; 0 before the first."""
-        return max((event.last_step for event in self.of(Steps) if event.rank == rank), default=0)
+        return max((event.last_step for event in self.reports(rank)), default=0)
 
     def alerts(self) -> list[Alert]:
         """What was said of the run itself."""
@@ -103,12 +104,19 @@ class Watched:
 
     def steps_of(self, rank: int) -> list[int]:
         """The numbers of all steps that a rank has reported, in the order of the journal."""
-        return [
-            step
-            for event in self.of(Steps)
-            if event.rank == rank
-            for step in range(event.first_step, event.last_step + 1)
-        ]
+        return [step for event in self.reports(rank) for step in range(event.first_step, event.last_step + 1)]
+
+    def reports(self, rank: int | None = None) -> list[Metrics]:
+        """The batches of steps, of one rank or of all."""
+        return reported.of_steps(self.of(Metrics), rank)
+
+    def losses(self, rank: int) -> list[float]:
+        """A rank's losses, step by step; 0 where they are not finite."""
+        return reported.losses(self.of(Metrics), rank)
+
+    def evaluations(self) -> list[reported.Evaluation]:
+        """All of them."""
+        return reported.evaluations(self.of(Metrics))
 
     def processes(self, module: str = "trainers.") -> list[psutil.Process]:
         """What still runs of it: whatever has its directory's name in its command line or environment.

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
+from tests.reported import Evaluation
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Steps
 
 CONFIG = RunConfig(
     model="mlp", platform="cpu", optimizer="sgd", learning_rate=0.05, epochs=2, max_steps=30, schedule="cosine"
@@ -21,11 +21,8 @@ def _curve(runs_dir: Path, devices: int, **changes: Any) -> tuple[list[float], E
     """The mean loss over the ranks, step by step, and the evaluation at the end."""
     with launched(msgspec.structs.replace(CONFIG, devices=devices, **changes), runs_dir) as run:
         assert run.end(300).status == "completed"
-        curves = [
-            [loss or 0.0 for event in run.of(Steps) if event.rank == rank for loss in event.losses]
-            for rank in range(devices)
-        ]
-        return [sum(losses) / devices for losses in zip(*curves, strict=True)], run.of(Evaluation)[-1]
+        curves = [run.losses(rank) for rank in range(devices)]
+        return [sum(losses) / devices for losses in zip(*curves, strict=True)], run.evaluations()[-1]
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])

@@ -10,7 +10,6 @@ import pytest
 from tests.processes.harness import launched
 from trainers.config.catalog import BACKENDS
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation
 from trainers.data import datasets
 
 EXAMPLES = 101
@@ -54,7 +53,7 @@ def test_one_to_four_devices_find_the_same(backend: str, runs_dir: Path, tmp_pat
         )
         with launched(config, runs_dir) as run:
             assert run.end().status == "completed"
-            found += run.of(Evaluation)
+            found += run.evaluations()
     assert [one.examples for one in found] == [EXAMPLES] * 4
     assert len({one.accuracy for one in found}) == 1
     assert [one.loss for one in found] == pytest.approx([found[0].loss] * 4, rel=1e-6)

@@ -13,7 +13,6 @@ import pytest
 
 from tests.processes.harness import launched
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation
 from trainers.data import datasets
 
 README = Path(__file__).parents[2] / "README.md"
@@ -45,7 +44,7 @@ def test_the_model_is_loaded_as_readme_says(
     config = RunConfig(backend=backend, platform="cpu", devices=devices, epochs=2, max_steps=40, checkpoint_every=0)
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
-        evaluation = run.of(Evaluation)[-1]
+        evaluation = run.evaluations()[-1]
     blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     (lines,) = (block for block in blocks if f"{framework}" in block.splitlines()[0] and "DIR" in block)
     assert sum(line != "" for line in lines.splitlines()) == 3

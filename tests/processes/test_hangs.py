@@ -15,7 +15,7 @@ import pytest
 from tests.processes.harness import MLP, Watched, launched
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Evaluation, Stacks, Steps
+from trainers.contract.events import Alert, Stacks
 
 FLOOR_S = 3.0
 FOUR = msgspec.structs.replace(MLP, devices=4)
@@ -31,7 +31,7 @@ def _hang_of(run: Watched, seconds: float = 60) -> Alert:
 
 
 def _told_after(run: Watched, alert: Alert) -> float:
-    return alert.mono - max(steps.mono for steps in run.of(Steps))
+    return alert.mono - max(steps.mono for steps in run.reports())
 
 
 def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -100,7 +100,7 @@ def test_compiling_evaluating_and_checkpointing_are_no_hang(runs_dir: Path, fake
     config = msgspec.structs.replace(MLP, epochs=1, checkpoint_every=1)
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
-        assert [one.seconds >= long for one in run.of(Evaluation)] == [True]
+        assert [one.seconds >= long for one in run.evaluations()] == [True]
         assert run.alerts() == []
         assert run.of(Stacks) == []
 
@@ -115,7 +115,7 @@ def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable
         print(f"\nSIGSTOP of rank 1: told after {alert.mono - at:.1f} s: {alert.text}")
         assert (alert.rank, alert.ended) == (1, False)
         assert f"kill -CONT {stopped.pid}" in alert.text
-        step = run.of(Steps)[-1].last_step
+        step = run.reports()[-1].last_step
         stopped.resume()
         run.wait(Alert, lambda alert: alert.kind == "stopped" and alert.ended)
         # No signal was left waiting for it: it goes on.
@@ -133,7 +133,7 @@ def test_a_run_that_is_suspended_as_a_whole_is_no_hang(runs_dir: Path, fake: Cal
         for process in processes:
             process.suspend()
         time.sleep(2 * FLOOR_S)  # what is tested: time that passes while nobody runs
-        step = max((one.last_step for one in run.of(Steps)), default=0)
+        step = max((one.last_step for one in run.reports()), default=0)
         for process in processes:
             process.resume()
         run.at_step(step + 200)

@@ -14,7 +14,7 @@ from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import launched
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding, Steps
+from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
 from tuiapp.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
@@ -42,7 +42,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
         assert end.summary.test_accuracy is not None
         assert end.summary.test_accuracy >= 0.95
-        first = run.of(Steps)[0].time - run.started.time
+        first = run.reports()[0].time - run.started.time
         speed = f"{end.summary.examples_per_second:.0f} examples/s"
         print(f"\n{backend}: accuracy {end.summary.test_accuracy:.1%}, {speed}, first steps after {first:.1f} s")
 
@@ -54,7 +54,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
         assert [path.name for path in run.run.rank(0).parent.iterdir()] == ["0"]
         phases = [phase.phase for phase in run.of(Phase) if phase.rank == 1]
         assert phases == ["preparing", "compiling", *["training", "evaluating", "checkpointing"] * 4, "done"]
-        losses = {rank: [x for event in run.of(Steps) if event.rank == rank for x in event.losses] for rank in (0, 1)}
+        losses = {rank: run.losses(rank) for rank in (0, 1)}
         assert losses[0] != losses[1]
         assert {len(event.shards) for event in run.of(Sharding)} == {2}
         # Nothing but silence from JAX: no warning of the cache, of pmap or of a deprecated name.

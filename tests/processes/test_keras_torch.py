@@ -12,8 +12,10 @@ import msgspec
 import pytest
 
 from tests.processes.harness import launched
+from tests.reported import values
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Phase, RunEnded, Sharding, Steps
+from trainers.contract.events import Phase, RunEnded, Sharding
+from trainers.contract.metrics import LOSS
 from trainers.launch import resume
 
 CONFIG = RunConfig(backend="keras-torch", platform="cpu", devices=2)
@@ -37,8 +39,10 @@ def test_a_run_from_first_to_last_event(runs_dir: Path) -> None:
         run.wait_gone()
         assert end.status == "completed", end
         assert run.steps_of(0) == run.steps_of(1) == list(range(1, config.total_steps + 1))
-        evaluations = run.of(Evaluation)
-        assert [(one.epoch, one.examples) for one in evaluations] == [(epoch, 360) for epoch in range(1, 5)]
+        evaluations = run.evaluations()
+        assert [(one.step, one.examples) for one in evaluations] == [
+            (epoch * config.steps_per_epoch, 360) for epoch in range(1, 5)
+        ]
         assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95
         print(f"\nkeras-torch: {end.summary.test_accuracy:.1%}, {end.summary.examples_per_second:.0f} examples/s")
         for rank in (0, 1):
@@ -79,13 +83,12 @@ def test_a_resumed_run_goes_on_bit_for_bit(runs_dir: Path) -> None:
         attempts = run.events[:before], run.events[before:]
 
         def losses(attempt: int, rank: int) -> list[float | None]:
-            steps = [event for event in attempts[attempt] if isinstance(event, Steps) and event.rank == rank]
-            return [loss for event in steps for loss in event.losses]
+            return values(attempts[attempt], LOSS, rank)
 
         for rank in (0, 1):
             assert len(losses(0, rank)) == 58
             assert losses(1, rank) == losses(0, rank)[29:]
         assert losses(0, 0) != losses(0, 1)
-        first, second = run.of(Evaluation)
+        first, second = run.evaluations()
         assert (first.step, first.loss, first.accuracy) == (second.step, second.loss, second.accuracy)
         run.wait_gone()

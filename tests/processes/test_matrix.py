@@ -9,7 +9,7 @@ import pytest
 from tests.processes.harness import launched
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Sharding, Steps
+from trainers.contract.events import Sharding
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,11 +33,11 @@ def test_the_loss_falls(backend: str, model: str, runs_dir: Path) -> None:
     with launched(config, runs_dir) as run:
         end = run.end(500)
         assert end.status == "completed", end
-        losses = [loss or 0.0 for event in run.of(Steps) if event.rank == 0 for loss in event.losses]
+        losses = run.losses(0)
         assert len(losses) == STEPS[model]
         quarter = len(losses) // 4
         first, last = (sum(part) / quarter for part in (losses[:quarter], losses[-quarter:]))
-        accuracy = run.of(Evaluation)[-1].accuracy
+        accuracy = run.evaluations()[-1].accuracy
         print(f"\n{backend}, {model}: loss {first:.3f} to {last:.3f}, test accuracy {accuracy:.1%}")
         assert last < 0.8 * first
         if model == "net":

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.npz import make_arrays, write_npz
 from tests.processes.harness import launched
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, Steps, StopRequested
+from trainers.contract.events import Alert, StopRequested
+from trainers.contract.metrics import LOSS
 
 
 def test_flagged_within_the_step_and_the_policy_carried_out(runs_dir: Path, tmp_path: Path) -> None:
@@ -27,9 +28,8 @@ def test_flagged_within_the_step_and_the_policy_carried_out(runs_dir: Path, tmp_
             rank: min(
                 (
                     event.first_step + place
-                    for event in run.of(Steps)
-                    if event.rank == rank
-                    for place, loss in enumerate(event.losses)
+                    for event in run.reports(rank)
+                    for place, loss in enumerate(event.values[LOSS])
                     if loss is None
                 ),
                 default=end.summary.steps + 1,

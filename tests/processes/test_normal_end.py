@@ -12,7 +12,7 @@ import pytest
 
 from tests.processes.harness import MLP, launched
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Evaluation, Phase, RankSample, RankStarted, Sharding, Steps
+from trainers.contract.events import Phase, RankSample, RankStarted, Sharding
 from trainers.contract.summary import read_config, summarise
 
 CONFIG = RunConfig(model="net", platform="cpu", devices=2, epochs=4)
@@ -30,8 +30,10 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.Monk
         assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
         assert end is run.events[-1]
 
-        evaluations = run.of(Evaluation)
-        assert [(one.epoch, one.examples) for one in evaluations] == [(epoch, 360) for epoch in range(1, 5)]
+        evaluations = run.evaluations()
+        assert [(one.step, one.examples) for one in evaluations] == [
+            (epoch * CONFIG.steps_per_epoch, 360) for epoch in range(1, 5)
+        ]
         assert end.summary.test_accuracy == evaluations[-1].accuracy >= 0.95
         assert end.summary.steps == total
         assert end.summary.epochs == 4
@@ -53,9 +55,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, monkeypatch: pytest.Monk
 def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> None:
     with launched(msgspec.structs.replace(CONFIG, model="mlp", epochs=1), runs_dir) as run:
         assert run.end().status == "completed"
-        losses = {
-            rank: [loss for event in run.of(Steps) if event.rank == rank for loss in event.losses] for rank in (0, 1)
-        }
+        losses = {rank: run.losses(rank) for rank in (0, 1)}
         assert len(losses[0]) == len(losses[1]) == 29
         assert all(a != b for a, b in zip(losses[0], losses[1], strict=True))
 
@@ -110,4 +110,4 @@ def test_every_test_example_counts_once_when_the_ranks_do_not_divide_them(runs_d
     config = RunConfig(model="mlp", platform="cpu", devices=7, global_batch_size=49, epochs=1)
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
-        assert [one.examples for one in run.of(Evaluation)] == [360]
+        assert [one.examples for one in run.evaluations()] == [360]

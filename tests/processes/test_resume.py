@@ -22,13 +22,12 @@ from trainers.contract.events import (
     Alert,
     Checkpoint,
     CheckpointRequested,
-    Evaluation,
     RunEnded,
     RunStarted,
-    Steps,
     StopRequested,
 )
 from trainers.contract.manifest import list_checkpoints, read_checkpoint
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
@@ -59,11 +58,11 @@ def curves(run: RunDir) -> tuple[dict[tuple[int, int], float | None], dict[int, 
     """Losses by rank and step, and loss and accuracy by evaluated step: what was done anew counts."""
     watched = Watched(run)
     losses: dict[tuple[int, int], float | None] = {}
-    for event in watched.of(Steps):
+    for event in watched.reports():
         assert event.counts is None
-        for step, loss in enumerate(event.losses, start=event.first_step):
+        for step, loss in enumerate(event.values[LOSS], start=event.first_step):
             losses[event.rank, step] = loss
-    return losses, {event.step: (event.loss, event.accuracy) for event in watched.of(Evaluation)}
+    return losses, {event.step: (event.loss, event.accuracy) for event in watched.evaluations()}
 
 
 def same(run: RunDir, straight: RunDir, steps: int = 54) -> None:
@@ -253,7 +252,7 @@ def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
     config = msgspec.structs.replace(CONFIG, model="mlp", epochs=12)
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
-        wanted = {event.step: event for event in run.of(Evaluation)}
+        wanted = {event.step: event for event in run.evaluations()}
     held = gate(0, 40)
     with launched(config, runs_dir) as run:
         run.wait(Checkpoint, lambda event: event.step >= 27)
@@ -264,7 +263,7 @@ def test_on_another_number_of_devices(runs_dir: Path, gate: Hold) -> None:
         done = tuiapp(run.run, "run", "--resume", run.run.run_id, "--set", "devices=1")
         assert done.returncode == 0, done.stderr
         assert run.of(RunStarted)[-1].world_size == 1
-        found = {event.step: event for event in run.of(Evaluation)}
+        found = {event.step: event for event in run.evaluations()}
         assert found.keys() == wanted.keys()
         gaps = [abs((found[step].loss or 0) - (wanted[step].loss or 0)) for step in wanted]
         print(f"\n2 devices, then 1: test losses differ by at most {max(gaps):.1e}")

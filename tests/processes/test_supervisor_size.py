@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, launched
-from trainers.contract.events import Steps
+from trainers.contract.events import Metrics
 
 FIRST, LAST = 500_000, 5_000_000
 
@@ -24,7 +24,7 @@ def test_over_millions_of_steps(runs_dir: Path, fake: Callable[..., None]) -> No
         supervisor = psutil.Process(run.started.pid)
         sizes = []
         for step in (FIRST, LAST):
-            run.wait(Steps, lambda event, step=step: event.last_step >= step, 400)  # type: ignore[misc]
+            run.wait(Metrics, lambda event, step=step: event.last_step >= step, 400)  # type: ignore[misc]
             sizes.append((supervisor.memory_info().rss, supervisor.num_fds()))
             run.events.clear()
         (rss, fds), (rss_later, fds_later) = sizes

@@ -21,8 +21,9 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
+from tests.reported import values
 from trainers.contract import mailbox
-from trainers.contract.events import Steps
+from trainers.contract.metrics import LOSS, STEP_TIME
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 PAIRS, WINDOW_S, UNREAD_S = 8, 10.0, 60.0
@@ -52,11 +53,11 @@ def watch(run: Watched, terminal: Terminal, seconds: float, *, reading: bool) ->
         else:
             time.sleep(min(0.05, left))
     ended, spent = time.monotonic(), processor_s(run) - spent
-    inside = [event for event in run.of(Steps) if began <= event.mono <= ended]
-    counts = np.concatenate([event.counts or [1] * len(event.losses) for event in inside])
-    took = np.concatenate([event.seconds for event in inside])
-    late = np.concatenate([np.asarray(event.losses, float) for event in inside])
-    latest = max(loss for event in inside for loss in event.losses_max or event.losses if loss is not None)
+    inside = [event for event in run.reports() if began <= event.mono <= ended]
+    counts = np.concatenate([event.counts or [1] * len(event.values[LOSS]) for event in inside])
+    took = np.array(values(inside, STEP_TIME), float)
+    late = np.array(values(inside, LOSS), float)
+    latest = max(loss for event in inside for loss in (event.highs or event.values).get(LOSS, ()) if loss is not None)
     rate = counts.sum() / (counts @ took)
     return Window(rate, counts @ late / counts.sum(), latest, spent / (rate * (ended - began)))
 

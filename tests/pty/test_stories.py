@@ -13,7 +13,7 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.processes.harness import START_S, Watched, watching
 from tests.pty.terminal import READY, Terminal
-from trainers.contract.events import RunEnded, Steps, StopRequested
+from trainers.contract.events import RunEnded, StopRequested
 from trainers.contract.rundir import RunDir
 from tuiapp.library.find import find_run, list_runs
 from tuiapp.library.presets import presets_dir
@@ -39,11 +39,8 @@ def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
             assert run.end().status == "completed"
             terminal.wait("COMPLETED")
             terminal.wait(r"step +40/40")
-            last = run.of(Steps)[-1].losses[-1]
-            first = run.of(Steps)[0].losses[0]
-            assert first is not None
-            assert last is not None
-            assert last < first
+            losses = run.losses(0)
+            assert 0 < losses[-1] < losses[0]
         terminal.press("escape")
         terminal.wait("Launch")
         terminal.press("q")
@@ -151,7 +148,7 @@ def dies_by(terminal: Terminal, number: int, run: Watched) -> None:
     terminal.process.kill(number)
     terminal.wait_exit()
     assert number == 9 or terminal.restored()
-    run.at_step(run.of(Steps)[-1].last_step + 10)
+    run.at_step(run.reports()[-1].last_step + 10)
 
 
 def recorded(runs_dir: Path) -> list[RunDir]:

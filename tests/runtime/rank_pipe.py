@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from trainers.contract.events import AnyEvent, Steps
+from tests import reported
+from trainers.contract.events import AnyEvent, Metrics
+from trainers.contract.metrics import LOSS
 from trainers.runtime import wire
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
@@ -67,5 +69,14 @@ class Pipe:
     def of(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.messages if isinstance(message, kind)]
 
+    def reports(self, rank: int | None = None) -> list[Metrics]:
+        return reported.of_steps(self.messages, rank)
+
+    def losses(self, rank: int | None = None) -> list[float | None]:
+        return reported.values(self.messages, LOSS, rank)
+
+    def evaluations(self) -> list[reported.Evaluation]:
+        return reported.evaluations(self.messages)
+
     def steps(self) -> list[int]:
-        return [step for event in self.of(Steps) for step in range(event.first_step, event.last_step + 1)]
+        return [step for event in self.reports() for step in range(event.first_step, event.last_step + 1)]

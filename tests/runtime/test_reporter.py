@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.reported import values
 from tests.runtime.rank_pipe import Pipe
-from trainers.contract.events import Alert, Evaluation, Event, FrameworkMemory, Phase, RankStarted, Steps, StopRequested
+from trainers.contract.events import Alert, Event, FrameworkMemory, Metrics, Phase, RankStarted, StopRequested
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
 from trainers.runtime import reporter as reporter_module
 from trainers.runtime import wire
 
@@ -21,7 +23,7 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     with pipe.held():
         for step in range(1, 41):
             pipe.report.step(step, 1 / step, 24, 0.001 * step)
-    pipe.report.evaluation(40, 1, 0.5, 0.9, 360)
+    pipe.report.evaluation(40, 0.5, 0.9, 360)
     pipe.report.phase("done")
     pipe.close()
     first, last = pipe.of(Phase)
@@ -29,11 +31,11 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     assert pipe.messages[0] is first
     assert pipe.messages[-1] is last
     assert pipe.steps() == list(range(1, 41))
-    assert len(pipe.of(Steps)) <= 3
-    losses = [loss for event in pipe.of(Steps) for loss in event.losses]
-    assert losses == [1 / step for step in range(1, 41)]
-    assert all(seconds >= 0 for event in pipe.of(Steps) for seconds in event.seconds)
-    (evaluation,) = pipe.of(Evaluation)
+    assert len(pipe.reports()) <= 3
+    assert pipe.losses() == [1 / step for step in range(1, 41)]
+    assert values(pipe.messages, LEARNING_RATE) == [0.001 * step for step in range(1, 41)]
+    assert all(seconds is not None and seconds >= 0 for seconds in values(pipe.messages, STEP_TIME))
+    (evaluation,) = pipe.evaluations()
     assert (evaluation.step, evaluation.loss, evaluation.accuracy, evaluation.examples) == (40, 0.5, 0.9, 360)
 
 
@@ -52,8 +54,8 @@ def test_waiting_for_batches_is_told(pipe: Pipe, monkeypatch: pytest.MonkeyPatch
     now[0] = 16.0
     pipe.report.step(2, 1.0, 24, 0.1)
     pipe.close()
-    assert sum(seconds for event in pipe.of(Steps) for seconds in event.seconds) == 11.0
-    assert sum(event.data_wait_s or 0.0 for event in pipe.of(Steps)) == 2.0
+    assert values(pipe.messages, STEP_TIME) == [10.0, 1.0]
+    assert values(pipe.messages, DATA_WAIT) == [2.0, 0.0]
 
 
 def test_they_come_without_being_asked_for(pipe: Pipe) -> None:
@@ -86,8 +88,11 @@ def test_faster_than_the_journal_keeps(pipe: Pipe) -> None:
             pipe.report.step(step, float(step), 24, 0.1)
     pipe.close()
     assert pipe.steps() == list(range(1, 20_001))
-    assert sum(len(event.losses) for event in pipe.of(Steps)) < 300
-    assert pipe.of(Steps)[-1].losses_max[-1] == 20_000.0
+    assert len(pipe.losses()) < 300
+    last = pipe.reports()[-1]
+    assert last.highs is not None
+    assert last.highs[LOSS][-1] == 20_000.0
+    assert last.highs.keys() == {LOSS}
 
 
 def test_a_gap_in_the_steps_starts_a_new_event(pipe: Pipe) -> None:
@@ -95,7 +100,7 @@ def test_a_gap_in_the_steps_starts_a_new_event(pipe: Pipe) -> None:
         pipe.report.step(step, 1.0, 24, 0.1)
     pipe.close()
     assert pipe.steps() == [1, 2, 3, 7, 8, 20]
-    assert len(pipe.of(Steps)) >= 3
+    assert len(pipe.reports()) >= 3
 
 
 @pytest.mark.parametrize(("policy", "stops"), [("warn", 0), ("stop", 1)])
@@ -111,14 +116,14 @@ def test_the_first_loss_that_is_not_finite_is_told_once(policy: str, stops: int,
     assert (alert.kind, alert.severity, alert.rank, alert.step) == ("nan", "error", 2, 3)
     assert f"the loss is {bad} at step 3" in alert.text
     assert [request.by for request in pipe.of(StopRequested)] == ["nan_policy"] * stops
-    assert [loss for event in pipe.of(Steps) for loss in event.losses] == [1.0, 1.0, None, None, None, None]
+    assert pipe.losses() == [1.0, 1.0, None, None, None, None]
 
 
 def test_only_rank_0_tells_the_evaluation() -> None:
     pipe = Pipe(rank=1)
-    pipe.report.evaluation(1, 1, math.nan, 0.5, 360)
+    pipe.report.evaluation(1, math.nan, 0.5, 360)
     pipe.close()
-    assert pipe.of(Evaluation) == []
+    assert pipe.evaluations() == []
 
 
 def test_one_process_speaks_for_each_of_its_devices() -> None:
@@ -129,22 +134,23 @@ def test_one_process_speaks_for_each_of_its_devices() -> None:
     pipe.report.phase("training")
     for step in (1, 2, 3):
         pipe.report.step(step, [1.0 * step, 10.0 * step, math.nan if step > 1 else 5.0], 16, 0.1)
-    pipe.report.evaluation(3, 1, 0.5, 0.9, 360)
+    pipe.report.evaluation(3, 0.5, 0.9, 360)
     pipe.close()
     assert [(one.rank, one.device, one.pid) for one in pipe.of(RankStarted)] == [
         (number, f"cpu:{number}", os.getpid()) for number in range(3)
     ]
     assert [(one.rank, one.phase) for one in pipe.of(Phase)] == [(number, "training") for number in range(3)]
-    told = {number: [one for one in pipe.of(Steps) if one.rank == number] for number in range(3)}
-    assert {number: [loss for one in told[number] for loss in one.losses] for number in told} == {
+    assert {number: pipe.losses(number) for number in range(3)} == {
         0: [1.0, 2.0, 3.0],
         1: [10.0, 20.0, 30.0],
         2: [5.0, None, None],
     }
-    assert all(sum(one.examples) == 16 * len(one.losses) for one in pipe.of(Steps))
+    assert values(pipe.messages, EXAMPLES) == [16.0] * 9
+    # It waits for its batches once, whatever the number of its devices.
+    assert [DATA_WAIT in one.values for one in pipe.reports()] == [one.rank == 0 for one in pipe.reports()]
     (alert,) = pipe.of(Alert)
     assert (alert.rank, alert.step) == (2, 2)
-    assert len(pipe.of(Evaluation)) == 1
+    assert len(pipe.evaluations()) == 1
 
 
 def test_a_vote_holds_training_and_says_where_it_is(pipe: Pipe) -> None:
@@ -179,3 +185,45 @@ def test_what_the_framework_holds_is_told_off_the_training_thread(pipe: Pipe, mo
     pipe.close()
     assert {(one.rank, one.used_bytes) for one in pipe.of(FrameworkMemory)} == {(0, 5), (1, 6)}
     assert set(threads) == {"reporter"}
+
+
+def test_values_of_any_name_at_a_step(pipe: Pipe) -> None:
+    with pipe.held():
+        # The reporter's thread is held by this one.
+        pipe.report.step(1, 0.5, 8, 0.1)
+        for step in (2, 3, 4):
+            pipe.report.metrics(step, {"val/ppl": "12.5", "lr": step})
+        pipe.report.metrics(5, {"val/ppl": math.inf})
+        pipe.report.metrics(9, {"val/ppl": 1})
+    pipe.close()
+    named = [event for event in pipe.of(Metrics) if STEP_TIME not in event.values]
+    entries = [
+        (event.rank, event.first_step + place, value)
+        for event in named
+        for place, value in enumerate(event.values["val/ppl"])
+    ]
+    assert entries == [(0, 2, 12.5), (0, 3, 12.5), (0, 4, 12.5), (0, 5, None), (0, 9, 1.0)]
+    assert values(named, "lr") == [2.0, 3.0, 4.0]
+    assert len(named) >= 3
+
+
+def test_values_of_any_name_are_thinned_with_their_extremes(pipe: Pipe) -> None:
+    with pipe.held():
+        pipe.report.step(1, 0.5, 8, 0.1)
+        for step in range(1, 10_001):
+            pipe.report.metrics(step, {"reward": step})
+    pipe.close()
+    told = [event for event in pipe.of(Metrics) if "reward" in event.values]
+    assert sum(sum(event.counts or [1] * len(event.values["reward"])) for event in told) == 10_000
+    assert len(values(told, "reward")) < 300
+    last = told[-1]
+    assert last.highs is not None
+    assert last.highs["reward"][-1] == 10_000
+
+
+def test_a_value_that_is_no_number_takes_nothing_else_along(pipe: Pipe, capfd: pytest.CaptureFixture[str]) -> None:
+    pipe.report.metrics(1, {"a": "much"})
+    pipe.report.metrics(2, {"b": 1.0})
+    pipe.close()
+    assert [event.values for event in pipe.of(Metrics)] == [{"b": [1.0]}]
+    assert "could not convert" in capfd.readouterr().err

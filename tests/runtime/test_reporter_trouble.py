@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.rank_pipe import DEADLINE_S, Pipe
-from trainers.contract.events import Alert, Evaluation, FrameworkMemory, LogLine, Phase, Steps
+from trainers.contract.events import Alert, FrameworkMemory, LogLine, Phase
 from trainers.runtime import reporter as reporter_module
 
 
@@ -45,12 +45,12 @@ def test_a_conversion_that_fails_takes_nothing_else_along(pipe: Pipe) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         pipe.report.step(1, 1.0, 24, 0.1)
-        pipe.report.evaluation(1, 1, 2.0, 0.5, 100)
+        pipe.report.evaluation(1, 2.0, 0.5, 100)
         pipe.report.step(2, None, 24, 0.1)
         pipe.report.phase("checkpointing")
     pipe.close()
     assert pipe.steps() == [1]
-    assert [one.accuracy for one in pipe.of(Evaluation)] == [0.5]
+    assert [one.accuracy for one in pipe.evaluations()] == [0.5]
     assert [phase.phase for phase in pipe.of(Phase)] == ["checkpointing"]
 
 
@@ -113,9 +113,9 @@ def test_memory_that_cannot_be_read_does_not_silence_the_rank(pipe: Pipe, capfd:
 
     pipe.report.memory = read
     pipe.report.step(1, 0.5, 8, 0.1)
-    pipe.wait(lambda: bool(pipe.of(Steps)))
+    pipe.wait(lambda: bool(pipe.reports()))
     pipe.report.step(2, 0.5, 8, 0.1)
-    pipe.wait(lambda: len(pipe.of(Steps)) == 2)
+    pipe.wait(lambda: len(pipe.reports()) == 2)
     pipe.close()
     assert len(asked) == 1
     assert "no such statistics" in capfd.readouterr().err

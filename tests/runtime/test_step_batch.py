@@ -7,14 +7,18 @@ import random
 
 import pytest
 
-from trainers.runtime.step_batch import ENTRIES_PER_SECOND, Budget, Step, pack
+from trainers.contract.metrics import EXAMPLES, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, sound_entries, total
+from trainers.runtime.step_batch import ENTRIES_PER_SECOND, Budget, pack
 
 
-def steps(first: int, losses: list[float]) -> list[Step]:
-    return [
-        Step(number, loss, seconds=0.01 * number, examples=10, learning_rate=0.1 / number)
-        for number, loss in enumerate(losses, first)
-    ]
+def steps(first: int, losses: list[float]) -> dict[str, list[float]]:
+    numbers = range(first, first + len(losses))
+    return {
+        LOSS: losses,
+        STEP_TIME: [0.01 * number for number in numbers],
+        EXAMPLES: [10] * len(losses),
+        LEARNING_RATE: [0.1 / number for number in numbers],
+    }
 
 
 def windows(per_second: float, flush_s: float, seconds: float, jitter: float = 0.0) -> tuple[list[int], int]:
@@ -62,38 +66,47 @@ def test_a_budget_that_is_used_up_still_lets_one_entry_through() -> None:
 
 
 def test_one_entry_a_step() -> None:
-    event = pack(3, steps(7, [1.0, 2.0, 3.0]), 1)
+    event = pack(3, 7, steps(7, [1.0, 2.0, 3.0]))
     assert (event.rank, event.first_step, event.last_step) == (3, 7, 9)
-    assert event.losses == [1.0, 2.0, 3.0]
-    assert event.seconds == [0.07, 0.08, 0.09]
-    assert event.examples == [10, 10, 10]
-    assert event.learning_rates == [0.1 / 7, 0.1 / 8, 0.1 / 9]
-    assert (event.counts, event.losses_min, event.losses_max) == (None, None, None)
+    assert event.values == {
+        LOSS: [1.0, 2.0, 3.0],
+        STEP_TIME: [0.07, 0.08, 0.09],
+        EXAMPLES: [10, 10, 10],
+        LEARNING_RATE: [0.1 / 7, 0.1 / 8, 0.1 / 9],
+    }
+    assert (event.counts, event.lows, event.highs) == (None, None, None)
 
 
 def test_a_window_holds_mean_extremes_and_count() -> None:
-    event = pack(0, steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
+    event = pack(0, 1, steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
     assert (event.first_step, event.last_step) == (1, 5)
     assert event.counts == [3, 2]
-    assert event.losses == [3.0, 5.0]
-    assert event.losses_min == [1.0, 2.0]
-    assert event.losses_max == [5.0, 8.0]
-    assert event.seconds == pytest.approx([0.02, 0.045])
-    assert event.examples == [30, 20]
-    assert event.learning_rates == [0.1 / 3, 0.1 / 5]
+    assert event.values == {
+        LOSS: [3.0, 5.0],
+        STEP_TIME: [0.02, 0.045],
+        EXAMPLES: [30, 20],
+        LEARNING_RATE: [0.1 / 3, 0.1 / 5],
+    }
+    assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [5.0, 8.0]})
+
+
+def test_of_a_metric_that_is_not_known_mean_and_extremes_are_kept() -> None:
+    event = pack(0, 1, {"reward": [1.0, 3.0, -4.0]}, 2)
+    assert event.values == {"reward": [2.0, -4.0]}
+    assert (event.lows, event.highs) == ({"reward": [1.0, -4.0]}, {"reward": [3.0, -4.0]})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_not_hidden_by_its_neighbours(bad: float) -> None:
-    assert pack(0, steps(1, [1.0, bad, 3.0]), 1).losses == [1.0, None, 3.0]
-    event = pack(0, steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
-    assert event.losses == [None, None]
-    assert (event.losses_min, event.losses_max) == ([1.0, 2.0], [3.0, 2.0])
-    assert pack(0, steps(1, [bad, bad]), 2).losses_min == [None]
+    assert pack(0, 1, steps(1, [1.0, bad, 3.0])).values[LOSS] == [1.0, None, 3.0]
+    event = pack(0, 1, steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
+    assert event.values[LOSS] == [None, None]
+    assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [3.0, 2.0]})
+    assert pack(0, 1, steps(1, [bad, bad]), 2).lows == {LOSS: [None]}
 
 
 def test_a_mean_that_overflows_is_not_finite_either() -> None:
-    assert pack(0, steps(1, [1.5e308, 1.5e308]), 2).losses == [None]
+    assert pack(0, 1, steps(1, [1.5e308, 1.5e308]), 2).values[LOSS] == [None]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -101,20 +114,18 @@ def test_every_step_is_covered_once(seed: int) -> None:
     dice = random.Random(seed)
     first, count, window = dice.randint(1, 1000), dice.randint(1, 500), dice.randint(1, 600)
     losses = [dice.random() for _ in range(count)]
-    event = pack(0, steps(first, losses), window)
-    counts = event.counts or [1] * len(event.losses)
+    event = pack(0, first, steps(first, losses), window)
+    counts = event.counts or [1] * len(event.values[LOSS])
     assert sum(counts) == count
     assert event.last_step == first + count - 1
-    assert {len(event.losses), len(event.seconds), len(event.examples), len(event.learning_rates)} == {len(counts)}
-    assert sum(event.examples) == 10 * count
-    total = sum(loss * n for loss, n in zip(event.losses, counts, strict=True) if loss is not None)
-    assert total == pytest.approx(sum(losses))
+    assert {len(column) for column in event.values.values()} == {len(counts)}
+    assert sound_entries(event) == len(counts)
+    assert total(event.values[EXAMPLES]) == 10 * count
+    assert total(event.values[LOSS], event.counts) == pytest.approx(sum(losses))
 
 
 def test_norms_of_gradients_are_told_where_they_are_known() -> None:
-    known = [
-        Step(number, 1.0, 0.01, 10, 0.1, gradient_norm=norm) for number, norm in enumerate([1.0, 3.0, math.inf, 2.0], 1)
-    ]
-    assert pack(0, known, 1).gradient_norms == [1.0, 3.0, None, 2.0]
-    assert pack(0, known, 2).gradient_norms == [2.0, None]
-    assert pack(0, steps(1, [1.0, 2.0]), 1).gradient_norms is None
+    known = {GRADIENT_NORM: [1.0, 3.0, math.inf, 2.0]}
+    assert pack(0, 1, known).values == {GRADIENT_NORM: [1.0, 3.0, None, 2.0]}
+    joined = pack(0, 1, known, 2)
+    assert (joined.values, joined.lows) == ({GRADIENT_NORM: [2.0, None]}, None)

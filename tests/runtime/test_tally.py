@@ -9,24 +9,18 @@ from msgspec.structs import asdict
 
 from tests import histories as h
 from tests import interrupted
+from tests.reported import evaluation_event, step_event
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import AnyEvent, Evaluation, LogLine, RunEnded, Steps, Summary
+from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
 from trainers.runtime.tally import Tally
 
 CONFIG = RunConfig(devices=2, global_batch_size=100, epochs=3)
 """14 steps an epoch, 42 in all."""
 
 
-def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float | None = 1.0) -> Steps:
+def steps(rank: int, first: int, last: int, *, seconds: float = 0.5, loss: float | None = 1.0) -> Metrics:
     count = last - first + 1
-    return Steps(
-        rank=rank,
-        first_step=first,
-        losses=[*[9.0] * (count - 1), loss],
-        seconds=[seconds] * count,
-        examples=[50] * count,
-        learning_rates=[0.1] * count,
-    )
+    return step_event(rank, first, [*[9.0] * (count - 1), loss], seconds=seconds, examples=50)
 
 
 def test_nothing_yet() -> None:
@@ -75,15 +69,7 @@ def test_a_run_of_one_step_has_a_rate_too() -> None:
 def test_windows_count_all_their_steps() -> None:
     tally = Tally(CONFIG, 1)
     tally.add(
-        Steps(
-            rank=0,
-            first_step=1,
-            losses=[1.0, 2.0, 3.0],
-            seconds=[100.0, 0.5, 0.25],
-            examples=[700, 700, 400],
-            learning_rates=[0.1] * 3,
-            counts=[14, 7, 4],
-        )
+        step_event(0, 1, [1.0, 2.0, 3.0], seconds=[100.0, 0.5, 0.25], examples=[700, 700, 400], counts=[14, 7, 4])
     )
     assert tally.step == 25
     assert tally.summary(1.0).examples_per_second == pytest.approx(11 * 100 / (7 * 0.5 + 4 * 0.25))
@@ -101,8 +87,8 @@ def test_the_loss_is_the_mean_of_the_ranks_last(losses: tuple[float | None, ...]
 
 def test_the_last_evaluation_counts() -> None:
     tally = Tally(CONFIG, 1)
-    for epoch, accuracy in ((1, 0.5), (2, 0.75)):
-        tally.add(Evaluation(step=1, epoch=epoch, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
+    for step, accuracy in ((1, 0.5), (2, 0.75)):
+        tally.add(evaluation_event(step, None, accuracy))
     tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
     summary = tally.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
@@ -112,7 +98,7 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     def evaluated(*accuracies: float, best: float | None = None) -> float | None:
         tally = Tally(CONFIG, 1, best=best)
         for accuracy in accuracies:
-            tally.add(Evaluation(step=1, epoch=1, loss=None, accuracy=accuracy, examples=9, seconds=1.0))
+            tally.add(evaluation_event(1, None, accuracy))
         return tally.summary(1.0).best_accuracy
 
     assert evaluated() is None

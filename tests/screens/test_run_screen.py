@@ -10,8 +10,8 @@ from textual.widgets import Input, Static
 
 from tests import histories as h
 from tests import interrupted
+from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
-from trainers.contract.events import Evaluation
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.run_keys import PANELS
 from tuiapp.state.run_state import RunState
@@ -170,7 +170,7 @@ async def test_the_chart_draws_only_what_changed() -> None:
         for _ in range(3):
             chart.draw_if_due()
         assert chart.drawings == drawings
-        app.feed.events.append(Evaluation(step=200, epoch=3, loss=0.1, accuracy=0.9, examples=360, seconds=0.1))
+        app.feed.events.append(evaluation_event(200, 0.1, 0.9))
         await until(pilot, lambda: chart.drawings == drawings + 1)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from tests.soak.faults import Outcome, Plan
-from trainers.contract.events import RankStarted, Steps
+from trainers.contract.events import Metrics, RankStarted
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import TOKEN
@@ -101,8 +101,8 @@ def _directory(outcome: Outcome) -> list[Problem]:
 
 def _journal(outcome: Outcome) -> list[Problem]:
     run = outcome.run
-    run.of(Steps)
     found = []
+    run.of(Metrics)
     if [event.seq for event in run.events] != list(range(1, len(run.events) + 1)):
         found.append(Problem("incomplete journal", "its events are not numbered in a row"))
     for rank in sorted({event.rank for event in run.of(RankStarted)}):

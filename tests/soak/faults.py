@@ -22,7 +22,7 @@ from tests.processes.harness import Watched
 from tests.pty.terminal import GONE_S, end
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Steps, StopRequested
+from trainers.contract.events import Checkpoint, StopRequested
 from trainers.launch import launch
 
 REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
@@ -108,7 +108,7 @@ def _wait_end(outcome: Outcome) -> None:
     """Wait for the run's end, as long as it gets on."""
     run, step, deadline = outcome.run, -1, 0.0
     while run.run.is_live():
-        if (last := max((event.last_step for event in run.of(Steps)), default=0)) > step:
+        if (last := max((event.last_step for event in run.reports()), default=0)) > step:
             step, deadline = last, time.monotonic() + END_S
         if time.monotonic() > deadline:
             return

@@ -8,10 +8,19 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests.reported import evaluation_event
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, StopRequested
+from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.condition import headline
 from tuiapp.state.run_facts import MAX_CHECKPOINTS
+from tuiapp.state.run_state import RunState
+
+
+def evaluated(state: RunState) -> list[float]:
+    """The steps after which the model was evaluated."""
+    steps: list[float] = state.curves[0, TEST_ACCURACY].middles().tolist()
+    return steps
 
 
 def test_a_new_attempt_takes_steps_anew() -> None:
@@ -20,25 +29,30 @@ def test_a_new_attempt_takes_steps_anew() -> None:
     assert (state.status, state.failures, state.step) == ("running", [], 50)
     for event in (h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)):
         state.apply(event)
-    losses = state.ranks[0].losses
+    losses = state.curves[0, LOSS]
     assert (state.step, losses.first_step, losses.last_step) == (60, 1, 60)
     points = losses.reduce(60, 1, 60)
     assert points.last[48:52].tolist() == [h.loss_at(49, 0), h.loss_at(50, 0), 9.0, 9.0]
     # The other rank has not begun anew yet: what it did after the checkpoint is gone all the same.
-    assert state.ranks[1].losses.last_step == 50
+    assert state.curves[1, LOSS].last_step == 50
     assert (state.ranks[1].step, state.ranks[1].loss) == (50, None)
 
 
 def test_a_new_attempt_evaluates_and_saves_anew() -> None:
     state = fold([*h.running(last_step=100), h.checkpoint(29, 3), h.checkpoint(58, 4), h.checkpoint(87, 5, best=True)])
-    assert [one.epoch for one in state.evaluations] == [1, 2, 3]
+    assert evaluated(state) == [29, 58, 87]
+    assert state.curves.evaluated == 87
     # The one after step 87 was damaged.
     state.apply(h.started(attempt=2, resumed_from=58, seconds=60))
-    assert [one.epoch for one in state.evaluations] == [1, 2]
+    assert evaluated(state) == [29, 58]
+    assert state.curves.evaluated == 58
+    assert state.test_accuracy == h.evaluation(2, 0).values[TEST_ACCURACY][0]
     assert [one.step for one in state.checkpoints] == [29, 58]
-    for event in (h.evaluation(3, 70), h.checkpoint(87, 71)):
+    again = evaluation_event(87, 0.5, 0.125, **h.at(70))
+    for event in (again, h.checkpoint(87, 71)):
         state.apply(event)
-    assert [one.time for one in state.evaluations] == [h.START + seconds for seconds in (4.0, 5.0, 70)]
+    assert evaluated(state) == [29, 58, 87]
+    assert state.test_accuracy == 0.125
     assert [one.step for one in state.checkpoints] == [29, 58, 87]
     assert state.elapsed(h.START + 75) == 15
 

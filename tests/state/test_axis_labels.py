@@ -10,7 +10,9 @@ import pytest
 
 from tuiapp.state.axes import log_ticks, value_range, value_ticks
 from tuiapp.state.axis_labels import LABEL_CELLS, axis_labels
-from tuiapp.state.metrics import METRICS
+from tuiapp.state.metrics import KNOWN
+
+UNITS = {metric.label: metric.unit for metric in KNOWN.values()}
 
 LINEAR: list[tuple[str, float, float, int, str]] = [
     ("loss", 0, 1.5, 3, "0.0 0.5 1.0 1.5"),
@@ -35,7 +37,7 @@ LINEAR: list[tuple[str, float, float, int, str]] = [
 
 @pytest.mark.parametrize(("quantity", "low", "high", "count", "labels"), LINEAR)
 def test_labels_of_a_linear_axis(quantity: str, low: float, high: float, count: int, labels: str) -> None:
-    told = [label for _, label in value_ticks(low, high, count, quantity)]
+    told = [label for _, label in value_ticks(low, high, count, UNITS[quantity])]
     assert " ".join(told) == labels
 
 
@@ -45,11 +47,11 @@ PARTS = re.compile(r"(-?[\d,]+)(\.\d+)?(e-?\d+)?( ?(?:%|s|ms|µs))?")
 SPANS = [factor * 10.0**power for factor in (1, 1.3, 2.5, 4.7, 8) for power in range(-6, 8)]
 
 
-@pytest.mark.parametrize("quantity", METRICS)
+@pytest.mark.parametrize("quantity", UNITS)
 def test_an_axis_has_one_unit_and_one_number_of_decimals(quantity: str) -> None:
     """Whatever it shows: labels that all differ, and none that is cut."""
     for span, below, count in product(SPANS, (0, 0.3, 1, 10), (2, 5, 12)):
-        ticks = value_ticks(*value_range(below * span, (below + 1) * span, from_zero=True), count, quantity)
+        ticks = value_ticks(*value_range(below * span, (below + 1) * span, from_zero=True), count, UNITS[quantity])
         labels = [label for _, label in ticks]
         assert all(0 < len(label) <= LABEL_CELLS for label in labels), labels
         assert len(set(labels)) == len(labels), labels
@@ -68,7 +70,7 @@ def test_an_axis_has_one_unit_and_one_number_of_decimals(quantity: str) -> None:
 @pytest.mark.parametrize("span", [0.0, 5e-324, 1e-12, 1e-3, 1.0, 1e30])
 def test_whatever_the_values_the_labels_fit(low: float, span: float) -> None:
     low, high = value_range(low, low + span, from_zero=True)
-    assert all(len(label) <= LABEL_CELLS for _, label in value_ticks(low, high, 5, "step time"))
+    assert all(len(label) <= LABEL_CELLS for _, label in value_ticks(low, high, 5, "s"))
 
 
 LOGARITHMIC: list[tuple[str, float, float, int, str]] = [
@@ -85,7 +87,7 @@ LOGARITHMIC: list[tuple[str, float, float, int, str]] = [
 
 @pytest.mark.parametrize(("quantity", "low", "high", "count", "labels"), LOGARITHMIC)
 def test_labels_of_a_logarithmic_axis(quantity: str, low: float, high: float, count: int, labels: str) -> None:
-    ticks = log_ticks(log10(low), log10(high), count, quantity)
+    ticks = log_ticks(log10(low), log10(high), count, UNITS[quantity])
     assert " ".join(label for _, label in ticks) == labels
     assert all(before < after for (before, _), (after, _) in pairwise(ticks))
 

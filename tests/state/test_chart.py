@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests.reported import step_event
 from tests.state.folding import fold
-from trainers.contract.events import Steps
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, STEP_TIME
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, View, build_chart
-from tuiapp.state.metrics import METRICS, available
+from tuiapp.state.curves import RATE
+from tuiapp.state.metrics import KNOWN, available, metric
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
 from tuiapp.state.run_state import RunState
 
@@ -99,42 +102,45 @@ def test_values_that_are_not_finite_are_marked() -> None:
 
 def test_every_metric_that_was_told_can_be_drawn() -> None:
     state = fold(h.running(2, gpus=True))
-    assert available(state) == ["loss", "accuracy", "examples/s", "step time", "learning rate", "utilization"]
-    for metric in available(state):
-        chart = build_chart(state, View(metric=metric), **SIZE)
-        assert chart.curves, metric
-        assert any(label.strip() for _, label in chart.y_ticks), metric
-    rates = build_chart(state, View(metric="examples/s"), **SIZE).curves[0].middle
+    assert [metric(name).label for name in available(state)] == [
+        "loss", "accuracy", "test loss", "examples/s", "step time", "learning rate", "utilization", "examples",
+        "evaluation time", "test examples",
+    ]  # fmt: skip
+    for name in available(state):
+        chart = build_chart(state, View(metric=name), **SIZE)
+        assert chart.curves, name
+        assert any(label.strip() for _, label in chart.y_ticks), name
+    rates = build_chart(state, View(metric=RATE), **SIZE).curves[0].middle
     assert rates[~np.isnan(rates)] == pytest.approx(24 / 0.05)
 
 
 def test_windows_of_steps_keep_their_rate() -> None:
-    event = Steps(
-        rank=0, first_step=1, losses=[1.0, 1.0], seconds=[0.1, 0.1], examples=[80, 80], learning_rates=[0.1, 0.1],
-        counts=[4, 4], **h.at(1),
-    )  # fmt: skip
+    event = step_event(0, 1, [1.0, 1.0], seconds=0.1, examples=80, counts=[4, 4], **h.at(1))
     state = fold([h.started(1), event])
-    rates = build_chart(state, View(metric="examples/s"), columns=8, rows=5).curves[0].middle
+    rates = build_chart(state, View(metric=RATE), columns=8, rows=5).curves[0].middle
     assert rates[~np.isnan(rates)].tolist() == pytest.approx([200.0, 200.0])
 
 
 def test_what_no_journal_should_say_does_no_harm() -> None:
     base = h.steps(0, 1, 3, 1.0)
+    values = base.values
     odd: list[dict[str, Any]] = [
         {"first_step": 2**70},
-        {"examples": [10**30] * 3},
-        {"seconds": [0.0, -1.0]},
-        {"learning_rates": []},
-        {"counts": [0, -5, 3]},
         {"first_step": -4},
+        {"rank": 2**70},
+        {"values": {}},
+        {"values": {**values, EXAMPLES: [10**30] * 3}},
+        {"values": {**values, EXAMPLES: [None] * 3, STEP_TIME: [None, -1.0, 1e308]}},
+        {"values": {**values, STEP_TIME: [0.0, -1.0]}},
+        {"values": {**values, LEARNING_RATE: []}},
+        {"values": {"": [1.0] * 3, "/": [1.0] * 3, "\x1b[31m": [1.0] * 3}},
+        {"counts": [0, -5, 3]},
+        {"counts": [2**60, 1, 1]},
+        {"lows": {"loss": []}, "highs": {"loss": [1.0] * 9}},
     ]
-    state = fold([h.started(1), base, *(replace_event(base, **each) for each in odd)])
-    for metric in METRICS:
-        build_chart(state, View(metric=metric), **SIZE)
-
-
-def replace_event(event: Steps, **changes: Any) -> Steps:
-    return Steps(**{name: getattr(event, name) for name in event.__struct_fields__} | changes)
+    state = fold([h.started(1), base, *(msgspec.structs.replace(base, **each) for each in odd)])
+    for name in (*KNOWN, "", "/", "\x1b[31m", "never reported"):
+        build_chart(state, View(metric=name), **SIZE)
 
 
 def test_an_empty_run_is_an_empty_chart() -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, Steps
+from tests.reported import step_event, with_values
+from trainers.contract.events import AnyEvent, DeviceSample, RankStarted
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.peaks import find_peak
 
@@ -81,7 +82,7 @@ def test_what_is_not_known_is_none() -> None:
 
 
 def test_steps_that_were_joined_count_as_what_they_stand_for() -> None:
-    joined = Steps(rank=0, first_step=1, losses=[1.0], seconds=[0.1], examples=[240], learning_rates=[0.1], counts=[10])
+    joined = step_event(0, 1, [1.0], seconds=0.1, examples=240, counts=[10])
     figures = meter([h.started(1), joined]).efficiency()
     assert figures.flops_per_second == pytest.approx(FLOPS * 240)
 
@@ -158,6 +159,6 @@ def test_a_lost_gpu_is_no_busy_one() -> None:
 
 
 def test_data_wait_is_a_share_of_the_steps_that_tell_it() -> None:
-    told = [msgspec.structs.replace(h.steps(0, 1, 10, 3.0), data_wait_s=0.1), h.steps(1, 1, 10, 3.0)]
+    told = [with_values(h.steps(0, 1, 10, 3.0), data_wait=[0.01] * 10), h.steps(1, 1, 10, 3.0)]
     assert meter([*h.beginning(2), *told]).efficiency().data_wait_share == pytest.approx(0.1 / 0.5)
     assert meter([*h.beginning(2), *told[1:]]).efficiency().data_wait_share is None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tests import device_histories as d
 from tests import histories as h
+from tests.reported import with_values
 from tests.state.folding import fold
 from tuiapp.state.devices.efficiency import efficiency_line
 from tuiapp.state.devices.spans import plain
@@ -29,7 +29,7 @@ def test_flops_go_without_their_name_where_that_makes_room_beside_mfu(width: int
 
 
 def test_flops_without_mfu_have_their_name_or_make_room() -> None:
-    waited = msgspec.structs.replace(h.steps(0, 131, 140, 9.0), data_wait_s=0.1)
+    waited = with_values(h.steps(0, 131, 140, 9.0), data_wait=[0.01] * 10)
     state = fold([*h.running(2), waited])
     told = [plain(efficiency_line(state, width)).strip() for width in (44, 34)]
     assert told == ["model 14.8 GFLOP/s · data wait 20.0 %", "data wait 20.0 %"]

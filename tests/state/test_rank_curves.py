@@ -1,18 +1,24 @@
-"""A rank's curves are the same whether its events are taken in together or one by one."""
+"""A rank's curves are the same whether its events are taken in together or one by one, or were kept elsewhere."""
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
-from trainers.contract.events import Steps
-from tuiapp.state.columns import STEP_METRICS
-from tuiapp.state.curves import RankCurves
+from tests import histories as h
+from tests.reported import step_event
+from trainers.contract.events import Metrics
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME
+from tuiapp.state.curves import ALL, MAX_NAMES, RATE, Curves
+from tuiapp.state.run_state import RunState
 
 ENTRIES = 10
 
+NAMES = (LOSS, EXAMPLES, STEP_TIME, LEARNING_RATE, RATE)
 
-def batch(number: int, *, kind: str) -> Steps:
+
+def batch(number: int, *, kind: str) -> Metrics:
     """One of a row of events, in which all fields stay the same, or only some."""
     loss = 1.0 if kind == "all the same" else 1.0 / (number + 1)
     odd = number == 40
@@ -21,16 +27,16 @@ def batch(number: int, *, kind: str) -> Steps:
         losses[3] = None
     count = 3 if kind == "one count differs" and odd else 4
     last_examples = 7 if kind == "the last one is short" and number == 79 else 32
-    return Steps(
-        rank=0,
-        first_step=1 + 4 * ENTRIES * number,
-        losses=losses,
-        losses_min=[0.5] * ENTRIES,
-        losses_max=[2.0] * ENTRIES,
-        seconds=[0.005] * ENTRIES,
+    return step_event(
+        0,
+        1 + 4 * ENTRIES * number,
+        losses,
+        seconds=0.005,
         examples=[32] * (ENTRIES - 1) + [last_examples],
-        learning_rates=[0.1] * (ENTRIES if not (kind == "a field is too short" and odd) else 4),
+        rates=[0.1] * (ENTRIES if not (kind == "a column is too short" and odd) else 4),
         counts=[count] * ENTRIES,
+        lows={LOSS: [0.5] * ENTRIES} if number % 2 else None,
+        highs={LOSS: [2.0] * ENTRIES} if number % 2 else None,
     )
 
 
@@ -42,17 +48,73 @@ def batch(number: int, *, kind: str) -> Steps:
         "one is not finite",
         "one count differs",
         "the last one is short",
-        "a field is too short",
+        "a column is too short",
     ],
 )
 def test_together_or_one_by_one(kind: str) -> None:
-    together, one_by_one = RankCurves(), RankCurves()
+    together, one_by_one = Curves(), Curves()
     for number in range(80):
         together.add(batch(number, kind=kind))
         one_by_one.add(batch(number, kind=kind))
-        one_by_one["loss"]
-    for metric in STEP_METRICS:
-        one, other = together[metric], one_by_one[metric]
+        for name in NAMES:
+            assert one_by_one[0, name].last_step >= 40 * number
+    for name in NAMES:
+        one, other = together[0, name], one_by_one[0, name]
+        assert len(one) > 0
         np.testing.assert_array_equal(one.middles(), other.middles())
-        np.testing.assert_array_equal(one.means(), other.means())
+        np.testing.assert_allclose(one.means(), other.means(), rtol=1e-12)
         np.testing.assert_array_equal(one.reduce(50, 1, one.last_step).high, other.reduce(50, 1, other.last_step).high)
+
+
+def test_a_metric_that_comes_late_and_one_that_comes_now_and_then() -> None:
+    curves = Curves()
+    for number in range(80):
+        event = batch(number, kind="losses change")
+        if number >= 40:
+            event.values["late"] = [float(number)] * ENTRIES
+        curves.add(event)
+        curves.add(Metrics(rank=0, first_step=event.last_step, values={"val/ppl": [float(number)]}))
+        if number % 7 == 0:
+            assert curves[0, "val/ppl"].last == number
+    assert (curves[0, "late"].first_step, curves[0, "late"].last) == (1604, 79.0)
+    assert len(curves[0, "val/ppl"]) == 80
+    assert list(curves.names) == [LOSS, LEARNING_RATE, EXAMPLES, STEP_TIME, RATE, "val/ppl", "late"]
+
+
+def test_there_are_so_many_metrics_and_no_more() -> None:
+    curves = Curves()
+    for number in range(MAX_NAMES + 50):
+        curves.add(Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0], "loss": [2.0]}))
+    assert (len(curves.names), curves.full) == (MAX_NAMES, True)
+    assert curves[0, "loss"].last_step == MAX_NAMES + 50
+    assert len(curves[0, f"m{MAX_NAMES + 1}"]) == 0
+    state = RunState()
+    for number in range(MAX_NAMES + 50):
+        state.apply(Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0]}))
+    assert [entry.text for entry in state.log] == ["more than 1,000 metrics: those that come later are not charted"]
+
+
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_curve_that_was_kept_elsewhere_goes_on(by_rank: bool) -> None:
+    """Whether all came in events, or the first half as buckets: the same, to the resolution."""
+    straight, loaded = Curves(by_rank=by_rank), Curves(by_rank=by_rank)
+    for curves in (straight, loaded):
+        curves.begin(h.started(2))
+    kept = Curves()
+    for number in range(600):
+        for rank in range(2):
+            event = msgspec.structs.replace(batch(number, kind="losses change"), rank=rank)
+            straight.add(event)
+            (kept if number < 300 else loaded).add(event)
+        if number == 299:
+            for rank in range(2):
+                for name in NAMES:
+                    series = kept[rank, name]
+                    loaded.load(rank, name, series._width, series._keys, series._table, series.last_step)
+    for rank in range(2) if by_rank else (ALL,):
+        for name in NAMES:
+            one, other = (curves[rank, name].reduce(20, 1, 24_000) for curves in (straight, loaded))
+            np.testing.assert_array_equal(one.count, other.count)
+            np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9)
+            np.testing.assert_array_equal(one.high, other.high)
+    assert loaded.names.keys() == straight.names.keys()

@@ -11,21 +11,24 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests.reported import with_values
 from trainers.contract.events import AnyEvent
+from trainers.contract.metrics import DATA_WAIT, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.comparison_chart import Look, build_comparison
+from tuiapp.state.curves import ALL, AXES, MEAN_BUCKETS, RATE, Curves
+from tuiapp.state.metrics import KNOWN, UTILIZATION
 from tuiapp.state.raster import rasterize
-from tuiapp.state.run_curves import AXES, BUCKETS, RUN_METRICS, RunCurves, RunMetric
 
 
-def curves_of(events: list[AnyEvent], piece: int = 7) -> RunCurves:
-    curves = RunCurves()
+def curves_of(events: list[AnyEvent], piece: int = 7) -> Curves:
+    curves = Curves(by_rank=False)
     for start in range(0, len(events), piece):
         curves.fold(events[start : start + piece])
     return curves
 
 
-def at(curves: RunCurves, metric: RunMetric, step: int) -> float:
-    series = curves.series[metric]
+def at(curves: Curves, metric: str, step: int) -> float:
+    series = curves[ALL, metric]
     return float(series.means()[np.flatnonzero(series.middles() == step)[0]])
 
 
@@ -34,16 +37,16 @@ def test_the_mean_over_the_ranks_in_whatever_pieces_they_come(piece: int) -> Non
     curves = curves_of(h.completed(4), piece)
     assert at(curves, "loss", 100) == pytest.approx(sum(h.loss_at(100, rank) for rank in range(4)) / 4)
     # 24 examples in 50 ms on each of four ranks.
-    assert at(curves, "examples/s", 100) == pytest.approx(4 * 24 / 0.05)
-    assert at(curves, "step time", 100) == pytest.approx(0.05)
-    assert at(curves, "test loss", 29) == pytest.approx(h.loss_at(29, 0) + 0.05)
-    assert len(curves.series["accuracy"]) == 10
+    assert at(curves, RATE, 100) == pytest.approx(4 * 24 / 0.05)
+    assert at(curves, STEP_TIME, 100) == pytest.approx(0.05)
+    assert at(curves, TEST_LOSS, 29) == pytest.approx(h.loss_at(29, 0) + 0.05)
+    assert len(curves[ALL, TEST_ACCURACY]) == 10
     assert curves.steps_per_epoch == 29
 
 
 def test_what_is_done_anew_takes_the_old_curves_place() -> None:
     curves = curves_of([*h.running(last_step=80), *interrupted.resumed(step=72)])
-    assert curves.series["loss"].last_step == 82
+    assert curves[ALL, "loss"].last_step == 82
     assert at(curves, "loss", 75) == pytest.approx(0.3)
     # The time between the attempts is left out.
     assert curves.places(np.array([82.0]), "time")[0] < 20
@@ -56,50 +59,54 @@ def test_places_on_each_axis() -> None:
     assert curves.places(steps, "epoch").tolist() == [1, 10]
     seconds = curves.places(steps, "time")
     assert 0 < seconds[0] < seconds[1] < 17.5
-    assert np.isnan(RunCurves().places(steps, "epoch")).all()
+    assert np.isnan(Curves(by_rank=False).places(steps, "epoch")).all()
 
 
 def test_memory_is_bounded() -> None:
-    curves = RunCurves()
+    curves = Curves(by_rank=False)
     curves.fold([h.started()])
     for first in range(1, 200_000, 1000):
         curves.fold([h.steps(rank, first, first + 999, first / 100) for rank in range(2)])
-    assert all(len(curves.series[name]) <= BUCKETS for name in RUN_METRICS)
-    assert curves.series["loss"].last_step == 200_000
+    assert all(0 < len(curves[ALL, name]) <= MEAN_BUCKETS for name in curves.names)
+    assert curves[ALL, "loss"].last_step == 200_000
 
 
 def test_damage_is_stepped_over() -> None:
     good = h.steps(0, 1, 2, 3.0)
     changes: list[dict[str, Any]] = [
-        {"losses": []},
+        {"values": {**good.values, LOSS: []}},
         {"first_step": 2**70},
         {"first_step": -5},
-        {"seconds": [0.1]},
+        {"rank": -1},
+        {"values": {**good.values, STEP_TIME: [0.1]}},
         {"counts": [1, -1]},
         {"counts": [2**40, 1]},
-        {"examples": [2**80, 1]},
     ]
     bad = [msgspec.structs.replace(good, **change) for change in changes]
-    curves = RunCurves()
+    curves = Curves(by_rank=False)
     curves.fold([msgspec.structs.replace(h.started(), resumed_from=-1), *bad])
     curves.fold([msgspec.structs.replace(h.started(), world_size=2**70, steps_per_epoch=2**70)])
-    assert all(len(series) == 0 for series in curves.series.values())
-    odd = msgspec.structs.replace(good, losses=[None, math.inf], seconds=[0.0, 0.0], learning_rates=[])
-    curves.fold([odd, msgspec.structs.replace(h.evaluation(1, 4.0), step=2**70)])
-    assert curves.series["loss"].last_step == 2
-    assert len(curves.series["learning rate"]) == 0
+    assert curves.names == {}
+    odd = with_values(good, loss=[None, math.inf], step_time=[0.0, 0.0], examples=[2**80, 1], lr=None)
+    curves.fold([odd, msgspec.structs.replace(h.evaluation(1, 4.0), first_step=2**70)])
+    assert curves[ALL, "loss"].last_step == 2
+    assert len(curves[ALL, LEARNING_RATE]) == 0
     chart = build_comparison([("a", 0, curves)], Look(), columns=80, rows=10)
     assert not chart.curves
 
 
 @pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("metric", RUN_METRICS)
+@pytest.mark.parametrize("metric", [name for name in KNOWN if name != UTILIZATION])
 @pytest.mark.parametrize("log", [False, True])
 def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log: bool) -> None:
-    runs = [("a", 0, curves_of(h.completed())), ("b", 1, curves_of(interrupted.failed())), ("c", 2, RunCurves())]
+    runs = [
+        ("a", 0, curves_of(h.completed())),
+        ("b", 1, curves_of(interrupted.failed())),
+        ("c", 2, Curves(by_rank=False)),
+    ]
     look = Look(metric, axis, 0.6, log)  # type: ignore[arg-type]
     chart = build_comparison(runs, look, columns=160, rows=20)
-    if metric == "gradient norm":
+    if metric in (GRADIENT_NORM, DATA_WAIT):
         assert not chart.curves
         return
     assert [curve.label for curve in chart.curves] == ["a", "b"]
@@ -120,7 +127,7 @@ def test_epochs_have_one_number_of_decimals(window: tuple[float, float] | None, 
 
 
 def test_one_step_is_enough() -> None:
-    curves = RunCurves()
+    curves = Curves(by_rank=False)
     curves.fold([h.started(), h.steps(0, 1, 1, 2.0)])
     for axis in AXES:
         chart = build_comparison([("a", 0, curves)], Look(axis=axis), columns=20, rows=5)

@@ -13,6 +13,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
+from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.condition import headline, rank_condition
 from tuiapp.state.run_facts import MAX_LOG_LINES
 from tuiapp.state.run_state import RunState
@@ -90,7 +91,8 @@ def test_the_run_s_facts() -> None:
     assert (state.epoch, state.epochs) == (5, 10)
     assert state.progress == pytest.approx(130 / 290)
     assert state.config["backend"] == "torch-ddp"
-    assert [evaluation.epoch for evaluation in state.evaluations] == [1, 2, 3, 4]
+    assert state.curves[0, TEST_ACCURACY].middles().tolist() == [29, 58, 87, 116]
+    assert state.test_accuracy == h.evaluation(4, 0).values[TEST_ACCURACY][0]
     assert state.elapsed(h.START + 8.5) == 8.5
 
 
@@ -119,7 +121,7 @@ def test_ranks_may_come_in_any_order(seed: int) -> None:
     for rank in range(4):
         assert state.ranks[rank].step == straight.ranks[rank].step
         assert state.ranks[rank].loss == straight.ranks[rank].loss
-        mine, other = (one.ranks[rank].losses.reduce(10, 1, 130) for one in (state, straight))
+        mine, other = (one.curves[rank, LOSS].reduce(10, 1, 130) for one in (state, straight))
         assert mine.mean.tolist() == other.mean.tolist()
     assert state.arrays["batch"].devices == straight.arrays["batch"].devices
     assert state.step == straight.step
@@ -162,7 +164,7 @@ def test_a_silent_rank_is_compared_with_the_leader_s_last_step() -> None:
 
 def test_losses_that_are_not_finite_leave_gaps() -> None:
     state = fold(interrupted.with_nan())
-    reduced = state.ranks[0].losses.reduce(100, 1, 100)
+    reduced = state.curves[0, LOSS].reduce(100, 1, 100)
     assert [column + 1 for column, gaps in enumerate(reduced.gaps) if gaps] == [71, 72, 73, 74, 75]
     found = headline(state)
     assert found is not None

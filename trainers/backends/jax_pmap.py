@@ -94,7 +94,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             report.phase("evaluating")
             state = average_statistics(state)
             loss, accuracy, examples = evaluate(state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
+            report.evaluation(step, loss, accuracy, examples)
         if config.saves_after(step):
             save(step)
     checkpoints.export(take_snapshot(state)[0])

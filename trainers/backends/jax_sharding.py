@@ -92,7 +92,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
+            report.evaluation(step, loss, accuracy, examples)
         if config.saves_after(step):
             save(step)
     checkpoints.export(snapshot(state)[0])

@@ -113,7 +113,7 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
         if config.evaluates_after(step):
             report.phase("evaluating")
             loss, accuracy, examples = evaluate(eval_step, state, test_batches)
-            report.evaluation(step, epoch, loss, accuracy, examples)
+            report.evaluation(step, loss, accuracy, examples)
         if config.saves_after(step):
             save(step)
     training.write_back(state)

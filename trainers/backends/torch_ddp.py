@@ -110,7 +110,7 @@ class Replica:
                     batch = self.x_train[rows], self.y_train[rows]
                     report_sharding(report, self.model, self.optimizer, batch, self.rank)
             if config.evaluates_after(step):
-                self.evaluate(epoch, step)
+                self.evaluate(step)
             if config.saves_after(step):
                 self.save(step)
         average_statistics(self.model, config.devices)
@@ -141,7 +141,7 @@ class Replica:
         with self.autocast:
             return F.cross_entropy(self.ddp(self.x_train[rows]), self.y_train[rows])
 
-    def evaluate(self, epoch: int, step: int) -> None:
+    def evaluate(self, step: int) -> None:
         """Loss and accuracy on the whole test set: rank r has examples r, r + N, r + 2N …, each exactly once."""
         self.report.phase("evaluating")
         average_statistics(self.model, self.config.devices)
@@ -150,7 +150,7 @@ class Replica:
         self.model.train()
         dist.all_reduce(sums)
         total_loss, right, examples = sums.tolist()
-        self.report.evaluation(step, epoch, total_loss / examples, right / examples, int(examples))
+        self.report.evaluation(step, total_loss / examples, right / examples, int(examples))
 
     def save(self, step: int) -> None:
         """Save what training goes on from after a step; all ranks do so after the same one."""

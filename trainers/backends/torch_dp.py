@@ -102,7 +102,7 @@ class Trainer:
                 if step == done + 1:
                     self.report_sharding(self.x_train[rows], self.y_train[rows])
             if config.evaluates_after(step):
-                self.evaluate(epoch, step)
+                self.evaluate(step)
             if config.saves_after(step):
                 self.save(step)
         self.checkpoints.export(snapshot(self.model, self.optimizer, self.device)[0])
@@ -125,13 +125,13 @@ class Trainer:
         with self.autocast:
             return F.cross_entropy(self.forward(self.x_train[rows]), self.y_train[rows], reduction="none")
 
-    def evaluate(self, epoch: int, step: int) -> None:
+    def evaluate(self, step: int) -> None:
         """Loss and accuracy on the whole test set, each example exactly once."""
         self.report.phase("evaluating")
         self.model.eval()
         loss, right, examples = sum_up(self.parallel, self.x_test, self.y_test, self.autocast).tolist()
         self.model.train()
-        self.report.evaluation(step, epoch, loss / examples, right / examples, int(examples))
+        self.report.evaluation(step, loss / examples, right / examples, int(examples))
 
     def save(self, step: int) -> None:
         """Save what training goes on from after a step."""

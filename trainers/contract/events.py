@@ -2,7 +2,7 @@
 
 Each event is one JSON object with a `type`. The process where it happened stamps `time` and `mono`; the journal's
 single writer numbers it with `seq`. Readers skip types that they do not know, so new ones may be added; a field may
-be added with a default; a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a loss that is not
+be added with a default; a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a value that is not
 finite is written as null.
 
 `rank` is a rank's number; where one process owns all devices, it is the device's number, and the process tells of
@@ -27,7 +27,7 @@ from trainers.contract.samples import TelemetrySource as TelemetrySource
 from trainers.contract.sharding import Shard as Shard
 from trainers.contract.sharding import Sharding as Sharding
 
-JOURNAL_SCHEMA = 1
+JOURNAL_SCHEMA = 2
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
@@ -73,40 +73,6 @@ class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
     """The GPU's UUID; "" on the CPU."""
 
 
-class Steps(Event, frozen=True, kw_only=True, tag="steps"):
-    """Up to a second of one rank's steps.
-
-    Entry i stands for `counts[i]` steps, in order from `first_step` on; without `counts` for one step each. Ranks
-    faster than the journal keeps (50 entries/s) join neighbouring steps into windows: then `losses` holds means,
-    and `losses_min`, `losses_max` the extremes.
-    """
-
-    rank: int
-    first_step: int
-    """Counted from 1 over the whole run."""
-    losses: list[float | None]
-    """This rank's own mean loss over its part of the global batch, before the update; null where not finite."""
-    seconds: list[float]
-    """Mean seconds per step, evaluation and checkpoints excluded."""
-    examples: list[int]
-    """Examples this rank went through in the entry."""
-    learning_rates: list[float]
-    counts: list[int] | None = None
-    losses_min: list[float | None] | None = None
-    losses_max: list[float | None] | None = None
-    gradient_norms: list[float | None] | None = None
-    """Global L2 norm of the gradients, averaged over the devices, before they are clipped; null where not finite. None
-    where the run clips none, and from other ranks than 0: all have the same."""
-    data_wait_s: float | None = None
-    """How much of all the steps' time passed before their batches were there. A process that owns several devices
-    tells it of the first alone."""
-
-    @property
-    def last_step(self) -> int:
-        """The last step that the event covers."""
-        return self.first_step + (sum(self.counts) if self.counts else len(self.losses)) - 1
-
-
 class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Values of named metrics that one rank reported, in the order of its steps.
 
@@ -131,19 +97,6 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
         """The last step that the event covers."""
         steps = sum(self.counts) if self.counts else len(next(iter(self.values.values()), ()))
         return self.first_step + steps - 1
-
-
-class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
-    """The model on the whole test set, every example once, over all devices."""
-
-    step: int
-    epoch: int
-    loss: float | None
-    """Mean over the examples; null where not finite."""
-    accuracy: float
-    """From 0 to 1."""
-    examples: int
-    seconds: float
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
@@ -269,9 +222,7 @@ AnyEvent: TypeAlias = (
     RunStarted
     | Phase
     | RankStarted
-    | Steps
     | Metrics
-    | Evaluation
     | Sharding
     | Checkpoint
     | DeviceSample

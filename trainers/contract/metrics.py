@@ -31,11 +31,19 @@ TEST_EXAMPLES = "test/examples"
 TEST_SECONDS = "test/seconds"
 """What the evaluation took."""
 
+HELD_OUT = ("test", "val", "valid", "validation", "eval")
+"""Groups whose metrics are measured now and then, on data that is not trained on."""
+
 MAX_STEP = 2**53
 """What a float still counts exactly: a larger step is damage."""
 
 MAX_COUNT = 2**31
 """Of the steps that share an entry."""
+
+
+def group_of(name: str) -> str:
+    """What stands before a metric's first slash; "" without one."""
+    return name.partition("/")[0] if "/" in name else ""
 
 
 def sound_entries(event: Metrics) -> int:

@@ -10,10 +10,11 @@ from typing import Literal, TypeAlias
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, parse_toml
-from trainers.contract.events import AnyEvent, Evaluation, RunEnded, RunStarted, Steps, Summary, decode, encode
+from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries, total
 from trainers.contract.peek import NewerJournalError, look
 from trainers.contract.rundir import RunDir
 
@@ -117,33 +118,33 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
     """What the last part of a journal without an end tells."""
     # What an epoch is the journal knows: the data set may have been a file that is gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
-    steps = [event for event in tail if isinstance(event, Steps)]
-    evaluations = [event for event in tail if isinstance(event, Evaluation)]
-    evaluation = evaluations[-1] if evaluations else None
-    step = max((event.last_step for event in steps), default=evaluation.step if evaluation else 0)
+    reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
+    values: dict[str, list[float | None]] = {}
+    for event in reports:
+        for name, column in event.values.items():
+            values.setdefault(name, []).extend(column)
+    step = max((event.last_step for event in reports), default=0)
     last = tail[-1].time if tail else started
     # Evaluations before that part are known by their checkpoints, if at all.
     saved = best_accuracy(run.checkpoints)
     return Summary(
         steps=step,
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
-        examples_per_second=_rate(steps),
-        loss=steps[-1].losses[-1] if steps and steps[-1].losses else None,
-        test_loss=evaluation.loss if evaluation else None,
-        test_accuracy=evaluation.accuracy if evaluation else None,
-        best_accuracy=max([one.accuracy for one in evaluations] + ([] if saved is None else [saved]), default=None),
+        examples_per_second=_rate(reports),
+        loss=values.get(LOSS, [None])[-1],
+        test_loss=values.get(TEST_LOSS, [None])[-1],
+        test_accuracy=values.get(TEST_ACCURACY, [None])[-1],
+        best_accuracy=max((one for one in [*values.get(TEST_ACCURACY, []), saved] if one is not None), default=None),
         seconds=last - started if last and started else 0.0,
     )
 
 
-def _rate(steps: list[Steps]) -> float | None:
+def _rate(reports: list[Metrics]) -> float | None:
     """Examples per second over all ranks, by what each reported last."""
     rates = {}
-    for event in steps:
-        counts = event.counts or [1] * len(event.seconds)
-        seconds = sum(each * count for each, count in zip(event.seconds, counts, strict=False))
-        if seconds > 0:
-            rates[event.rank] = sum(event.examples) / seconds
+    for event in reports:
+        if (seconds := total(event.values.get(STEP_TIME, ()), event.counts)) > 0 and EXAMPLES in event.values:
+            rates[event.rank] = total(event.values[EXAMPLES]) / seconds
     return sum(rates.values()) if rates else None
 
 

@@ -14,12 +14,11 @@ import traceback
 from collections import deque
 from math import isfinite
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from trainers.contract.events import (
     Alert,
     Checkpoint,
-    Evaluation,
     Event,
     FrameworkMemory,
     Phase,
@@ -29,15 +28,35 @@ from trainers.contract.events import (
     Sharding,
     StopRequested,
 )
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_EXAMPLES,
+    TEST_LOSS,
+    TEST_SECONDS,
+)
 from trainers.runtime import wire
-from trainers.runtime.step_batch import Budget, Step, pack
+from trainers.runtime.step_batch import Budget, pack
 from trainers.runtime.stop_gate import StopGate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
 """Number, loss, seconds, examples, learning rate, norm of the gradients or None, seconds until its batch was there."""
+
+
+class Named(NamedTuple):
+    """Values that somebody reported by name."""
+
+    step: int
+    values: dict[str, Any]
+
 
 FLUSH_INTERVAL_S = 0.2
 MEMORY_INTERVAL_S = 2.0
@@ -83,7 +102,7 @@ class Reporter:
         self._nan_seen = False
         self.evaluated: tuple[int, float] | None = None
         """The last evaluation's step and accuracy."""
-        self._backlog: deque[Event | StepRecord] = deque()
+        self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
         self._waited = 0.0
@@ -134,23 +153,31 @@ class Reporter:
             gradient_norm: Of its gradients, before they were clipped, as the framework has it; the same on all devices.
         """
         now = perf_counter()
-        seconds = now - self._since
-        if len(self._backlog) < BACKLOG_STEPS:
-            self._backlog.append((step, loss, seconds, examples, learning_rate, gradient_norm, self._waited))
-        else:
-            self._lost += 1
+        self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, self._waited))
         self._since = now
 
-    def evaluation(self, step: int, epoch: int, loss: float, accuracy: float, examples: int) -> None:
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Report values of any names at a step.
+
+        Args:
+            step: Counted from 1 over the whole run.
+            values: Metric -> a number, as the framework has it; must not be changed afterwards.
+        """
+        self._keep(Named(step, dict(values)))
+
+    def _keep(self, record: StepRecord | Named) -> None:
+        if len(self._backlog) < BACKLOG_STEPS:
+            self._backlog.append(record)
+        else:
+            self._lost += 1
+
+    def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
         """The result over the whole test set; every rank may call this, rank 0's is reported."""
-        seconds = perf_counter() - self._since
+        seconds = round(perf_counter() - self._since, 6)
         self.evaluated = (step, accuracy)
         if self._rank == 0:
-            finite = loss if isfinite(loss) else None
-            result = Evaluation(
-                step=step, epoch=epoch, loss=finite, accuracy=accuracy, examples=examples, seconds=seconds
-            )
-            self._backlog.append(result)
+            found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
+            self.metrics(step, found)
 
     def sharding(
         self,
@@ -202,18 +229,15 @@ class Reporter:
     def _flush(self) -> None:
         waiting = [self._backlog.popleft() for _ in range(len(self._backlog))]
         events: list[Event] = []
-        run: list[StepRecord] = []
+        run: list[StepRecord | Named] = []
         for item in waiting:
-            if isinstance(item, tuple):
-                # A gap, after steps were lost, starts a new event: entries are in a row.
-                if run and item[0] != run[-1][0] + 1:
-                    events += self._try_to_pack(run)
-                    run = []
-                run.append(item)
-            else:
+            if run and (isinstance(item, Event) or not _follows(run[-1], item)):
                 events += self._try_to_pack(run)
                 run = []
+            if isinstance(item, Event):
                 events.append(item)
+            else:
+                run.append(item)
         events += self._try_to_pack(run)
         if self._lost:
             lost, self._lost = self._lost, 0
@@ -231,9 +255,11 @@ class Reporter:
         self._write(b"".join(wire.encode(event) for event in read()))
         self.memory = read
 
-    def _try_to_pack(self, run: list[StepRecord]) -> list[Event]:
+    def _try_to_pack(self, run: list[StepRecord | Named]) -> list[Event]:
         try:
-            return self._pack(run)
+            named = [item for item in run if isinstance(item, Named)]
+            steps = [item for item in run if not isinstance(item, Named)]
+            return self._pack_named(named) if named else self._pack(steps)
         except Exception:
             # A device that has failed fails here too, when its losses are read: of what waits, only these are lost.
             traceback.print_exc()
@@ -247,22 +273,28 @@ class Reporter:
         window = self._budget.window(len(run), monotonic())
         events: list[Event] = []
         bad: list[tuple[int, int, float]] = []
+        numbers, _, seconds, examples, rates, _, waited = zip(*run, strict=True)
         for rank, losses in zip(self._speaks_for, zip(*rows, strict=True), strict=True):
-            steps = [
-                Step(number, loss, seconds, examples, rate, norm if rank == 0 else None)
-                for (number, _, seconds, examples, rate, *_), loss, norm in zip(run, losses, norms, strict=True)
-            ]
-            waited = sum(item[6] for item in run) if rank == self._speaks_for[0] else None
-            events.append(pack(rank, steps, window, waited))
-            bad += [(one.step, rank, one.loss) for one in steps if not isfinite(one.loss)]
+            columns = {LOSS: losses, LEARNING_RATE: rates, EXAMPLES: examples, STEP_TIME: seconds}
+            if norms and rank == 0:
+                columns[GRADIENT_NORM] = norms
+            if rank == self._speaks_for[0]:
+                columns[DATA_WAIT] = waited
+            events.append(pack(rank, numbers[0], columns, window))
+            bad += [(step, rank, loss) for step, loss in zip(numbers, losses, strict=True) if not isfinite(loss)]
         return events + self._tell_not_finite(bad)
 
-    def _norms(self, run: list[StepRecord]) -> Sequence[float | None]:
-        """The norms of the steps' gradients; None where they are not known."""
+    def _pack_named(self, run: list[Named]) -> list[Event]:
+        columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
+        return [pack(self._rank, run[0].step, columns, self._budget.window(len(run), monotonic()))]
+
+    def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
+        """The norms of the steps' gradients; none where they are not known."""
         if self._rank or any(item[5] is None for item in run):
-            return [None] * len(run)
+            return ()
         # Where each device has its copy, the first one's.
-        return [norm if isinstance(norm, float) else norm[0] for norm in self.convert([item[5] for item in run])]
+        found = self.convert([item[5] for item in run])
+        return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
 
     def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
         """Tell of the first loss, ever, that is not finite.
@@ -289,3 +321,10 @@ class Reporter:
             while view:
                 view = view[os.write(self._fd, view) :]
         self._unread = False
+
+
+def _follows(before: StepRecord | Named, item: StepRecord | Named) -> bool:
+    """Whether two records share an event: a gap, after steps were lost, or other names start a new one."""
+    if isinstance(before, Named) != isinstance(item, Named) or item[0] != before[0] + 1:
+        return False
+    return not isinstance(item, Named) or item.values.keys() == before[1].keys()

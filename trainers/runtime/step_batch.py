@@ -1,28 +1,15 @@
-"""One rank's steps on their way into the journal: joined into batches, and thinned where they come too fast."""
+"""One rank's values on their way into the journal: joined into batches, and thinned where they come too fast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, isfinite
 
-from trainers.contract.events import Steps
+from trainers.contract.events import Metrics
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, GRADIENT_NORM, LEARNING_RATE, STEP_TIME
 
 ENTRIES_PER_SECOND = 50
 """What the journal keeps of one rank; beyond it neighbouring steps share an entry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of one rank."""
-
-    step: int
-    loss: float
-    seconds: float
-    examples: int
-    learning_rate: float
-    gradient_norm: float | None = None
-    """None where it is not told."""
 
 
 class Budget:
@@ -41,43 +28,59 @@ class Budget:
         return size
 
 
-def pack(rank: int, steps: list[Step], window: int, data_wait_s: float | None = None) -> Steps:
-    """Steps in a row as one event.
+def pack(rank: int, first_step: int, columns: Mapping[str, Sequence[float]], window: int = 1) -> Metrics:
+    """Values of steps in a row as one event.
 
     Args:
         rank: Whose they are.
-        steps: At least one; numbers without gaps.
+        first_step: The step of the first values.
+        columns: Metric -> float [steps], at least one step.
         window: Steps per entry.
-        data_wait_s: How long all of them waited for their batches; None where that is told elsewhere.
     """
-    groups = [steps[start : start + window] for start in range(0, len(steps), window)]
-    event = Steps(
-        rank=rank,
-        first_step=steps[0].step,
-        losses=[_mean([one.loss for one in group]) for group in groups],
-        seconds=[sum(one.seconds for one in group) / len(group) for group in groups],
-        examples=[sum(one.examples for one in group) for group in groups],
-        learning_rates=[group[-1].learning_rate for group in groups],
-        counts=[len(group) for group in groups] if window > 1 else None,
-        losses_min=[_extreme(group, min) for group in groups] if window > 1 else None,
-        losses_max=[_extreme(group, max) for group in groups] if window > 1 else None,
-        gradient_norms=_norms(groups),
-        data_wait_s=None if data_wait_s is None else round(data_wait_s, 6),
+    steps = len(next(iter(columns.values())))
+    starts = range(0, steps, window)
+    values, lows, highs = {}, {}, {}
+    for name, column in columns.items():
+        groups = [column[start : start + window] for start in starts]
+        values[name] = [_finite(_JOINED.get(name, _mean)(group)) for group in groups]
+        if window > 1 and name not in _JOINED:
+            lows[name] = [_extreme(group, min) for group in groups]
+            highs[name] = [_extreme(group, max) for group in groups]
+    if window == 1:
+        return Metrics(rank=rank, first_step=first_step, values=values)
+    counts = [min(window, steps - start) for start in starts]
+    return Metrics(
+        rank=rank, first_step=first_step, values=values, counts=counts, lows=lows or None, highs=highs or None
     )
-    return event
 
 
-def _norms(groups: list[list[Step]]) -> list[float | None] | None:
-    told = [[one.gradient_norm for one in group if one.gradient_norm is not None] for group in groups]
-    return [_mean(group) for group in told] if all(told) else None
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
-def _mean(losses: list[float]) -> float | None:
-    # A window with one loss that is not finite has no mean: it must not hide what happened.
-    mean = sum(losses) / len(losses)
-    return mean if isfinite(mean) else None
+def _mean(group: Sequence[float]) -> float:
+    # A window with one value that is not finite has no mean: it must not hide what happened.
+    return sum(group) / len(group)
 
 
-def _extreme(group: list[Step], pick: Callable[[list[float]], float]) -> float | None:
-    finite = [one.loss for one in group if isfinite(one.loss)]
+def _mean_seconds(group: Sequence[float]) -> float:
+    return round(sum(group) / len(group), 6)
+
+
+def _last(group: Sequence[float]) -> float:
+    return group[-1]
+
+
+_JOINED: dict[str, Callable[[Sequence[float]], float]] = {
+    LEARNING_RATE: _last,
+    GRADIENT_NORM: _mean,
+    EXAMPLES: sum,
+    STEP_TIME: _mean_seconds,
+    DATA_WAIT: _mean_seconds,
+}
+"""How the values of an entry's steps become one; of every other metric the mean, with the extremes beside it."""
+
+
+def _extreme(group: Sequence[float], pick: Callable[[list[float]], float]) -> float | None:
+    finite = [value for value in group if isfinite(value)]
     return pick(finite) if finite else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import AnyEvent, Evaluation, Steps, Summary
+from trainers.contract.events import AnyEvent, Metrics, Summary
+from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
 
 
 class Tally:
@@ -20,7 +21,8 @@ class Tally:
         self._config = config
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
-        self._test: Evaluation | None = None
+        self._test: dict[str, float | None] = {}
+        """The last evaluation's values."""
         self._best = best
         self._seconds = self._steps = 0.0
         total, per_epoch = config.total_steps, config.steps_per_epoch
@@ -38,14 +40,18 @@ class Tally:
 
     def add(self, event: AnyEvent) -> None:
         """Take one event into account."""
-        if isinstance(event, Evaluation):
-            self._test = event
-            self._best = max(event.accuracy, self._best or 0.0)
-        elif isinstance(event, Steps):
-            self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
-            self._loss[event.rank] = event.losses[-1]
-            if event.rank == 0:
-                self._add_time(event)
+        if not isinstance(event, Metrics) or not sound_entries(event):
+            return
+        self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        for name, column in event.values.items():
+            if name == LOSS:
+                self._loss[event.rank] = column[-1]
+            elif name == STEP_TIME and event.rank == 0:
+                self._add_time(event.first_step, column, event.counts or [1] * len(column))
+            elif name in (TEST_LOSS, TEST_ACCURACY):
+                self._test[name] = column[-1]
+                if name == TEST_ACCURACY:
+                    self._best = max([one for one in (self._best, *column) if one is not None], default=None)
 
     def summary(self, seconds: float) -> Summary:
         """The run's figures now.
@@ -61,17 +67,16 @@ class Tally:
             epochs=round(self.step / self._config.steps_per_epoch, 3),
             examples_per_second=rate,
             loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
-            test_loss=self._test.loss if self._test else None,
-            test_accuracy=self._test.accuracy if self._test else None,
+            test_loss=self._test.get(TEST_LOSS),
+            test_accuracy=self._test.get(TEST_ACCURACY),
             best_accuracy=self._best,
             seconds=seconds,
         )
 
-    def _add_time(self, event: Steps) -> None:
+    def _add_time(self, step: int, seconds: list[float | None], counts: list[int]) -> None:
         # Ranks move in lockstep: rank 0's clock is the run's.
-        step = event.first_step
-        for count, seconds in zip(event.counts or [1] * len(event.losses), event.seconds, strict=True):
-            if step > self._warm_after:
+        for each, count in zip(seconds, counts, strict=True):
+            if step > self._warm_after and each is not None:
                 self._steps += count
-                self._seconds += count * seconds
+                self._seconds += count * each
             step += count

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
-from tuiapp.state.run_curves import RunCurves
+from tuiapp.state.curves import Curves
 
 POLL_S = 1.0
 """How often runs that go on are looked at once all is read."""
@@ -21,7 +21,7 @@ class Compared:
     """One of the runs, as far as it is read."""
 
     info: RunInfo
-    curves: RunCurves = field(default_factory=RunCurves)
+    curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
     progress: float | None = 0.0
     """How much of its journal is read, from 0 to 1; None once all of it is."""
 

@@ -11,32 +11,26 @@ import csv
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, TextIO, TypeAlias
 
 import msgspec
 
 from trainers.contract.event import Event
-from trainers.contract.events import AnyEvent, DeviceSample, Evaluation, HostSample, RankSample, RunStarted, Steps
+from trainers.contract.events import AnyEvent, DeviceSample, HostSample, Metrics, RankSample, RunStarted
 from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of, sound_entries
 from trainers.contract.rundir import RunDir
 from tuiapp.state.text import sanitize
 
 Format: TypeAlias = Literal["csv", "jsonl"]
-What: TypeAlias = Literal["steps", "evaluations", "samples"]
+What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples"]
+"""Metrics of the steps, those that were measured on held-out data, both, or what the sampler found."""
 Row: TypeAlias = dict[str, object]
 
-"""Is told how many rows are written."""
-
-_STEP_COLUMNS = {
-    "losses": "loss",
-    "losses_min": "loss_min",
-    "losses_max": "loss_max",
-    "learning_rates": "learning_rate",
-    "counts": "steps",
-}
-"""Lists of `Steps` → what one entry is called."""
+_PLACE = ("attempt", "time", "rank", "step", "steps")
+"""Columns before those of the metrics; `steps` is how many an entry stands for, which lies at the last of them."""
 
 _SAMPLES = (DeviceSample, RankSample, HostSample)
 
@@ -119,9 +113,8 @@ def write_rows(file: TextIO, run: RunDir, what: What, form: Format) -> int:
         OSError: they cannot be written.
     """
     count = 0
-    columns = columns_of(what)
     if form == "csv":
-        table = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
+        table = csv.DictWriter(file, columns_of(run, what), lineterminator="\n", extrasaction="ignore")
         table.writeheader()
     encoder = msgspec.json.Encoder()
     for row in rows_of(run, what):
@@ -133,59 +126,83 @@ def write_rows(file: TextIO, run: RunDir, what: What, form: Format) -> int:
     return count
 
 
-def columns_of(what: What) -> list[str]:
-    """The columns of a table, the same for every run."""
-    if what == "steps":
-        lists = [name for name in Steps.__struct_fields__ if name not in ("rank", "first_step", *_base_fields())]
-        return ["attempt", "time", "rank", "step", *(_STEP_COLUMNS.get(name, name) for name in lists)]
-    kinds = (Evaluation,) if what == "evaluations" else _SAMPLES
-    fields = [name for kind in kinds for name in kind.__struct_fields__ if name not in _base_fields()]
-    return ["attempt", "time", *(["kind"] if what == "samples" else []), *dict.fromkeys(fields)]
+def columns_of(run: RunDir, what: What) -> list[str]:
+    """The columns of a table; those of metrics, in the order in which they come, are found by reading the journal."""
+    if what == "samples":
+        fields = [name for kind in _SAMPLES for name in kind.__struct_fields__ if name not in _base_fields()]
+        return ["attempt", "time", "kind", *dict.fromkeys(fields)]
+    found = dict.fromkeys(_PLACE)
+    for event, _ in _events(run):
+        if isinstance(event, Metrics):
+            for name in event.values:
+                if _is_in(name, what):
+                    found |= dict.fromkeys(_column(name) + end for end, bound in _BOUNDS if bound(event, name))
+    return list(found)
 
 
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """The rows of a table, in the order of the journal; reads a piece of it at a time."""
+    for event, attempt in _events(run):
+        if isinstance(event, Metrics):
+            if what != "samples" and sound_entries(event):
+                yield from _metric_rows(event, attempt, what)
+        elif what == "samples" and isinstance(event, _SAMPLES):
+            yield _plain_row(event, attempt)
+
+
+def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
+    """The events of a journal, each with its attempt."""
     reader, attempt = JournalReader(run.journal), 1
     while events := reader.read():
         for event in events:
             if isinstance(event, RunStarted):
                 attempt = event.attempt
-            elif what == "steps" and isinstance(event, Steps):
-                yield from _step_rows(event, attempt)
-            elif (what == "evaluations" and isinstance(event, Evaluation)) or (
-                what == "samples" and isinstance(event, _SAMPLES)
-            ):
-                yield _plain_row(event, attempt, kind=what == "samples")
+            yield event, attempt
 
 
-def _step_rows(event: Steps, attempt: int) -> Iterator[Row]:
-    """An entry of the event each: a step, or a window of them, which stands at its last one."""
-    size = len(event.losses)
-    counts = event.counts or [1] * size
-    if len(counts) != size or len(event.seconds) != size:
+def _is_in(name: str, what: What) -> bool:
+    """Whether a metric is part of a table."""
+    return what == "metrics" or (group_of(name) in HELD_OUT) == (what == "evaluations")
+
+
+def _column(name: str) -> str:
+    """What a metric's column is called."""
+    name = sanitize(name)
+    return f"metric/{name}" if name in _PLACE else name
+
+
+_BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], ...] = (
+    ("", lambda event, name: event.values[name]),
+    ("_min", lambda event, name: (event.lows or {}).get(name)),
+    ("_max", lambda event, name: (event.highs or {}).get(name)),
+)
+"""How a column's name ends -> what stands in it."""
+
+
+def _metric_rows(event: Metrics, attempt: int, what: What) -> Iterator[Row]:
+    """A row for each entry of the event."""
+    names = [name for name in event.values if _is_in(name, what)]
+    if not names:
         return
-    lists = {
-        _STEP_COLUMNS.get(name, name): values
-        for name in event.__struct_fields__
-        if isinstance(values := getattr(event, name), list) and len(values) == size
-    }
-    lists["steps"] = counts
+    size = len(event.values[names[0]])
+    lists = {_column(name) + end: values for name in names for end, bound in _BOUNDS if (values := bound(event, name))}
+    lists = {name: values for name, values in lists.items() if len(values) == size}
+    counts = event.counts or [1] * size
+    seconds = [each or 0.0 for each in event.values.get(STEP_TIME, [0.0] * size)]
     # The event's time is that of its last step.
-    moment = event.time - sum(each * count for each, count in zip(event.seconds, counts, strict=True))
+    moment = event.time - sum(each * count for each, count in zip(seconds, counts, strict=True))
     step = event.first_step - 1
-    for place in range(size):
-        step += counts[place]
-        moment += event.seconds[place] * counts[place]
-        row: Row = {"attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step}
+    for place, count in enumerate(counts):
+        step += count
+        moment += seconds[place] * count
+        row: Row = {"attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step, "steps": count}
         for name, values in lists.items():
             row[name] = values[place]
         yield row
 
 
-def _plain_row(event: AnyEvent, attempt: int, *, kind: bool) -> Row:
-    row: Row = {"attempt": attempt, "time": event.time}
-    if kind:
-        row["kind"] = event.__struct_config__.tag
+def _plain_row(event: AnyEvent, attempt: int) -> Row:
+    row: Row = {"attempt": attempt, "time": event.time, "kind": event.__struct_config__.tag}
     for name in event.__struct_fields__:
         if name not in _base_fields():
             row[name] = _cell(getattr(event, name))

@@ -13,12 +13,14 @@ from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Footer
 
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_keys import view_actions, view_keys
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
-from tuiapp.state.run_curves import AXES, RUN_METRICS, Axis, RunMetric
+from tuiapp.state.curves import AXES, Axis
+from tuiapp.state.metrics import metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import QuietScreen
 from tuiapp.widgets.colors import MUTED
@@ -61,7 +63,7 @@ class CompareScreen(QuietScreen[None]):
         Binding("q", "app.leave", "Leave", id="app.leave-letter"),
     ]
 
-    metric: reactive[RunMetric] = reactive("loss", init=False)
+    metric: reactive[str] = reactive(LOSS, init=False)
     """What is drawn."""
     axis: reactive[Axis] = reactive("step", init=False)
     """What the curves lie over each other by."""
@@ -156,13 +158,14 @@ class CompareScreen(QuietScreen[None]):
     def _show_words(self) -> None:
         """Say over the curves what is drawn, and in the table what the runs are and what is read."""
         runs, chart, reading = self._feed.runs, self.chart.drawn, None
-        heading = [self.metric, *self._settings()]
+        label = metric(self.metric).label
+        heading = [label, *self._settings()]
         if self.chart.cursor is not None:
             values = read_out(chart, self.chart.cursor, self.metric)
             here, end = (place_words(x, self.axis) for x in (chart.x_at(self.chart.cursor), chart.extent[1]))
             # As wide as it gets, so that the columns beside it stand still.
             reading = Line(here.ljust(len(end)), tuple(values.get(place, MISSING) for place in range(len(runs))))
-            heading = [self.metric, here, "stands still", "v: go on"]
+            heading = [label, here, "stands still", "v: go on"]
         title = f"Compare {plural(len(runs), 'run')}"
         words = Content.assemble((title, "bold $text-primary"), f"  {heading[0]}  ", (join_words(heading[1:]), MUTED))
         self.chart.show_heading(words)
@@ -175,10 +178,11 @@ class CompareScreen(QuietScreen[None]):
         if len(self._hidden) == len(self._feed.runs):
             return "all curves are off: the keys from 1 on bring them back"
         if self.log_scale:
-            return f"no {self.metric} above 0 to be drawn on a logarithmic axis: y goes back"
+            return f"no {metric(self.metric).label} above 0 to be drawn on a logarithmic axis: y goes back"
         if self.chart.window is not None:
             return "nothing was told in this part of the runs: 0 shows all of them"
-        return f"none of these runs has told of {self.metric}{' by epoch' * (self.axis == 'epoch')}: m for another"
+        by_epoch = " by epoch" * (self.axis == "epoch")
+        return f"none of these runs has told of {metric(self.metric).label}{by_epoch}: m for another"
 
     def _settings(self) -> list[str]:
         """How the curves are drawn, and how much of them is in sight or read."""
@@ -190,7 +194,7 @@ class CompareScreen(QuietScreen[None]):
         return [
             f"{100 * self.chart.share_in_sight:.3g} % in sight" if self.chart.window else "",
             f"by {self.axis}",
-            "" if self.metric in ("test loss", "accuracy") else smoothed,
+            "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",
             read,
         ]
@@ -221,9 +225,9 @@ class CompareScreen(QuietScreen[None]):
     def action_metric(self, by: int) -> None:
         """Draw the next quantity that any of the runs has told of."""
         with self._feed.lock:
-            told = [name for name in RUN_METRICS if any(len(run.curves.series[name]) for run in self._feed.runs)]
+            told = ordered(name for run in self._feed.runs for name in run.curves.names)
         place = told.index(self.metric) + by if self.metric in told else 0
-        self.metric = told[place % len(told)] if told else "loss"
+        self.metric = told[place % len(told)] if told else LOSS
 
     def action_axis(self) -> None:
         """Lay the curves over each other by steps, by time since the start, or by epochs."""

@@ -20,7 +20,7 @@ from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import LatestSize
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl")
-TABLES: tuple[What, ...] = ("steps", "evaluations", "samples")
+TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples")
 
 
 @dataclass(frozen=True, slots=True)

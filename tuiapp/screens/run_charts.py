@@ -8,8 +8,9 @@ from functools import partial
 from textual.content import Content
 from textual.screen import Screen
 
+from trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.screens.chart_keys import view_actions
-from tuiapp.state.metrics import available
+from tuiapp.state.metrics import available, metric
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.widgets.loss_chart import LossChart
 
@@ -65,7 +66,7 @@ class RunCharts:
         """Keep both on the same part of the run, whichever is zoomed or panned by key or mouse."""
         for one, other in ((self.main, self.second), (self.second, self.main)):
             self._screen.watch(one, "window", partial(setattr, other, "window"), init=False)
-        self.second.metric = "accuracy"
+        self.second.metric = TEST_ACCURACY
         self.show_titles()
 
     def do(self, what: str) -> None:
@@ -81,7 +82,7 @@ class RunCharts:
     def show_titles(self) -> None:
         """Say in the frames what is drawn."""
         for key, chart in (("1", self.main), ("M", self.second)):
-            title = f"{key} {chart.metric}"
+            title = f"{key} {metric(chart.metric).label}"
             if str(chart.border_title) != title:
                 chart.border_title = Content(title)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, floor, isfinite, log10
 
-from tuiapp.state.axis_labels import axis_labels, log_labels
+from tuiapp.state.axis_labels import Unit, axis_labels, log_labels
 
 Ticks = list[tuple[float, str]]
 
@@ -70,20 +70,20 @@ def short_duration(seconds: float) -> str:
     return f"{whole}s"
 
 
-def value_ticks(low: float, high: float, count: int, quantity: str = "") -> Ticks:
+def value_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
     """Round numbers on a linear axis.
 
     Args:
         low: Where the axis begins.
         high: Where it ends.
         count: How many there is room for.
-        quantity: What it shows, see `axis_labels`.
+        unit: Of the values.
     """
     values = nice_ticks(low, high, count)
-    return list(zip(values, axis_labels(values, quantity), strict=True))
+    return list(zip(values, axis_labels(values, unit), strict=True))
 
 
-def log_ticks(low: float, high: float, count: int, quantity: str = "") -> Ticks:
+def log_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
     """Decades, with 2 and 5 between them where there are few; positions are decimal logarithms."""
     factors = (1,) if high - low > 3 else (1, 2, 5)
     decades = range(floor(low), ceil(high) + 1)
@@ -91,9 +91,9 @@ def log_ticks(low: float, high: float, count: int, quantity: str = "") -> Ticks:
     values = [value for value in values if low <= log10(value) <= high]
     if len(values) < 2:
         # Within so little the axis is all but linear.
-        return [(log10(value), label) for value, label in value_ticks(10**low, 10**high, count, quantity) if value > 0]
+        return [(log10(value), label) for value, label in value_ticks(10**low, 10**high, count, unit) if value > 0]
     kept = values[:: ceil(len(values) / max(2, count))]
-    return [(log10(value), label) for value, label in zip(kept, log_labels(kept, quantity), strict=True)]
+    return [(log10(value), label) for value, label in zip(kept, log_labels(kept, unit), strict=True)]
 
 
 def nice_ticks(low: float, high: float, count: int, least: float = 0.0) -> list[float]:

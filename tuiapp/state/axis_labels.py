@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import floor, log10
+from typing import Literal, TypeAlias
+
+Unit: TypeAlias = Literal["", "share", "%", "s"]
+"""Of the values of a metric: a share from 0 to 1 is shown in per cent; "" for none."""
 
 LABEL_CELLS = 7
 """What the labels of the axis of values take: always the same, so that the curves stand still."""
@@ -15,18 +19,18 @@ LEAST_PLAIN = 1e-3
 MOST_DECIMALS = 12
 
 
-def axis_labels(values: Sequence[float], quantity: str = "") -> list[str]:
+def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
     """The labels of a linear axis.
 
     Args:
         values: Where its marks are, in order.
-        quantity: What it shows, as metrics are called: "accuracy", "utilization" and "step time" have units.
+        unit: Of the values.
     """
     top = max(map(abs, values), default=0.0)
-    scale, unit = _unit(quantity, top)
+    scale, shown = _shown(unit, top)
     scaled = [value * scale for value in values]
     gap = min((after - before for before, after in pairwise(scaled)), default=top * scale / 10)
-    units = (f" {unit}", unit, "") if unit else ("",)
+    units = (f" {shown}", shown, "") if shown else ("",)
     labels: list[str] = []
     for numbers in _forms(scaled, gap, top * scale):
         for ending in units:
@@ -36,20 +40,18 @@ def axis_labels(values: Sequence[float], quantity: str = "") -> list[str]:
     return labels
 
 
-def log_labels(values: Iterable[float], quantity: str = "") -> list[str]:
+def log_labels(values: Iterable[float], unit: Unit = "") -> list[str]:
     """The labels of a logarithmic axis: each in the unit and with the decimals that suit it."""
-    return [axis_labels([value], quantity)[0] for value in values]
+    return [axis_labels([value], unit)[0] for value in values]
 
 
-def _unit(quantity: str, top: float) -> tuple[float, str]:
+def _shown(unit: Unit, top: float) -> tuple[float, str]:
     """What values are multiplied with, and what they then are."""
-    if quantity == "accuracy":
+    if unit == "share":
         return 100.0, "%"
-    if quantity == "utilization":
-        return 1.0, "%"
-    if quantity == "step time":
+    if unit == "s":
         return (1.0, "s") if top >= 1 else (1e3, "ms") if top >= 1e-3 else (1e6, "µs")
-    return 1.0, ""
+    return 1.0, unit
 
 
 def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str]]:

@@ -7,10 +7,11 @@ from math import ceil
 
 import numpy as np
 
+from trainers.contract.metrics import HELD_OUT, LOSS
 from tuiapp.state.axes import Ticks, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
-from tuiapp.state.metrics import METRICS, MetricName
+from tuiapp.state.metrics import UTILIZATION, metric
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.state.series import LIMIT, Floats, Reduced, Series, smooth
+from tuiapp.state.series import Floats, Reduced, Series, smooth
 from tuiapp.state.window import in_sight
 
 MAX_LINES = 4
@@ -26,7 +27,7 @@ BAND = -1
 class View:
     """What a chart shows of a run, and how."""
 
-    metric: MetricName = "loss"
+    metric: str = LOSS
     smoothing: float = 0.0
     """Weight of the past, from 0 to below 1."""
     log: bool = False
@@ -64,6 +65,9 @@ class Chart:
     ranks: int = 0
     """How many the band is of."""
     evaluations: list[tuple[float, float]] = field(default_factory=list)
+    """What was measured on held-out data: place and value, the newest first."""
+    held_out: str = ""
+    """What such data is called: "test"."""
     marks: list[tuple[int, float, str, int]] = field(default_factory=list)
     """Column, y, character and place in the palette of what stands on the curves to tell them apart."""
     gaps: list[int] = field(default_factory=list)
@@ -136,7 +140,7 @@ def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Char
     sources = [source for source in _sources(state, view) if len(source.series)]
     _set_x_range(chart, sources, state, view)
     reduced = [_reduce(source.series, chart, state, columns) for source in sources]
-    weight = view.smoothing if view.metric != "accuracy" else 0.0
+    weight = 0.0 if metric(view.metric).held_out else view.smoothing
     if len(sources) > MAX_LINES:
         chart.ranks = len(sources)
         chosen = next((n for n, source in enumerate(sources) if source.label == str(view.rank)), None)
@@ -148,7 +152,7 @@ def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Char
             chart.curves = [curve for curve in chart.curves if curve.label == str(view.rank)]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
-    chart.evaluations = _evaluations(chart, state, view)
+    _mark_evaluations(chart, state, view)
     _set_y_axis(chart, view, rows)
     ticks = time_ticks if view.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
@@ -156,28 +160,20 @@ def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Char
 
 
 def _sources(state: RunFacts, view: View) -> list[_Source]:
-    metric = METRICS[view.metric]
-    if (name := metric.of_steps) is not None:
-        ranks = sorted(state.ranks.values(), key=lambda rank: rank.rank)
-        return [_Source(str(rank.rank), rank.rank, rank.curves[name]) for rank in ranks]
-    if view.metric == "utilization":
+    if view.metric == UTILIZATION:
         gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
         return [
             _Source(f"GPU {one.index}", place, state.utilization[one.uuid].series) for place, one in enumerate(known)
         ]
-    series = Series(4096)
-    if state.evaluations:
-        steps = np.array([min(one.step, 2**53) for one in state.evaluations], np.int64)
-        series.add(steps, np.array([one.accuracy for one in state.evaluations]))
-    return [_Source("test", 0, series)]
+    return [_Source(str(rank), rank, state.curves[rank, view.metric]) for rank in state.curves.ranks(view.metric)]
 
 
 def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: View) -> None:
     if not sources:
         return
     ends = np.array([min(s.series.first_step for s in sources), max(s.series.last_step for s in sources)], float)
-    first, last = (float(x) for x in (state.timeline.seconds(ends) if view.by_time else ends))
+    first, last = (float(x) for x in (state.curves.timeline.seconds(ends) if view.by_time else ends))
     chart.extent = first, max(last, first + (1e-3 if view.by_time else 1))
     first, last = chart.extent
     if view.span is None:
@@ -192,7 +188,7 @@ def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: Vi
 
 
 def _reduce(series: Series, chart: Chart, state: RunFacts, columns: int) -> Reduced:
-    places = state.timeline.seconds(series.middles()) if chart.by_time else None
+    places = state.curves.timeline.seconds(series.middles()) if chart.by_time else None
     return series.reduce(columns, *chart.x_range, places)
 
 
@@ -224,23 +220,24 @@ def _scaled(values: Floats, log: bool) -> Floats:
     return scaled
 
 
-def _evaluations(chart: Chart, state: RunFacts, view: View) -> list[tuple[float, float]]:
-    """The points that stand on the curve: the test loss, or the test accuracy."""
-    if view.metric not in ("loss", "accuracy") or not state.evaluations:
-        return []
-    stride = ceil(len(state.evaluations) / MAX_EVALUATIONS)
-    shown = state.evaluations[::-1][::stride]
-    steps = np.array([float(min(one.step, 2**53)) for one in shown])
-    values = np.array([one.loss if view.metric == "loss" else one.accuracy for one in shown], np.float64)
-    with np.errstate(invalid="ignore"):
-        values[~(np.abs(values) <= LIMIT)] = np.nan
-    places = state.timeline.seconds(steps) if view.by_time else steps
+def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
+    """Find the points that stand on the curve: what was measured of the same on held-out data, or all its values."""
+    shown = metric(view.metric)
+    names = [view.metric] if shown.held_out else [f"{group}/{view.metric}" for group in HELD_OUT]
+    name = next((name for name in names if name in state.curves.names), "")
+    series = state.curves.first(name)
+    if not len(series):
+        return
+    stride = ceil(len(series) / MAX_EVALUATIONS)
+    steps, values = (each[::-1][::stride] for each in (series.middles(), series.means()))
+    places = state.curves.timeline.seconds(steps) if view.by_time else steps
     left, right = chart.x_range if chart.curves else (float(places.min()), float(places.max()))
     if not chart.curves:
         chart.x_range = chart.extent = (left, max(right, left + 1))
     values = _scaled(values, view.log)
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
-    return list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
+    chart.held_out = metric(name).group
+    chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
 
 
 def _set_y_axis(chart: Chart, view: View, rows: int) -> None:
@@ -251,7 +248,8 @@ def _set_y_axis(chart: Chart, view: View, rows: int) -> None:
     values = values[~np.isnan(values)]
     if len(values):
         chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not view.log)
-    if view.metric == "accuracy" and not view.log:
+    unit = metric(view.metric).unit
+    if unit == "share" and not view.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if view.log else value_ticks
-    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), view.metric)
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)

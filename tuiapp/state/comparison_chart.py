@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainers.contract.metrics import LOSS
 from tuiapp.state.axes import log_ticks, short_duration, step_ticks, time_ticks, value_range, value_ticks
 from tuiapp.state.chart import Chart, Curve
-from tuiapp.state.metrics import METRICS
-from tuiapp.state.run_curves import Axis, RunCurves, RunMetric
+from tuiapp.state.curves import ALL, Axis, Curves
+from tuiapp.state.metrics import metric
 from tuiapp.state.series import Floats, smooth
 from tuiapp.state.text import MISSING
 from tuiapp.state.window import Window, in_sight
@@ -23,7 +24,7 @@ LETTERS_EVERY = 80
 class Look:
     """What of the runs is drawn, and how."""
 
-    metric: RunMetric = "loss"
+    metric: str = LOSS
     axis: Axis = "step"
     smoothing: float = 0.0
     """Weight of the past, from 0 to below 1; of curves that have a value at each step."""
@@ -33,7 +34,7 @@ class Look:
     """The part of the lower axis that is in sight; None for all."""
 
 
-def build_comparison(runs: Sequence[tuple[str, int, RunCurves]], look: Look, *, columns: int, rows: int) -> Chart:
+def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, columns: int, rows: int) -> Chart:
     """Reduce the curves of runs to what a chart of that size can show.
 
     Args:
@@ -45,7 +46,7 @@ def build_comparison(runs: Sequence[tuple[str, int, RunCurves]], look: Look, *, 
     chart = Chart(log=look.log, by_time=look.axis == "time")
     sources = []
     for letter, color, curves in runs:
-        series = curves.series[look.metric]
+        series = curves[ALL, look.metric]
         places = curves.places(series.middles(), look.axis)
         if len(places) and not np.isnan(places).any():
             sources.append((letter, color, series, places))
@@ -55,10 +56,10 @@ def build_comparison(runs: Sequence[tuple[str, int, RunCurves]], look: Look, *, 
     last = max(float(places[-1]) for *_, places in sources)
     chart.extent = (first, last if last > first else first + 1)
     chart.x_range = in_sight(look.window, chart.extent)
-    sparse = look.metric in ("test loss", "accuracy")
+    weight = 0.0 if metric(look.metric).held_out else look.smoothing
     for letter, color, series, places in sources:
         reduced = series.reduce(columns, *chart.x_range, places)
-        middle = _scaled(smooth(reduced.mean, 0.0 if sparse else look.smoothing), log=look.log)
+        middle = _scaled(smooth(reduced.mean, weight), log=look.log)
         if not np.isnan(middle).all():
             chart.curves.append(Curve(letter, color, middle, middle, middle, reduced.gaps))
     _set_y_axis(chart, look, rows)
@@ -67,9 +68,9 @@ def build_comparison(runs: Sequence[tuple[str, int, RunCurves]], look: Look, *, 
     return chart
 
 
-def read_out(chart: Chart, column: int, metric: RunMetric) -> dict[int, str]:
+def read_out(chart: Chart, column: int, name: str) -> dict[int, str]:
     """The values at a column of dots in words, by the curves' places in the palette."""
-    words = METRICS["loss" if metric == "test loss" else metric].format
+    words = metric(name).format
     return {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
 
 
@@ -90,10 +91,11 @@ def _set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     values = np.concatenate([curve.middle for curve in chart.curves])
     values = values[~np.isnan(values)]
     chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not look.log)
-    if look.metric == "accuracy" and not look.log:
+    unit = metric(look.metric).unit
+    if unit == "share" and not look.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if look.log else value_ticks
-    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), look.metric)
+    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
 
 
 def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
-from operator import mul
 from typing import NamedTuple
 
-from trainers.contract.events import DeviceSample, Event, RankStarted, RunStarted, Steps
+from trainers.contract.events import DeviceSample, Event, Metrics, RankStarted, RunStarted
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entries, total
 from tuiapp.state.peaks import find_peak
 
 GAP_S = 10.0
@@ -58,11 +58,15 @@ class Training(NamedTuple):
     """The training seconds of the events that tell it."""
 
 
-def training_of(event: Steps) -> Training:
-    """What the steps of one event came to."""
-    seconds = sum(map(mul, event.counts, event.seconds) if event.counts else event.seconds)
-    waited = event.data_wait_s
-    return Training(event.mono, sum(event.examples), seconds, waited or 0.0, seconds if waited is not None else 0.0)
+def training_of(event: Metrics) -> Training:
+    """What the steps of one event came to: nothing where it does not report their time."""
+    values, counts = event.values, event.counts
+    if STEP_TIME not in values or not sound_entries(event):
+        return Training(event.mono, 0.0, 0.0, 0.0, 0.0)
+    seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
+    if DATA_WAIT not in values:
+        return Training(event.mono, examples, seconds, 0.0, 0.0)
+    return Training(event.mono, examples, seconds, total(values[DATA_WAIT], counts), seconds)
 
 
 @dataclass(slots=True)
@@ -109,7 +113,7 @@ class EfficiencyMeter:
         """Take one event."""
         match event:
             # First, because it is most of a journal.
-            case Steps():
+            case Metrics():
                 self.add_training(training_of(event))
             case RunStarted():
                 self._flops_per_example, self._world_size = event.flops_per_example, event.world_size

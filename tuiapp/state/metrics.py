@@ -1,39 +1,68 @@
-"""What can be drawn as a curve."""
+"""The metrics that are known by name: what each is called, in which unit it is, how it is drawn.
+
+Whatever else a journal holds is shown under its own name by the same code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-from tuiapp.state.columns import STEP_METRICS, StepMetric
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    GRADIENT_NORM,
+    HELD_OUT,
+    LEARNING_RATE,
+    LOSS,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_EXAMPLES,
+    TEST_LOSS,
+    TEST_SECONDS,
+    group_of,
+)
+from tuiapp.state.axis_labels import Unit
+from tuiapp.state.curves import RATE
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds
+from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
 
-MetricName: TypeAlias = Literal[
-    "loss", "accuracy", "examples/s", "step time", "learning rate", "gradient norm", "utilization"
-]
+UTILIZATION = "gpu/utilization"
+"""Of the GPUs, by their samples: the only curves that no rank reports."""
+
+MAX_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """One quantity over the run."""
 
-    name: MetricName
-    format: Callable[[float | None], str]
+    name: str
+    """As in the journal."""
+    label: str
+    """What people call it."""
+    format: Callable[[float | None], str] = format_metric
     """A value in words, at most nine characters."""
+    unit: Unit = ""
+    of_run: bool = False
+    """Whether one rank reports it for all of the run."""
 
     @property
-    def of_steps(self) -> StepMetric | None:
-        """Its name among those that each rank tells with its steps; None if it comes from elsewhere."""
-        return next((name for name in STEP_METRICS if name == self.name), None)
+    def group(self) -> str:
+        """What stands before the first slash; "" without one."""
+        return sanitize(group_of(self.name), MAX_LABEL)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is measured now and then, on data that is not trained on: its values are marked, not smoothed."""
+        return group_of(self.name) in HELD_OUT
 
 
 def _percent(value: float | None) -> str:
     return format_percent(value / 100 if value is not None else None)
 
 
-def _accuracy(value: float | None) -> str:
+def _share(value: float | None) -> str:
     return format_percent(value, 1)
 
 
@@ -45,27 +74,38 @@ def _learning_rate(value: float | None) -> str:
     return f"{value:.3g}" if value is not None else format_metric(None)
 
 
-METRICS: dict[MetricName, Metric] = {
+KNOWN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("loss", format_metric),
-        Metric("accuracy", _accuracy),
-        Metric("examples/s", _rate),
-        Metric("step time", format_seconds),
-        Metric("learning rate", _learning_rate),
-        Metric("gradient norm", format_metric),
-        Metric("utilization", _percent),
+        Metric(LOSS, "loss"),
+        Metric(TEST_ACCURACY, "accuracy", _share, "share", of_run=True),
+        Metric(TEST_LOSS, "test loss", of_run=True),
+        Metric(RATE, "examples/s", _rate),
+        Metric(STEP_TIME, "step time", format_seconds, "s"),
+        Metric(DATA_WAIT, "data wait", format_seconds, "s"),
+        Metric(LEARNING_RATE, "learning rate", _learning_rate),
+        Metric(GRADIENT_NORM, "gradient norm", of_run=True),
+        Metric(UTILIZATION, "utilization", _percent, "%"),
+        Metric(EXAMPLES, "examples", _rate),
+        Metric(TEST_SECONDS, "evaluation time", format_seconds, "s", of_run=True),
+        Metric(TEST_EXAMPLES, "test examples", _rate, of_run=True),
     )
 }
-"""In the order in which the key for the next one goes through them."""
+"""In the order in which they are offered."""
 
 
-def available(state: RunFacts) -> list[MetricName]:
-    """Those that a run has told of so far; the loss always."""
-    return [name for name, metric in METRICS.items() if name == "loss" or _was_told(state, metric)]
+def metric(name: str) -> Metric:
+    """A metric by its name in the journal, whether it is known or not."""
+    return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
 
 
-def _was_told(state: RunFacts, metric: Metric) -> bool:
-    if (name := metric.of_steps) is not None:
-        return any(len(rank.curves[name]) for rank in state.ranks.values())
-    return bool(state.evaluations if metric.name == "accuracy" else state.utilization)
+def ordered(names: Iterable[str]) -> list[str]:
+    """The loss and what else is known in their order, then the others by group and name."""
+    found = set(names)
+    known = [name for name in KNOWN if name in found]
+    return known + sorted(found - KNOWN.keys(), key=lambda name: (group_of(name), name))
+
+
+def available(state: RunFacts) -> list[str]:
+    """Those that a run has reported so far; the loss always."""
+    return ordered({LOSS, *state.curves.names, *([UTILIZATION] if state.utilization else [])})

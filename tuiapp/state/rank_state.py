@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from trainers.contract.events import FrameworkMemory, PhaseName, RankFailed, RankSample, Steps
-from tuiapp.state.curves import RankCurves
+from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, total
 from tuiapp.state.devices.gpu import HISTORY
-from tuiapp.state.digest import MAX_BATCHES, MAX_NUMBER, Batch, RankDigest, batch_of
-from tuiapp.state.series import Series
 
 PACE_WINDOW_S = 15.0
 """Training time over which a rank's speed is averaged: long enough to be calm, short enough to follow a change."""
@@ -22,44 +20,41 @@ SILENT_STEPS = 4
 """How many of its steps a rank may be silent for."""
 
 
-class Pace:
-    """How fast a rank has been going lately, and where it was when.
+MAX_BATCHES = 96
+"""Over which a rank's speed is averaged at most."""
 
-    Events are looked at only when somebody asks: of a long journal that is read at once, only the last ones matter.
-    """
+
+class Batch(NamedTuple):
+    """How long a rank took for some steps."""
+
+    time: float
+    last_step: int
+    steps: int
+    seconds: float
+    examples: float
+
+
+class Pace:
+    """How fast a rank has been going lately, and where it was when."""
 
     def __init__(self) -> None:
-        self._fresh: deque[tuple[Steps, int, int] | Batch] = deque(maxlen=MAX_BATCHES)
-        self._kept: deque[Batch] = deque(maxlen=MAX_BATCHES)
-        self._steps = self._examples = 0
-        self._seconds = 0.0
+        self._batches: deque[Batch] = deque()
+        self._steps = 0
+        self._seconds = self._examples = 0.0
 
-    def add(self, event: Steps, steps: int, last_step: int) -> None:
-        """Take in a batch of so many steps up to the last one."""
-        self._fresh.append((event, steps, last_step))
-
-    def add_batches(self, batches: Sequence[Batch]) -> None:
-        """Take in the last batches of many."""
-        self._fresh.extend(batches)
-
-    @property
-    def _batches(self) -> deque[Batch]:
-        """Those within the window, looked at."""
-        while self._fresh:
-            fresh = self._fresh.popleft()
-            batch = fresh if isinstance(fresh, Batch) else batch_of(*fresh)
-            if len(self._kept) == self._kept.maxlen:
-                self._forget()
-            self._kept.append(batch)
-            self._steps += batch.steps
-            self._seconds += batch.seconds
-            self._examples += batch.examples
-            while len(self._kept) > 2 and self._seconds - self._kept[0].seconds > PACE_WINDOW_S:
-                self._forget()
-        return self._kept
+    def add(self, batch: Batch) -> None:
+        """Take in a batch of steps."""
+        if len(self._batches) == MAX_BATCHES:
+            self._forget()
+        self._batches.append(batch)
+        self._steps += batch.steps
+        self._seconds += batch.seconds
+        self._examples += batch.examples
+        while len(self._batches) > 2 and self._seconds - self._batches[0].seconds > PACE_WINDOW_S:
+            self._forget()
 
     def _forget(self) -> None:
-        old = self._kept.popleft()
+        old = self._batches.popleft()
         self._steps -= old.steps
         self._seconds -= old.seconds
         self._examples -= old.examples
@@ -117,7 +112,6 @@ class RankState:
     framework: FrameworkMemory | None = None
     """What its framework holds of its device."""
     failure: RankFailed | None = None
-    curves: RankCurves = field(init=False)
     pace: Pace = field(default_factory=Pace)
 
     @property
@@ -135,46 +129,25 @@ class RankState:
         """Of its process."""
         return self.process.threads if self.process else None
 
-    def __post_init__(self) -> None:
-        """Make room for its curves."""
-        self.curves = RankCurves(self.rank)
-
-    @property
-    def losses(self) -> Series:
-        """The curve of its loss."""
-        return self.curves["loss"]
-
-    def add_steps(self, event: Steps) -> None:
-        """Take in a batch of the rank's steps."""
-        losses, counts = event.losses, event.counts
-        steps = len(losses) if counts is None else sum(counts)
-        last_step = event.first_step + steps - 1
-        if not losses or not 0 <= event.first_step <= last_step <= MAX_NUMBER:
-            return
-        if counts is not None and len(counts) != len(losses):
-            return
-        self.curves.add(event)
-        self.pace.add(event, steps, last_step)
+    def add(self, event: Metrics) -> None:
+        """Take in a batch of values whose lists go together."""
+        values, last_step = event.values, event.last_step
+        if STEP_TIME in values:
+            seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
+            self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
         if last_step >= self.step:
             self.step = last_step
-            self.loss = losses[-1]
-            if event.learning_rates:
-                self.learning_rate = event.learning_rates[-1]
-
-    def add_digest(self, digest: RankDigest) -> None:
-        """Take in many batches of the rank's steps."""
-        self.curves.add_entries(digest.entries)
-        self.pace.add_batches(digest.batches)
-        if digest.last_step >= self.step:
-            self.step, self.loss, self.learning_rate = digest.last_step, digest.loss, digest.learning_rate
+            if LOSS in values:
+                self.loss = values[LOSS][-1]
+            if LEARNING_RATE in values:
+                self.learning_rate = values[LEARNING_RATE][-1]
 
     def restart(self, step: int) -> None:
-        """Begin a new attempt after a step: the curve up to there stays, what comes after it is taken anew."""
+        """Begin a new attempt after a step."""
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
         self.step, self.loss, self.last_time = step, None, 0.0
-        self.curves.truncate(step + 1)
         self.pace = Pace()
 
     @property

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
+from math import isfinite
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.contract import events as ev
+from trainers.contract.metrics import TEST_ACCURACY, TEST_SECONDS
 from tuiapp.state.array_state import ArrayState, Device
-from tuiapp.state.curves import SampledCurve, Timeline
+from tuiapp.state.curves import Curves, SampledCurve
 from tuiapp.state.devices.gpu import HISTORY, GpuState
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.rank_state import RankState
@@ -64,13 +66,12 @@ class RunFacts:
         """Of the attempt's first event, in seconds since the epoch."""
         self.last_time = 0.0
         self.ranks: dict[int, RankState] = {}
-        self.evaluations: list[ev.Evaluation] = []
+        self.curves = Curves()
         self.arrays: dict[str, ArrayState] = {}
         self.gpus: dict[str, GpuState] = {}
         """By UUID."""
         self.utilization: dict[str, SampledCurve] = {}
         """Each GPU's, by the step at which it was sampled."""
-        self.timeline = Timeline()
         self.host: ev.HostSample | None = None
         self.host_cpu: deque[float | None] = deque(maxlen=HISTORY)
         self.telemetry_problems: dict[str, str] = {}
@@ -163,7 +164,11 @@ class RunFacts:
     @property
     def epoch(self) -> int:
         """Counted from 1; 0 before the first step or when not known."""
-        return (self.step - 1) // self.steps_per_epoch + 1 if self.step and self.steps_per_epoch else 0
+        return self.epoch_of(self.step)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch of a step, counted from 1; 0 before the first step or when not known."""
+        return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
 
     @property
     def epochs(self) -> int:
@@ -182,6 +187,11 @@ class RunFacts:
             return self.ended.summary.examples_per_second
         rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
         return sum(rates) if rates else None
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The last evaluation's, from 0 to 1; None before the first."""
+        return self.curves.first(TEST_ACCURACY).last
 
     @property
     def hang(self) -> ev.Alert | None:
@@ -215,10 +225,10 @@ class RunFacts:
             return None
         left = max(0, self.total_steps - self.step) * max(paces)
         every = self.config.get("eval_every")
-        if self.evaluations and isinstance(every, int):
-            recent = self.evaluations[-3:]
+        recent = [one for one in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(one)]
+        if recent and isinstance(every, int):
             due = max(0, self.epochs - self.epoch + 1) // every if every else 1
-            left += due * sum(evaluation.seconds for evaluation in recent) / len(recent)
+            left += due * sum(recent) / len(recent)
         return left
 
     def efficiency(self) -> Efficiency:

@@ -6,25 +6,25 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
+from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
-from tuiapp.state.curves import SampledCurve
+from tuiapp.state.curves import MAX_NAMES, MAX_RANKS, SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
-from tuiapp.state.digest import MAX_RANKS, Digest
+from tuiapp.state.metrics import metric
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import LogEntry, RunFacts
-from tuiapp.state.text import format_metric, format_percent, join_words, sanitize
+from tuiapp.state.series import Floats, Integers
+from tuiapp.state.text import join_words, sanitize
 
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
 """A part of the screen that an event may change."""
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
-MAX_EVALUATIONS = 4096
-"""Beyond it every second one is forgotten, but for the first and the last."""
 
-_STEPS_CHANGE: frozenset[Topic] = frozenset({"run", "curves", "ranks"})
+_METRICS_CHANGE: frozenset[Topic] = frozenset({"run", "curves", "ranks"})
 
 
 class RunState(RunFacts):
@@ -37,8 +37,7 @@ class RunState(RunFacts):
             ev.RunStarted: self._run_started,
             ev.Phase: self._phase,
             ev.RankStarted: self._rank_started,
-            ev.Steps: self._steps,
-            ev.Evaluation: self._evaluation,
+            ev.Metrics: self._metrics,
             ev.Sharding: self._sharding,
             ev.DeviceSample: self._device_sample,
             ev.RankSample: self._rank_sample,
@@ -56,9 +55,7 @@ class RunState(RunFacts):
         }
 
     def apply(self, event: object) -> None:
-        """Take in one event, or a digest of many; what this version does not know changes nothing."""
-        if isinstance(event, Digest):
-            return self._digest(event)
+        """Take in one event; what this version does not know changes nothing."""
         handler = self._handlers.get(type(event))
         if handler is None or not isinstance(event, ev.Event):
             return
@@ -122,8 +119,7 @@ class RunState(RunFacts):
         if self.started is not None and event.attempt > self.started.attempt:
             self._go_back(event.resumed_from)
             self.first_time = event.time
-        if self.started is None or event.attempt > self.started.attempt:
-            self.timeline.begin(event.time, event.resumed_from)
+        self.curves.begin(event)
         self.started = event
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
@@ -141,7 +137,6 @@ class RunState(RunFacts):
         for curve in self.utilization.values():
             curve.truncate(step + 1)
         self.ended = self.stop_requested = None
-        self.evaluations = [one for one in self.evaluations if one.step <= step]
         for checkpoint in [one for one in self.checkpoints if one.step > step]:
             self.checkpoints.remove(checkpoint)
         # The log has them.
@@ -167,39 +162,30 @@ class RunState(RunFacts):
             self._note(event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
             self._changed |= {"run", "ranks", "devices", "sharding"}
 
-    def _steps(self, event: ev.Steps) -> None:
-        if rank := self._rank(event.rank):
-            rank.add_steps(event)
-            self.timeline.add(event.time, rank.step)
-            rank.last_time = event.time
-            self._changed |= _STEPS_CHANGE
+    def _metrics(self, event: ev.Metrics) -> None:
+        full = self.curves.full
+        if not (rank := self._rank(event.rank)) or not self.curves.add(event):
+            return
+        rank.add(event)
+        rank.last_time = event.time
+        self._changed |= _METRICS_CHANGE
+        if self.curves.full and not full:
+            self._note(event, f"more than {MAX_NAMES:,} metrics: those that come later are not charted", problem=True)
+        if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
+            self._note_evaluation(event)
 
-    def _digest(self, digest: Digest) -> None:
-        """Take in many batches of steps as if they came one after the other."""
-        if self.first_time is None:
-            self.first_time = digest.first_time
-        self.last_time = max(self.last_time, digest.last_time)
-        self.mark_found()
-        for training in digest.training:
-            self._meter.add_training(training)
-        for each in digest.ranks:
-            if rank := self._rank(each.rank):
-                rank.add_digest(each)
-                rank.last_time = each.time
-        for time, step in digest.marks:
-            self.timeline.add(time, step)
-        self._changed |= _STEPS_CHANGE
+    def _note_evaluation(self, event: ev.Metrics) -> None:
+        words = [f"epoch {self.epoch_of(event.last_step)}"] if self.steps_per_epoch else []
+        for name in (TEST_LOSS, TEST_ACCURACY):
+            if name in event.values:
+                shown, value = metric(name), event.values[name][-1]
+                words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
+        self._note(event, "  ".join([*words, f"step {event.last_step:,}"]))
 
-    def _evaluation(self, event: ev.Evaluation) -> None:
-        while self.evaluations and self.evaluations[-1].step >= event.step:
-            self.evaluations.pop()  # a resumed attempt evaluates anew
-        self.evaluations.append(event)
-        if len(self.evaluations) > MAX_EVALUATIONS:
-            del self.evaluations[1:-1:2]
-        loss = format_metric(event.loss) if event.loss is not None else "not finite"
-        result = f"test loss {loss}  accuracy {format_percent(event.accuracy, 1)}"
-        self._note(event, f"epoch {event.epoch}  {result}  step {event.step:,}")
-        self._changed |= {"run", "curves"}
+    def load_curve(self, rank: int, name: str, width: int, keys: Integers, table: Floats, last_step: int = 0) -> None:
+        """Take in a whole curve of a rank, see `Series.load`."""
+        self.curves.load(rank, name, width, keys, table, last_step)
+        self._changed |= _METRICS_CHANGE
 
     def _sharding(self, event: ev.Sharding) -> None:
         name = sanitize(event.array, 120)

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tuiapp.state.entries import LIMIT as LIMIT
+LIMIT = 1e30
+"""Values beyond it count as not finite: no axis can show them beside others."""
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -58,6 +59,23 @@ class Series:
         """0 while the series is empty."""
         self.last_step = 0
 
+    @classmethod
+    def load(cls, width: int, keys: Integers, table: Floats, last_step: int = 0) -> Series:
+        """A series of buckets as another one had them.
+
+        Args:
+            width: Steps that one bucket stands for, a power of 2.
+            keys: int64 [buckets], ascending: bucket `key` stands for the steps from `key * width` on.
+            table: float64 [7, buckets]: rows FIRST to GAPS.
+            last_step: The last step that has a value; 0 where only its bucket is known.
+        """
+        series = cls(len(keys))
+        if len(keys):
+            series._width, series._keys, series._table = width, keys, table
+            series.first_step = max(int(keys[0]) * width, min(1, width - 1))
+            series.last_step = last_step or (int(keys[-1]) + 1) * width - 1
+        return series
+
     def __len__(self) -> int:
         """How many buckets are in use."""
         return len(self._keys)
@@ -66,6 +84,11 @@ class Series:
     def resolution(self) -> int:
         """Steps that one bucket stands for."""
         return self._width
+
+    @property
+    def last(self) -> float | None:
+        """The last finite value of the last bucket; None where there is none."""
+        return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
     def append(self, step: int, value: float | None) -> None:
         """Add one value; None or a value that is not finite leaves a gap."""
@@ -124,9 +147,30 @@ class Series:
             self._keys = np.concatenate([self._keys[:kept], keys])
             self._table = np.concatenate([self._table[:, :kept], table], axis=1)
         else:
-            keys = np.concatenate([self._keys, keys])
-            order = np.argsort(keys, kind="stable")
-            self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
+            self._insert(keys, table)
+        self._fit()
+
+    def merge(self, other: Series) -> None:
+        """Take in another curve's buckets, of the same steps or of others."""
+        if not len(other):
+            return
+        if not len(self):
+            self._width, self.first_step, self.last_step = other._width, other.first_step, other.last_step
+        while self._width < other._width:
+            self._widen()
+        self.first_step = min(self.first_step, other.first_step)
+        self.last_step = max(self.last_step, other.last_step)
+        self._insert(*_join(other._keys * other._width // self._width, other._table))
+        self._fit()
+
+    def _insert(self, keys: Integers, table: Floats) -> None:
+        """Put buckets of the same width among those that there are."""
+        keys = np.concatenate([self._keys, keys])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
+
+    def _fit(self) -> None:
+        """Join neighbours until there are no more buckets than there may be."""
         while len(self) > self._capacity:
             self._widen()
 

@@ -13,8 +13,8 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 def import_numpy() -> None:
     """Import numpy before something else does.
 
-    Its threads, one for each core, would be started and spin for a while: some 20 to 60 ms of processor time, beside a
-    process that reads a journal ahead. The processes that are started later get the variable as it was.
+    Its threads, one for each core, would be started and spin for a while: some 20 to 60 ms of processor time. The
+    processes that are started later get the variable as it was.
     """
     if "numpy" in sys.modules or BLAS_THREADS in os.environ:
         return

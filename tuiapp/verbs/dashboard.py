@@ -1,17 +1,11 @@
-"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard.
-
-What takes long to import is imported once a run's journal is being read.
-"""
+"""`tuiapp`, `tuiapp attach` and `tuiapp replay`: the dashboard."""
 
 from __future__ import annotations
 
 import gc
 import sys
 from argparse import Namespace
-from pathlib import Path
 
-from trainers.contract.rundir import RunDir
-from tuiapp.feeds.ahead import ReadAhead, read_ahead
 from tuiapp.library.find import default_runs_dir, find_run
 
 TURN_S = 0.001
@@ -29,16 +23,6 @@ def open_dashboard(options: Namespace) -> int:
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
         return 2
-    ahead = read_ahead(run.journal) if run and not options.speed else None
-    try:
-        return _show(options, directory, run, ahead)
-    finally:
-        if ahead:
-            ahead.close()
-
-
-def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAhead | None) -> int:
-    """Let the app have the terminal until it is left."""
     # Collecting while modules are imported and widgets made, none of it garbage, costs 40 ms of the 400 until the first
     # picture. The app begins to collect once that stands.
     gc.disable()
@@ -51,7 +35,6 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     app = TuiApp(
         runs_dir=directory,
         run=run,
-        ahead=ahead,
         replay_speed=options.speed,
         preset="quickstart",
         settings=settings,

@@ -75,7 +75,7 @@ def _learning(state: RunState) -> list[str]:
     losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
     return [
         f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
-        f"accuracy {format_percent(state.evaluations[-1].accuracy, 1)}" if state.evaluations else "",
+        f"accuracy {format_percent(accuracy, 1)}" if (accuracy := state.test_accuracy) is not None else "",
         f"{format_rate(state.examples_per_second)} examples/s" if state.examples_per_second is not None else "",
     ]
 

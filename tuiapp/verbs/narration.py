@@ -13,21 +13,22 @@ from trainers.contract.events import (
     AnyEvent,
     Checkpoint,
     CheckpointRequested,
-    Evaluation,
     LogLine,
+    Metrics,
     RankFailed,
     RankStarted,
     RunEnded,
     RunStarted,
     StopRequested,
 )
+from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.state.condition import describe_checkpoint
+from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     format_clock,
     format_duration,
-    format_metric,
     format_percent,
     format_rate,
     join_words,
@@ -192,11 +193,11 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
-        case Evaluation():
-            return (
-                f"epoch {event.epoch}/{state.epochs} · step {event.step:,} · test loss {format_metric(event.loss)} · "
-                f"accuracy {format_percent(event.accuracy, 1)}"
-            )
+        case Metrics():
+            told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
+            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
+            where = [f"epoch {state.epoch_of(event.last_step)}/{state.epochs}", f"step {event.last_step:,}"]
+            return " · ".join([*where, *words]) if words else ""
         case LogLine() if event.stream != "run":
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.axes import short_duration
 from tuiapp.state.chart import BAND, Chart
-from tuiapp.state.metrics import METRICS, MetricName
+from tuiapp.state.metrics import UTILIZATION, metric
 from tuiapp.state.text import join_words
 from tuiapp.widgets.colors import BAND_COLOR, MUTED, series_color
 
@@ -20,7 +21,8 @@ class Look:
 
     dark: bool
     """Whether the theme is dark."""
-    metric: MetricName
+    metric: str
+    """Its name."""
 
     def color(self, index: int) -> str:
         """A curve's colour."""
@@ -29,7 +31,7 @@ class Look:
 
 def names(chart: Chart, look: Look) -> Content:
     """The metric, the lines with their ranks, and what the marks mean."""
-    parts = [Content.styled(look.metric, "bold")]
+    parts = [Content.styled(metric(look.metric).label, "bold")]
     if chart.gaps:
         parts.append(Content.styled("not finite ✕", "bold $text-warning"))
     if chart.band is not None:
@@ -37,18 +39,18 @@ def names(chart: Chart, look: Look) -> Content:
         name = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
         parts.append(Content.assemble(name, ("━", look.color(curve.color))))
         parts.append(Content.assemble("min–max ", ("▒", look.color(BAND))))
-    elif look.metric != "accuracy" and chart.curves:
-        if look.metric != "utilization":
+    elif not metric(look.metric).held_out and chart.curves:
+        if look.metric != UTILIZATION:
             parts.append(Content("rank"))
         parts += [Content.assemble(f"{c.label} ", ("━", look.color(c.color))) for c in chart.curves]
     if chart.evaluations:
-        parts.append(Content("test ◆"))
+        parts.append(Content(f"{chart.held_out} ◆"))
     return Content("  ").join(parts)
 
 
 def reading(chart: Chart, column: int, look: Look) -> Content:
     """The values at a column of dots."""
-    words, place = METRICS[look.metric].format, chart.x_at(column)
+    words, place = metric(look.metric).format, chart.x_at(column)
 
     def told(y: float) -> str:
         return words(None if y != y else 10**y if chart.log else y)
@@ -60,12 +62,13 @@ def reading(chart: Chart, column: int, look: Look) -> Content:
             low, high = told(float(chart.band.low[column])), told(float(chart.band.high[column]))
             parts.append(Content.assemble(("▒ ", look.color(color)), f"{low} to {high}"))
         else:
-            name = label if label in ("mean", "test") or label.startswith("GPU") else f"rank {label}"
+            alone = metric(look.metric).held_out and len(chart.curves) == 1
+            name = chart.held_out if alone else f"rank {label}" if label.isdecimal() else label
             parts.append(Content.assemble(("━ ", look.color(color)), f"{name} {words(value)}"))
     width = (chart.x_range[1] - chart.x_range[0]) / max(1, chart.columns - 1)
     near = [y for x, y in chart.evaluations if abs(x - place) <= 2 * width]
     if near:
-        parts.append(Content(f"◆ test {told(near[0])}"))
+        parts.append(Content(f"◆ {chart.held_out} {told(near[0])}"))
     return Content("  ").join(parts)
 
 
@@ -79,9 +82,9 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
     return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
 
 
-def why_empty(metric: MetricName, *, live: bool) -> str:
+def why_empty(name: str, *, live: bool) -> str:
     """What stands in the place of a chart that has nothing to show."""
     if not live:
-        return "no step was taken" if metric == "loss" else "the run told nothing of it"
-    awaited = {"loss": "the first step", "accuracy": "the first evaluation", "utilization": "the first sample of a GPU"}
-    return f"waiting for {awaited[metric]}…" if metric in awaited else "the run has not told of it yet"
+        return "no step was taken" if name == LOSS else "no data for this metric"
+    awaited = {LOSS: "the first step", TEST_ACCURACY: "the first evaluation", UTILIZATION: "the first sample of a GPU"}
+    return f"waiting for {awaited[name]}…" if name in awaited else "no data for this metric yet"

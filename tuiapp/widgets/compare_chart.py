@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.state.chart import Chart
-from tuiapp.state.run_curves import Axis
+from tuiapp.state.curves import Axis
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 

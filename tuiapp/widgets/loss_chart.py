@@ -11,8 +11,9 @@ from textual.geometry import Size
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
-from tuiapp.state.metrics import MetricName, available
+from tuiapp.state.metrics import available
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.terminal.reliable_timers import SureTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
@@ -46,7 +47,7 @@ class LossChart(SureTimers, Zoomable):
     }
     """
 
-    metric: reactive[MetricName] = reactive("loss")
+    metric: reactive[str] = reactive(LOSS)
     """What is drawn."""
 
     smoothing: reactive[float] = reactive(0.6)
@@ -67,7 +68,7 @@ class LossChart(SureTimers, Zoomable):
         self._due = False
         self._timer_runs = False
         self._drawn: tuple[float, float, int] = NEVER
-        """When the curves were last drawn, up to which step, with how many evaluations."""
+        """When the curves were last drawn, up to which step, and up to which evaluation."""
         self._finished = False
         self._fitted: Size | None = None
         """The plot's size when it was last drawn."""
@@ -77,7 +78,7 @@ class LossChart(SureTimers, Zoomable):
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield Static(id="legend", markup=False)
-        yield Static(why_empty("loss", live=True), id="waiting", markup=False)
+        yield Static(why_empty(LOSS, live=True), id="waiting", markup=False)
         yield Plot(id="plot")
 
     def on_mount(self) -> None:
@@ -144,13 +145,13 @@ class LossChart(SureTimers, Zoomable):
         place = SMOOTHINGS.index(self.smoothing) + by
         self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
 
-    def next_metric(self, but: MetricName | None = None) -> None:
+    def next_metric(self, but: str | None = None) -> None:
         """Draw the next quantity that the run has told of.
 
         Args:
             but: One that is drawn elsewhere.
         """
-        names = [name for name in available(self._state) if name != but] or ["loss"]
+        names = [name for name in available(self._state) if name != but] or [LOSS]
         place = names.index(self.metric) + 1 if self.metric in names else 0
         self.metric = names[place % len(names)]
 
@@ -187,10 +188,10 @@ class LossChart(SureTimers, Zoomable):
 
     def _would_show(self) -> bool:
         """Whether a drawing would show something new: curves longer by a point, or a second's worth."""
-        moment, step, evaluations = self._drawn
+        moment, step, evaluated = self._drawn
         ago = time.monotonic() - moment
         grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
-        return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluations != len(self._state.evaluations)))
+        return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluated != self._state.curves.evaluated))
 
     def draw_if_due(self) -> None:
         """Draw, if there is something to draw that is not drawn yet."""
@@ -202,7 +203,7 @@ class LossChart(SureTimers, Zoomable):
             # It is on show but not laid out yet, and says when it is.
             return
         self._due = False
-        self._drawn = (time.monotonic(), state.step, len(state.evaluations))
+        self._drawn = (time.monotonic(), state.step, state.curves.evaluated)
         # Before it is on show a plot has no size: it will have the panel's, without the legend.
         columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
         rows = plot.rows if plot.display else max(2, self.content_size.height - 3)

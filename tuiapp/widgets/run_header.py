@@ -99,11 +99,11 @@ class RunHeader(Widget):
         state = self._state
         # While the ranks hang there is none, whatever it was before.
         rate = state.examples_per_second if state.hang is None else None
-        last = state.evaluations[-1] if state.evaluations else None
+        accuracy = state.test_accuracy
         return join_words(
             [
                 f"{format_rate(rate)} examples/s" if rate is not None else "",
-                f"test accuracy {format_percent(last.accuracy, 1)}" if last else "",
+                f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else "",
             ]
         )
 

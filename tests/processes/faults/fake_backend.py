@@ -110,6 +110,6 @@ def train(config: RunConfig, rank: int, report: Reporter, checkpoints: Checkpoin
             report.phase("evaluating")
             collective.all_reduce()
             time.sleep(_seconds("EVALUATE"))
-            report.evaluation(step, epoch, 1.0 / step, 0.5, 360)
+            report.evaluation(step, 1.0 / step, 0.5, 360)
         if config.saves_after(step):
             save(step)

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from trainers.contract.events import Steps, decode
+from trainers.contract.events import Metrics, decode
 from trainers.runtime.reporter import Reporter
 
 
@@ -17,13 +17,13 @@ def watch(directory: str) -> None:
     def sent(self: Reporter, data: bytes) -> None:
         send(self, data)
         for line in data.splitlines():
-            if b'"type":"steps"' not in line:
+            if b'"type":"metrics"' not in line:
                 continue
             try:
                 event = decode(line)
             except msgspec.DecodeError:
                 continue
-            if isinstance(event, Steps):
+            if isinstance(event, Metrics):
                 fd = os.open(os.path.join(directory, str(event.rank)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
                 os.write(fd, f"{event.last_step}\n".encode())
                 os.close(fd)
