@@ -15,8 +15,9 @@ from trainers.contract import digest as of_digest
 from trainers.contract import digest_keeper
 from trainers.contract.curve import Curve
 from trainers.contract.digest import MAGIC, Digest, read_digest, write_digest
-from trainers.contract.digest_keeper import RATE, DigestKeeper
+from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import DeviceSample, Event, LogLine, Metrics, RankSample, RunStarted, encode
+from trainers.contract.metrics import RATE
 from trainers.contract.rundir import RunDir
 
 

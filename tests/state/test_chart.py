@@ -13,10 +13,9 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import step_event
 from tests.state.folding import fold
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, STEP_TIME
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, View, build_chart
-from tuiapp.state.curves import RATE
 from tuiapp.state.metrics import KNOWN, available, metric
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
 from tuiapp.state.run_state import RunState

@@ -13,9 +13,18 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import with_values
 from trainers.contract.events import AnyEvent
-from trainers.contract.metrics import DATA_WAIT, GRADIENT_NORM, LEARNING_RATE, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    LOSS,
+    RATE,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+)
 from tuiapp.state.comparison_chart import Look, build_comparison
-from tuiapp.state.curves import ALL, AXES, MEAN_BUCKETS, RATE, Curves
+from tuiapp.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
 from tuiapp.state.metrics import KNOWN, UTILIZATION
 from tuiapp.state.raster import rasterize
 

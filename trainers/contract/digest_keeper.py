@@ -19,6 +19,7 @@ from trainers.contract.effort import Batch, EffortMeter, batch_of
 from trainers.contract.metrics import (
     DATA_WAIT,
     EXAMPLES,
+    RATE,
     STEP_TIME,
     TEST_ACCURACY,
     TEST_LOSS,
@@ -26,9 +27,6 @@ from trainers.contract.metrics import (
 )
 from trainers.contract.rundir import RunDir
 from trainers.contract.timeline import Timeline
-
-RATE = "examples_per_second"
-"""Derived from `examples` and `step_time`: nobody reports it."""
 
 BUCKETS = 2048
 """Most of a curve: more than a terminal has dots across."""
@@ -86,6 +84,7 @@ class _KeptBatch(NamedTuple):
     time: float
     mono: float
     first_step: int
+    steps: int
     batch: Batch
 
 
@@ -244,13 +243,13 @@ class DigestKeeper:
             self._add_to_log(line)
         self._keep(line, 1, "metrics", rank, *values)
         if STEP_TIME in values:
-            batch = batch_of(event, last - first + 1)
+            batch = batch_of(event)
             self._meter.add_batch(batch)
             most = max(3, min(BATCHES_PER_RANK, BATCHES // max(1, self._world_size)))
             batches = self._batches.get(rank)
             if batches is None or batches.maxlen != most:
                 batches = self._batches[rank] = deque(batches or (), most)
-            batches.append(_KeptBatch(self._number, event.time, event.mono, first, batch))
+            batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
         self._steps[rank] = max(self._steps.get(rank, 0), last)
         self._timeline.add(event.time, last)
         lows, highs = event.lows or {}, event.highs or {}
@@ -313,12 +312,12 @@ class DigestKeeper:
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
     """What is said of many steps as if they were one entry."""
-    batch = kept.batch
-    values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / batch.steps], EXAMPLES: [batch.examples]}
+    batch, steps = kept.batch, kept.steps
+    values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
     if batch.telling:
-        values[DATA_WAIT] = [batch.waited / batch.steps]
+        values[DATA_WAIT] = [batch.waited / steps]
     return ev.Metrics(
-        rank=rank, first_step=kept.first_step, values=values, counts=[batch.steps], time=kept.time, mono=kept.mono
+        rank=rank, first_step=kept.first_step, values=values, counts=[steps], time=kept.time, mono=kept.mono
     )
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from trainers.contract.events import Event, Metrics, RunStarted
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entries, total
 from trainers.contract.samples import DeviceSample
 
 GAP_S = 10.0
@@ -17,7 +17,6 @@ GAP_S = 10.0
 class Batch(NamedTuple):
     """What the steps of one event took."""
 
-    steps: int
     seconds: float
     """Training time."""
     examples: float
@@ -27,13 +26,13 @@ class Batch(NamedTuple):
     """The seconds, if the event says how long it waited; else 0."""
 
 
-def batch_of(event: Metrics, steps: int) -> Batch:
-    """What the steps of one event took: so many, whose `step_time` it reports."""
+def batch_of(event: Metrics) -> Batch:
+    """What the steps of one event took, whose `step_time` it reports."""
     values, counts = event.values, event.counts
     seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
     if DATA_WAIT not in values:
-        return Batch(steps, seconds, examples, 0.0, 0.0)
-    return Batch(steps, seconds, examples, total(values[DATA_WAIT], counts), seconds)
+        return Batch(seconds, examples, 0.0, 0.0)
+    return Batch(seconds, examples, total(values[DATA_WAIT], counts), seconds)
 
 
 class Effort(msgspec.Struct):
@@ -72,7 +71,10 @@ class EffortMeter:
 
     def add(self, event: Event) -> None:
         """Take one event."""
-        if isinstance(event, DeviceSample):
+        if isinstance(event, Metrics):
+            if STEP_TIME in event.values and sound_entries(event):
+                self.add_batch(batch_of(event))
+        elif isinstance(event, DeviceSample):
             self._sample(event)
         elif isinstance(event, RunStarted):
             self._sampled.clear()

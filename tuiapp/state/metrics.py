@@ -15,6 +15,7 @@ from trainers.contract.metrics import (
     HELD_OUT,
     LEARNING_RATE,
     LOSS,
+    RATE,
     STEP_TIME,
     TEST_ACCURACY,
     TEST_EXAMPLES,
@@ -23,7 +24,6 @@ from trainers.contract.metrics import (
     group_of,
 )
 from tuiapp.state.axis_labels import Unit
-from tuiapp.state.curves import RATE
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
 

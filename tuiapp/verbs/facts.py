@@ -6,6 +6,7 @@ import shlex
 
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
+from trainers.contract.digest import read_digest
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
@@ -38,7 +39,10 @@ def run_efficiency(info: RunInfo) -> Efficiency:
     """What a run has made of its devices, over all of its journal."""
     meter = EfficiencyMeter()
     if info.status not in ("newer", "unreadable"):
-        reader = JournalReader(info.directory.journal)
+        digest = read_digest(info.directory)
+        if digest is not None:
+            meter.load(digest)
+        reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
         while events := reader.read():
             for event in events:
                 meter.add(event)
