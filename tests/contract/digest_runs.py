@@ -26,8 +26,8 @@ from trainers.contract.events import (
 )
 
 
-def history(seed: int, batches: int = 60) -> list[Event]:
-    """A run of several attempts: values of all kinds, and all that can stand between them."""
+def history(seed: int, batches: int = 60, *, resized: bool = True) -> list[Event]:
+    """A run of several attempts, of other numbers of ranks if `resized`: values of all kinds, and all else between."""
     dice = random.Random(seed)
     world, windows, gpus = dice.choice([1, 3]), dice.random() < 0.5, dice.random() < 0.6
     second, step, attempt = 2.0, 0, 1
@@ -43,7 +43,8 @@ def history(seed: int, batches: int = 60) -> list[Event]:
         if dice.random() < 1.5 / batches:
             back = max(0, step - dice.randint(0, 60))
             events += [h.checkpoint(back, second), h.ended("stopped", second, step=step)]
-            attempt, second, step, world = attempt + 1, second + 10, back, dice.choice([world, world, 2])
+            attempt, second, step = attempt + 1, second + 10, back
+            world = dice.choice([world, world, 2]) if resized else world
             events.append(h.started(world, gpus=gpus, attempt=attempt, resumed_from=back, seconds=second))
             events += [h.rank_started(rank, gpus=gpus, seconds=second) for rank in range(world)]
             windows = not windows

@@ -67,10 +67,10 @@ def _as_read(run: RunDir, keeper: DigestKeeper) -> Digest:
 def assert_complete(run: RunDir) -> None:
     one, other = digest_and_rest(run), digest_of_all(run)
     assert curves_of(one) == curves_of(other)
-    assert (one.timeline.steps, one.timeline.times, one.logged) == (
+    assert (one.timeline.steps, one.timeline.times, one.forgotten) == (
         other.timeline.steps,
         other.timeline.times,
-        other.logged,
+        other.forgotten,
     )
 
 

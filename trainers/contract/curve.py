@@ -25,8 +25,9 @@ class Curve:
         first_step: 0 while the curve is empty.
         last_step: As `first_step`.
         keys: int64 [buckets]: step // width, ascending.
-        first: float32 [buckets], as `last`, `low` and `high`: of the bucket's finite values; NaN, NaN, inf and -inf
-            where it has none.
+        first: float32 [buckets], as `low` and `high`: of the bucket's finite values; NaN, inf and -inf where it has
+            none.
+        last: float64 [buckets]: their last, which views show as the present value; NaN where it has none.
         total: float64 [buckets]: their sum.
         count: uint32 [buckets]: how many they are.
         gaps: uint32 [buckets]: how many values were not finite.
@@ -42,7 +43,7 @@ class Curve:
         self.width = 1
         self.first_step = self.last_step = 0
         self.keys = array("q")
-        self.first, self.last, self.low, self.high = array("f"), array("f"), array("f"), array("f")
+        self.first, self.last, self.low, self.high = array("f"), array("d"), array("f"), array("f")
         self.total = array("d")
         self.count, self.gaps = array("I"), array("I")
 

@@ -31,10 +31,11 @@ from zlib import crc32
 import msgspec
 
 from trainers.config.files import open_regular
+from trainers.contract import events as ev
 from trainers.contract.curve import LIMIT, Curve
 from trainers.contract.effort import Effort
-from trainers.contract.events import AnyEvent, decode
-from trainers.contract.metrics import MAX_STEP
+from trainers.contract.events import AnyEvent, Event, Metrics, decode
+from trainers.contract.metrics import MAX_RANKS, MAX_STEP, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from trainers.contract.timeline import Timeline
 
@@ -42,8 +43,10 @@ MAGIC = b"tuiapp-digest 1\n"
 MAX_BYTES = 64 << 20
 """A longer file is no digest."""
 
-MAX_RANKS = 4096
-"""Of a run; what names a higher one is damage."""
+_LOGGED = (
+    ev.RunStarted, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.Stacks, ev.StopRequested,
+    ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
+)  # fmt: skip
 
 _LENGTHS = struct.Struct("<II")
 
@@ -63,8 +66,8 @@ class Digest:
     timeline: Timeline = field(default_factory=Timeline)
     effort: Effort = field(default_factory=Effort)
     """Of the whole run."""
-    logged: int = 0
-    """How many entries the log has had."""
+    forgotten: int = 0
+    """How many events that the log showed are no longer among `events`."""
 
 
 class _CurveHeading(msgspec.Struct, array_like=True):
@@ -94,6 +97,7 @@ class _Heading(msgspec.Struct, array_like=True):
     base: float
     effort: Effort
     logged: int
+    """How many events the log showed."""
 
 
 _headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
@@ -101,15 +105,23 @@ _headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
 _C = TypeVar("_C", bound="array[int] | array[float]")
 
 
-def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], last_line: bytes) -> None:
+def is_logged(event: AnyEvent | Event) -> bool:
+    """Whether the log shows an event."""
+    return isinstance(event, _LOGGED) or (
+        isinstance(event, Metrics) and (TEST_LOSS in event.values or TEST_ACCURACY in event.values)
+    )
+
+
+def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:
     """Replace a run's digest.
 
     It is not synced: of what a crash of the machine leaves, the checks tell whether it is whole.
 
     Args:
         run: The run.
-        digest: What to write; its events are ignored.
+        digest: What to write; its events, and how many are forgotten, are ignored.
         lines: The events, as lines of the journal.
+        logged: How many events up to the offset the log shows.
         last_line: The journal's last line before the offset.
 
     Raises:
@@ -129,7 +141,7 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], last_line:
             start=timeline.start,
             base=timeline.base,
             effort=digest.effort,
-            logged=digest.logged,
+            logged=logged,
         )
     )
     parts: list[bytes | array[int] | array[float]] = [heading, events]
@@ -189,14 +201,15 @@ def _parse(run: RunDir, data: memoryview) -> Digest | None:
     )
     if not sound:
         return None
+    events = [event for line in lines if (event := decode(line)) is not None]
     return Digest(
         offset=heading.offset,
-        events=[event for line in lines if (event := decode(line)) is not None],
+        events=events,
         curves=curves,
         utilization=utilization,
         timeline=timeline,
         effort=heading.effort,
-        logged=heading.logged,
+        forgotten=max(0, heading.logged - sum(map(is_logged, events))),
     )
 
 

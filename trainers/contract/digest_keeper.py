@@ -2,7 +2,8 @@
 
 Curves hold the values of metrics. Of all other events those lines are kept, as they stand in the journal, without which
 the state of a view would be another: of most kinds the last of each rank or device, of samples as many as a view draws,
-of what the log shows the last 5,000. What an attempt leaves behind when the run is resumed is forgotten here as there.
+of what the log shows the last 5,000. What an attempt leaves behind when the run is
+resumed is forgotten here as there; so are the curves of ranks that the new attempt does not have.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from typing import NamedTuple
 
 from trainers.contract import events as ev
 from trainers.contract.curve import Curve, Values
-from trainers.contract.digest import MAX_RANKS, Digest, write_digest
+from trainers.contract.digest import Digest, is_logged, write_digest
 from trainers.contract.effort import Batch, EffortMeter, batch_of
 from trainers.contract.metrics import (
     DATA_WAIT,
     EXAMPLES,
+    MAX_RANKS,
     RATE,
     STEP_TIME,
-    TEST_ACCURACY,
-    TEST_LOSS,
     sound_entries,
 )
 from trainers.contract.rundir import RunDir
@@ -32,7 +32,7 @@ BUCKETS = 2048
 """Most of a curve: more than a terminal has dots across."""
 
 ALL_BUCKETS = 65_536
-"""Of all curves together, 40 bytes each."""
+"""Of all curves together, 44 bytes each."""
 
 LEAST_BUCKETS = 16
 FIRST_RANKS = 8
@@ -67,11 +67,6 @@ ATTEMPTS = 64
 LASTING = ("run-started", "rank-started", "checkpoint", "host-sample")
 """Kinds that a further attempt leaves as they are."""
 
-_LOGGED = (
-    ev.RunStarted, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.Stacks, ev.StopRequested,
-    ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
-)  # fmt: skip
-
 
 class _Kept(NamedTuple):
     number: int
@@ -101,6 +96,8 @@ class DigestKeeper:
         """The kind, and what tells one of the kind from another → its last lines."""
         self._alerts: deque[tuple[_Kept, tuple[str, int | None, str]]] = deque(maxlen=ALERTS)
         """Those that are not over."""
+        self._layouts: dict[str, tuple[object, ...]] = {}
+        """Array → what its shardings say of the whole of it."""
         self._log: deque[_Kept] = deque(maxlen=LOG_LINES)
         self._log_bytes = 0
         self._logged = 0
@@ -131,7 +128,7 @@ class DigestKeeper:
             self._add_metrics(event, line)
             return
         self._meter.add(event)
-        if isinstance(event, _LOGGED):
+        if is_logged(event):
             self._add_to_log(line)
         match event:
             case ev.RunStarted():
@@ -151,8 +148,7 @@ class DigestKeeper:
                 if ("rank-failed", event.rank) not in self._lines:
                     self._keep(line, 1, "rank-failed", event.rank)
             case ev.Sharding():
-                device = (event.shards[0].rank, event.shards[0].device) if event.shards else None
-                self._keep(line, 1, "sharding", event.array, device)
+                self._add_sharding(event, line)
             case ev.TelemetrySource():
                 # What works again says so if it had failed.
                 self._keep(line, 2, "telemetry-source", event.source)
@@ -181,9 +177,8 @@ class DigestKeeper:
             for each in batches:
                 if each.number not in lines:
                     lines[each.number] = ev.encode(_batch_event(rank, each))
-        effort = self._meter.effort
-        digest = Digest(offset, [], self._curves, self._utilization, self._timeline, effort, self._logged)
-        write_digest(run, digest, [line for _, line in sorted(lines.items())], self._last_line)
+        digest = Digest(offset, [], self._curves, self._utilization, self._timeline, self._meter.effort)
+        write_digest(run, digest, [line for _, line in sorted(lines.items())], self._logged, self._last_line)
 
     def _restore(self, digest: Digest) -> None:
         for event in digest.events:
@@ -192,7 +187,8 @@ class DigestKeeper:
         self._utilization = digest.utilization
         for curve in self._utilization.values():
             curve.capacity = SAMPLE_BUCKETS
-        self._timeline, self._meter.effort, self._logged = digest.timeline, digest.effort, digest.logged
+        self._timeline, self._meter.effort = digest.timeline, digest.effort
+        self._logged += digest.forgotten
 
     def _keep(self, line: bytes, most: int, *key: Hashable) -> None:
         kept = self._lines.get(key)
@@ -229,17 +225,18 @@ class DigestKeeper:
             curve.truncate(step + 1)
         self._lines = {key: kept for key, kept in self._lines.items() if key[0] in LASTING}
         self._steps = dict.fromkeys(self._steps, step)
+        self._layouts.clear()
         self._alerts.clear()
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
         size, rank = sound_entries(event), event.rank
-        if not size or not 0 <= rank < MAX_RANKS:
+        if not size:
             return
         first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
         last = steps[-1]
-        if TEST_LOSS in values or TEST_ACCURACY in values:
+        if is_logged(event):
             self._add_to_log(line)
         self._keep(line, 1, "metrics", rank, *values)
         if STEP_TIME in values:
@@ -300,6 +297,20 @@ class DigestKeeper:
             if curve is not None:
                 curve.add([max(self._steps.values(), default=0)], [event.utilization_percent])
 
+    def _add_sharding(self, event: ev.Sharding, line: bytes) -> None:
+        layout = event.shape, event.dtype, event.mesh, event.spec
+        if self._layouts.setdefault(event.array, layout) != layout:
+            # Another array of the same name: what was said of the one before is past.
+            self._layouts[event.array] = layout
+            self._forget("sharding", event.array)
+        device = (event.shards[0].rank, event.shards[0].device) if event.shards else None
+        self._keep(line, 1, "sharding", event.array, device)
+
+    def _forget(self, *start: Hashable) -> None:
+        """Forget all lines whose keys begin so."""
+        size = len(start)
+        self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
+
     def _add_alert(self, event: ev.Alert, line: bytes) -> None:
         about = event.kind, event.rank, event.device
         if not event.ended:
@@ -307,7 +318,7 @@ class DigestKeeper:
             return
         self._alerts = deque((each for each in self._alerts if each[1] != about), ALERTS)
         if event.kind == "hang":
-            self._lines = {key: kept for key, kept in self._lines.items() if key[0] != "stacks"}
+            self._forget("stacks")
 
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:

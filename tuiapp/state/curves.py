@@ -9,10 +9,18 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from trainers.contract.curve import Curve
-from trainers.contract.digest import MAX_RANKS as MAX_RANKS
 from trainers.contract.digest import Digest
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
-from trainers.contract.metrics import EXAMPLES, MAX_STEP, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
+from trainers.contract.metrics import (
+    EXAMPLES,
+    MAX_RANKS,
+    MAX_STEP,
+    RATE,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+    sound_entries,
+)
 from trainers.contract.timeline import Timeline
 from tuiapp.state.series import COUNT, Floats, Integers, Series
 
@@ -176,7 +184,7 @@ class Curves:
     def add(self, event: Metrics) -> int:
         """Take in a batch of values; returns how many entries it has, 0 for damage, which changes nothing."""
         entries = sound_entries(event)
-        if not entries or not 0 <= event.rank < MAX_RANKS:
+        if not entries:
             return 0
         if not event.values.keys() <= self.names.keys():
             event = self._admit(event)

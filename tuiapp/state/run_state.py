@@ -7,11 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
 from trainers.contract.digest import Digest
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
-from tuiapp.state.curves import MAX_NAMES, MAX_RANKS, Curves, SampledCurve, series_of
+from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.metrics import metric
 from tuiapp.state.rank_state import RankState
@@ -78,7 +78,7 @@ class RunState(RunFacts):
         self.curves.load(digest)
         for uuid, curve in digest.utilization.items():
             self.utilization[uuid] = SampledCurve(series_of(curve))
-        self.log_count = max(digest.logged, len(self.log))
+        self.log_count += digest.forgotten
         self._changed |= _METRICS_CHANGE
 
     def mark_lost(self, *, removed: bool = False) -> None:
