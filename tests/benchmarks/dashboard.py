@@ -50,7 +50,7 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.runs = path / "runs"
-        self.runs.mkdir(mode=0o700)
+        self.runs.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.environment = {
             **{f"XDG_{name}_HOME": str(path) for name in ("DATA", "CONFIG", "CACHE", "STATE")},
             "TUIAPP_RUNS_DIR": str(self.runs),
@@ -59,7 +59,7 @@ class Home:
 
     def run(self, name: str) -> RunDir:
         run = RunDir(self.runs / f"20261120T101500-torch-ddp-net-{name}")
-        run.path.mkdir(mode=0o700)
+        run.path.mkdir(mode=0o700, exist_ok=True)
         run.config.write_text("schema = 1\n")
         return run
 

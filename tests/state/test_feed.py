@@ -11,6 +11,7 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from trainers.contract.digest import Digest
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
@@ -41,6 +42,10 @@ def write(run: RunDir, events: list[AnyEvent]) -> None:
     writer.close()
 
 
+def events_of(feed: JournalFeed, limit: int) -> list[AnyEvent]:
+    return [each for each in feed.take(limit) if not isinstance(each, Digest)]
+
+
 def test_a_whole_journal_arrives_in_order(run: RunDir) -> None:
     events = h.completed()
     write(run, events)
@@ -49,7 +54,7 @@ def test_a_whole_journal_arrives_in_order(run: RunDir) -> None:
     taken: list[AnyEvent] = []
 
     def all_taken() -> bool:
-        taken.extend(feed.take(7))
+        taken.extend(events_of(feed, 7))
         return len(taken) >= len(events)
 
     until(all_taken)
@@ -71,7 +76,7 @@ def test_a_journal_that_grows_with_a_torn_tail(run: RunDir) -> None:
 
     def folded(count: int) -> Callable[[], bool]:
         def check() -> bool:
-            for event in feed.take(100):
+            for event in events_of(feed, 100):
                 state.apply(event)
                 taken.append(event)
             return len(taken) >= count
@@ -121,7 +126,7 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
     state, taken = RunState(), list[AnyEvent]()
 
     def folded() -> int:
-        for event in feed.take(100):
+        for event in events_of(feed, 100):
             state.apply(event)
             taken.append(event)
         return len(taken)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import pytest
 
 from tests import histories as h
 from tests.reported import step_event
-from trainers.contract.events import Metrics
+from trainers.contract.digest import read_digest
+from trainers.contract.digest_keeper import DigestKeeper
+from trainers.contract.events import Metrics, encode
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
+from trainers.contract.rundir import RunDir
 from tuiapp.state.curves import ALL, MAX_NAMES, Curves
 from tuiapp.state.run_state import RunState
 
@@ -95,26 +100,30 @@ def test_there_are_so_many_metrics_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("by_rank", [True, False])
-def test_a_curve_that_was_kept_elsewhere_goes_on(by_rank: bool) -> None:
+def test_curves_go_on_from_a_digest(tmp_path: Path, by_rank: bool) -> None:
     """Whether all came in events, or the first half as buckets: the same, to the resolution."""
-    straight, loaded = Curves(by_rank=by_rank), Curves(by_rank=by_rank)
-    for curves in (straight, loaded):
-        curves.begin(h.started(2))
-    kept = Curves()
+    straight, loaded, kept = Curves(by_rank=by_rank), Curves(by_rank=by_rank), DigestKeeper()
+    run, line = RunDir(tmp_path), encode(h.started(2))
+    run.journal.write_bytes(line)
+    straight.begin(h.started(2))
+    kept.add(h.started(2), line)
     for number in range(600):
         for rank in range(2):
             event = msgspec.structs.replace(batch(number, kind="losses change"), rank=rank)
             straight.add(event)
-            (kept if number < 300 else loaded).add(event)
+            if number < 300:
+                kept.add(event, line)
+            else:
+                loaded.add(event)
         if number == 299:
-            for rank in range(2):
-                for name in NAMES:
-                    series = kept[rank, name]
-                    loaded.load(rank, name, series._width, series._keys, series._table, series.last_step)
+            kept.write(run, len(line))
+            digest = read_digest(run)
+            assert digest
+            loaded.load(digest)
     for rank in range(2) if by_rank else (ALL,):
         for name in NAMES:
             one, other = (curves[rank, name].reduce(20, 1, 24_000) for curves in (straight, loaded))
             np.testing.assert_array_equal(one.count, other.count)
             np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9)
-            np.testing.assert_array_equal(one.high, other.high)
+            np.testing.assert_allclose(one.high, other.high, rtol=1e-6)
     assert loaded.names.keys() == straight.names.keys()

@@ -54,8 +54,8 @@ def journal(path: Path, events: Sequence[Event]) -> RunDir:
     return run
 
 
-def drain(feed: ReplayFeed) -> list[AnyEvent]:
-    taken: list[AnyEvent] = []
+def drain(feed: ReplayFeed) -> list[Event]:
+    taken: list[Event] = []
     while events := feed.take(16):
         taken += events
     return taken

@@ -27,9 +27,10 @@ class Gaps:
     """
 
     def __init__(self) -> None:
-        self._last: dict[int, int] = {}
+        self.last: dict[int, int] = {}
         """Each rank's last step; empty before the first attempt that is read."""
-        self._found: list[tuple[int, int]] = []
+        self.found: list[tuple[int, int]] = []
+        """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> bool:
         """Take in one event, in the order of the journal.
@@ -51,32 +52,32 @@ class Gaps:
         Returns:
             Whether steps before it are missing.
         """
-        self._found = [(first, min(last, resumed_from)) for first, last in self._found if first <= resumed_from]
-        missing = [self._note(last + 1, resumed_from) for rank, last in self._last.items() if rank < world_size]
-        self._last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
+        self.found = [(first, min(last, resumed_from)) for first, last in self.found if first <= resumed_from]
+        missing = [self._note(last + 1, resumed_from) for rank, last in self.last.items() if rank < world_size]
+        self.last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
         return any(missing)
 
     def _add_steps(self, rank: int, first: int, last: int) -> bool:
-        before = self._last.get(rank)
-        self._last[rank] = max(last, before or 0)
+        before = self.last.get(rank)
+        self.last[rank] = max(last, before or 0)
         return before is not None and self._note(before + 1, first - 1)
 
     def _note(self, first: int, last: int) -> bool:
         missing = first <= last
-        if missing and len(self._found) < MAX_GAPS:
-            self._found.append((first, last))
+        if missing and len(self.found) < MAX_GAPS:
+            self.found.append((first, last))
         return missing
 
     @property
     def count(self) -> int:
         """Gaps found so far, each rank's by itself."""
-        return len(self._found)
+        return len(self.found)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
         """First and last step of each gap, ascending, those of all ranks joined."""
         joined: list[tuple[int, int]] = []
-        for first, last in sorted(self._found):
+        for first, last in sorted(self.found):
             if joined and first <= joined[-1][1] + 1:
                 joined[-1] = (joined[-1][0], max(joined[-1][1], last))
             else:

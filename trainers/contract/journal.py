@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -56,6 +56,10 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._seq = _cut_torn_tail(self._fd)
+        self.offset = os.fstat(self._fd).st_size
+        """Where what is written ends, in bytes."""
+        self.on_line: Callable[[Event, bytes], None] | None = None
+        """Is given each event and its line, as soon as it is sure to be written if the disk has room again."""
         self._pending = bytearray()
         self._unsynced = False
         self._synced_at = time.monotonic()
@@ -81,6 +85,8 @@ class JournalWriter:
                 continue
             self._seq += 1
             self._pending += line
+            if self.on_line is not None:
+                self.on_line(event, line)
         self.flush()
         if durable:
             self.sync()
@@ -94,6 +100,7 @@ class JournalWriter:
                 self.blocked = error
                 return
             del self._pending[:written]
+            self.offset += written
             self._unsynced = True
         self.blocked = None
 

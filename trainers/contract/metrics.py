@@ -25,6 +25,8 @@ RATE = "examples_per_second"
 """That of the rank while it trains: readers derive it from the two above, nobody reports it."""
 DATA_WAIT = "data_wait"
 """Mean seconds a step until its batch was there; of a process that owns several devices, of the first alone."""
+RATE = "examples_per_second"
+"""Derived from `examples` and `step_time`: nobody reports it."""
 TEST_LOSS = "test/loss"
 """Of the model on the whole test set, every example once, over all devices: the mean over the examples."""
 TEST_ACCURACY = "test/accuracy"
@@ -39,6 +41,9 @@ HELD_OUT = ("test", "val", "valid", "validation", "eval")
 MAX_STEP = 2**53
 """What a float still counts exactly: a larger step is damage."""
 
+MAX_RANKS = 4096
+"""Of a run: a higher rank is damage."""
+
 MAX_COUNT = 2**31
 """Of the steps that share an entry."""
 
@@ -51,7 +56,7 @@ def group_of(name: str) -> str:
 def sound_entries(event: Metrics) -> int:
     """How many entries an event has; 0 where its lists do not go together, or its numbers count nothing."""
     sizes = set(map(len, event.values.values()))
-    if len(sizes) != 1 or not 0 <= event.first_step <= MAX_STEP:
+    if len(sizes) != 1 or not 0 <= event.first_step <= MAX_STEP or not 0 <= event.rank < MAX_RANKS:
         return 0
     size, counts = sizes.pop(), event.counts
     if counts is not None and (len(counts) != size or (size and not 0 < min(counts) <= max(counts) < MAX_COUNT)):

@@ -47,6 +47,11 @@ class RunDir:
         return self.path / "events.jsonl"
 
     @property
+    def digest(self) -> Path:
+        """What the journal says up to some place, in short: see `trainers.contract.digest`. It may be deleted."""
+        return self.path / "digest"
+
+    @property
     def supervisor_log(self) -> Path:
         """What the supervisor and its helpers print."""
         return self.path / "supervisor.log"

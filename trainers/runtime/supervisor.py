@@ -41,6 +41,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import last_attempt
 from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
+from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.ending import sum_up
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
@@ -87,6 +88,7 @@ class Supervisor:
         self._out: list[Event] = []
         self._attempt = last_attempt(run) + 1
         self._journal = JournalWriter(run.journal)
+        self._digest = DigestWriter(run, self._journal)
         self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
         self._recorder = Recorder(self._journal)
         self._selector = selectors.DefaultSelector()
@@ -248,6 +250,7 @@ class Supervisor:
         self._say(sum_up(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
+        self._digest.write()
         self._journal.close()
 
     def dismiss_reaper(self) -> None:
@@ -273,6 +276,7 @@ class Supervisor:
         if self._out or self._journal.blocked:
             self._journal.append(self._out, durable=durable)
             self._out.clear()
+            self._digest.write_due()
         self._journal.sync_due()
         self._recorder.tell(self._tally.step, self._live.get(0))
         self._out += self._journal_watch.check()

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
@@ -52,12 +53,22 @@ class CompareFeed:
         self._closed.set()
 
     def _read(self) -> None:
-        readers = [(run, JournalReader(run.info.directory.journal)) for run in self.runs]
+        readers = [(run, self._begin(run)) for run in self.runs]
         while not self._closed.is_set():
             # Each has its turn, also where the one before has more.
             more = [self._read_piece(run, reader) for run, reader in readers]
             if not any(more):
                 self._closed.wait(POLL_S)
+
+    def _begin(self, run: Compared) -> JournalReader:
+        """Take in the run's digest, if it has one; returns what reads the rest."""
+        directory = run.info.directory
+        digest = read_digest(directory) if run.info.status not in ("newer", "unreadable") else None
+        if digest is not None:
+            with self.lock:
+                run.curves.load(digest)
+                self.version += 1
+        return JournalReader(directory.journal, digest.offset if digest else 0)
 
     def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
         """Take in the next piece of a journal; whether there may be more."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from trainers.contract.digest import Digest, read_digest
 from trainers.contract.events import AnyEvent, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.lock_note import read_note
@@ -51,7 +52,9 @@ class Feed(Protocol):
         ...
 
     def take(self, limit: int) -> Sequence[object]:
-        """The next that a run's state takes in, events or digests of them, in order; empty when none have arrived.
+        """The next that a run's state takes in, in order; empty when nothing has arrived.
+
+        First of all there may be a digest of the events up to some place.
 
         Args:
             limit: How many at most.
@@ -63,14 +66,6 @@ class Feed(Protocol):
         ...
 
 
-class EventFeed(Feed, Protocol):
-    """A feed of events one by one, nothing put together."""
-
-    def take(self, limit: int) -> list[AnyEvent]:
-        """The next events, in order, at most `limit`; empty when none have arrived."""
-        ...
-
-
 class JournalFeed:
     """Tails the journal of a run, live or ended.
 
@@ -78,8 +73,8 @@ class JournalFeed:
         run: Its directory.
         poll_s: How often to look for more.
         live_check_s: How often to look whether the supervisor lives.
-        offset: Where in the journal to begin; what comes before is known.
-        ended: Whether the run has said before there that it ended.
+        whole: Whether to give out all events, one by one, from the first on. Otherwise it begins with the run's digest,
+            if there is one, and gives out what comes after that.
     """
 
     def __init__(
@@ -88,17 +83,16 @@ class JournalFeed:
         *,
         poll_s: float = POLL_S,
         live_check_s: float = LIVE_CHECK_S,
-        offset: int = 0,
-        ended: bool = False,
+        whole: bool = False,
     ) -> None:
-        self._run = run
-        self._reader = JournalReader(run.journal, offset, CHUNK_BYTES)
+        self._run, self._whole = run, whole
+        self._reader = JournalReader(run.journal, chunk_bytes=CHUNK_BYTES)
         self._poll_s = poll_s
         self._checks_every = max(1, round(live_check_s / poll_s))
-        self._waiting: deque[AnyEvent] = deque()
+        self._waiting: deque[AnyEvent | Digest] = deque()
         self._closed = threading.Event()
         self._dead = False
-        self._ended = ended
+        self._ended = False
         self._polls = 0
         self.behind = True
         """Whether the journal has not been read to its end yet."""
@@ -116,8 +110,8 @@ class JournalFeed:
         """Begin to read."""
         self._thread.start()
 
-    def take(self, limit: int) -> list[AnyEvent]:
-        """The next events, in order, at most `limit`."""
+    def take(self, limit: int) -> list[AnyEvent | Digest]:
+        """The run's digest, if it begins with that, and then the next events, in order; at most `limit`."""
         waiting = self._waiting
         return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
@@ -126,6 +120,10 @@ class JournalFeed:
         self._closed.set()
 
     def _tail(self) -> None:
+        if not self._whole and (digest := read_digest(self._run)):
+            self._reader = JournalReader(self._run.journal, digest.offset, CHUNK_BYTES)
+            self._note_ends(digest.events)
+            self._waiting.append(digest)
         while not self._closed.is_set():
             if len(self._waiting) > MAX_WAITING:
                 self._closed.wait(0.005)
@@ -136,9 +134,7 @@ class JournalFeed:
             self.behind = bool(events)
             if events:
                 self._waiting.extend(events)
-                for event in events:
-                    if isinstance(event, RunEnded | RunStarted):
-                        self._ended = isinstance(event, RunEnded)
+                self._note_ends(events)
                 self._dead = False
                 continue
             if alive is not None:
@@ -146,3 +142,8 @@ class JournalFeed:
                 self.trouble = read_note(self._run).trouble if alive else ""
             self._polls += 1
             self._closed.wait(ENDED_POLL_S if self._ended else self._poll_s)
+
+    def _note_ends(self, events: Iterable[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, RunEnded | RunStarted):
+                self._ended = isinstance(event, RunEnded)

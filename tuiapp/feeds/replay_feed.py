@@ -6,16 +6,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from trainers.contract.events import AnyEvent, RunStarted
+from trainers.contract.events import Event, RunStarted
 from trainers.contract.journal import read_first, read_tail
 from trainers.contract.rundir import RunDir
-from tuiapp.feeds.feed import EventFeed, JournalFeed
+from tuiapp.feeds.feed import Feed, JournalFeed
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 """What the keys for slower and faster go through."""
 
 READ_AHEAD = 512
 """Events taken from the journal that wait for their moment."""
+
+
+def _whole_journal(run: RunDir) -> JournalFeed:
+    return JournalFeed(run, whole=True)
 
 
 class ReplayFeed:
@@ -38,12 +42,12 @@ class ReplayFeed:
         speed: float = 1.0,
         *,
         clock: Callable[[], float] = time.monotonic,
-        source: Callable[[RunDir], EventFeed] = JournalFeed,
+        source: Callable[[RunDir], Feed] = _whole_journal,
     ) -> None:
         self._run, self._clock, self._make = run, clock, source
         self._speed = min(SPEEDS[-1], max(SPEEDS[0], speed))
         self._source = source(run)
-        self._waiting: deque[AnyEvent] = deque()
+        self._waiting: deque[Event] = deque()
         self._started = False
         self._paused = False
         self._beginning: float | None = None
@@ -111,14 +115,14 @@ class ReplayFeed:
         """Stop reading."""
         self._source.close()
 
-    def take(self, limit: int) -> list[AnyEvent]:
+    def take(self, limit: int) -> list[Event]:
         """The next events whose moment has come, at most `limit`."""
         if self._beginning is None and not self._set_out():
             return []
-        taken: list[AnyEvent] = []
+        taken: list[Event] = []
         while len(taken) < limit:
             if not self._waiting:
-                self._waiting.extend(self._source.take(READ_AHEAD))
+                self._fetch()
                 if not self._waiting:
                     break
             event = self._waiting[0]
@@ -168,9 +172,9 @@ class ReplayFeed:
 
     def _set_out(self) -> bool:
         """Find out from when to when the journal goes; False while it has no event."""
-        first = read_first(self._run.journal)
+        first: Event | None = read_first(self._run.journal)
         if first is None:
-            self._waiting.extend(self._source.take(READ_AHEAD))
+            self._fetch()
             if not self._waiting:
                 return False
             first = self._waiting[0]
@@ -178,6 +182,10 @@ class ReplayFeed:
         self._end = max([first.time, *(event.time for event in read_tail(self._run.journal))])
         self._move(first.time)
         return True
+
+    def _fetch(self) -> None:
+        """Take events that wait for their moment."""
+        self._waiting.extend(one for one in self._source.take(READ_AHEAD) if isinstance(one, Event))
 
     def _move(self, moment: float) -> None:
         self._now, self._anchor = moment, self._clock()

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from trainers.contract.curve import Curve
+from trainers.contract.digest import Digest
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.gaps import Gaps
-from trainers.contract.metrics import EXAMPLES, MAX_STEP, RATE, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
-from tuiapp.state.series import Floats, Integers, Series
+from trainers.contract.metrics import (
+    EXAMPLES,
+    MAX_RANKS,
+    MAX_STEP,
+    RATE,
+    STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+    sound_entries,
+)
+from trainers.contract.timeline import Timeline
+from tuiapp.state.series import COUNT, Floats, Integers, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -43,9 +54,6 @@ NAN = float("nan")
 
 MAX_NAMES = 1000
 """Metrics of a run that have curves."""
-
-MAX_RANKS = 4096
-"""Of a run; what reports more is damage."""
 
 
 class RankCurves:
@@ -192,7 +200,7 @@ class Curves:
     def add(self, event: Metrics) -> int:
         """Take in a batch of values; returns how many entries it has, 0 for damage, which changes nothing."""
         entries = sound_entries(event)
-        if not entries or not 0 <= event.rank < MAX_RANKS:
+        if not entries:
             return 0
         if not event.values.keys() <= self.names.keys():
             event = self._admit(event)
@@ -212,17 +220,18 @@ class Curves:
             elif isinstance(event, RunStarted):
                 self.begin(event)
 
-    def load(self, rank: int, name: str, width: int, keys: Integers, table: Floats, last_step: int = 0) -> None:
-        """Take in a whole curve of a rank, see `Series.load`."""
-        if not 0 <= rank < MAX_RANKS or not self._knows(name) or not len(keys):
-            return
-        if name == RATE and self._scale != 1:
-            # All rows but those that count.
-            table = np.concatenate([table[:5] * self._scale, table[5:]])
-        series = Series.load(width, keys, table, last_step)
-        self._of(rank).merge(name, series)
-        if name in (TEST_LOSS, TEST_ACCURACY):
-            self.evaluated = max(self.evaluated, series.last_step)
+    def load(self, digest: Digest) -> None:
+        """Take in the digest of all events before: nothing has been taken in yet."""
+        for event in digest.events:
+            if isinstance(event, RunStarted):
+                self.begin(event)
+        self.timeline, self.gaps = digest.timeline, digest.gaps
+        for (rank, name), curve in digest.curves.items():
+            if not self._knows(name) or not len(curve):
+                continue
+            self._of(rank).merge(name, series_of(curve, self._scale if name == RATE else 1.0))
+            if name in (TEST_LOSS, TEST_ACCURACY):
+                self.evaluated = max(self.evaluated, curve.last_step)
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
         """The curve of a rank, or of `ALL` together, and a metric; an empty one where nothing was reported."""
@@ -275,10 +284,16 @@ class Curves:
 
 
 class SampledCurve:
-    """Values that come one at a time, each at the step that the run had reached."""
+    """Values that come one at a time, each at the step that the run had reached.
 
-    def __init__(self) -> None:
+    Args:
+        series: Those that came before.
+    """
+
+    def __init__(self, series: Series | None = None) -> None:
         self._series = Series(SAMPLE_BUCKETS)
+        if series is not None:
+            self._series.merge(series)
         self._steps: list[int] = []
         self._values: list[float] = []
 
@@ -306,44 +321,14 @@ class SampledCurve:
             self._steps, self._values = [], []
 
 
-class Timeline:
-    """When each step was made, in seconds of the run, the time between attempts left out."""
-
-    def __init__(self) -> None:
-        self._steps = [0]
-        self._times = [0.0]
-        self._start: float | None = None
-        self._base = 0.0
-
-    def begin(self, time: float, step: int) -> None:
-        """An attempt begins.
-
-        Args:
-            time: When, in seconds since the epoch.
-            step: The one it goes on from; 0 for none.
-        """
-        self._base = float(np.interp(step, self._steps, self._times))
-        keep = max(1, bisect_right(self._steps, step))
-        del self._steps[keep:], self._times[keep:]
-        self._start = time
-
-    def add(self, time: float, step: int) -> None:
-        """A step was made at that time; one that others were ahead of says nothing new."""
-        if self._start is None:
-            self._start = time
-        if step > self._steps[-1]:
-            self._steps.append(step)
-            self._times.append(max(self._times[-1], self._base + time - self._start))
-            if len(self._steps) > BUCKETS:
-                del self._steps[1:-1:2], self._times[1:-1:2]
-
-    def seconds(self, steps: Floats) -> Floats:
-        """When these steps were, in seconds of the run."""
-        return np.interp(steps, self._steps, self._times)
-
-    def steps(self, seconds: Floats) -> Floats:
-        """Which steps were made at these seconds of the run."""
-        return np.interp(seconds, self._times, self._steps)
+def series_of(curve: Curve, scale: float = 1.0) -> Series:
+    """A curve of a digest, its values multiplied with `scale`."""
+    keys, *columns = curve.columns
+    table = np.empty((7, len(keys)))
+    for row, column in enumerate(columns):
+        table[row] = column
+    table[:COUNT] *= scale
+    return Series.load(curve.width, np.array(keys, np.int64), table, curve.last_step, curve.first_step)
 
 
 def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:

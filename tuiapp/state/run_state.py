@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from trainers.contract.digest import Digest
+from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
-from tuiapp.state.curves import MAX_NAMES, MAX_RANKS, SampledCurve
+from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.metrics import metric
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import LogEntry, RunFacts
-from tuiapp.state.series import Floats, Integers
 from tuiapp.state.text import join_words, sanitize
 
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
@@ -33,6 +33,8 @@ class RunState(RunFacts):
     def __init__(self, run_id: str = "") -> None:
         super().__init__(run_id)
         self._changed: set[Topic] = set()
+        self._loading = False
+        """A digest's events are taken in: what they lack the journal may have."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.RunStarted: self._run_started,
             ev.Phase: self._phase,
@@ -55,7 +57,9 @@ class RunState(RunFacts):
         }
 
     def apply(self, event: object) -> None:
-        """Take in one event; what this version does not know changes nothing."""
+        """Take in one event, or first the digest of many; what this version does not know changes nothing."""
+        if isinstance(event, Digest):
+            return self._load(event)
         handler = self._handlers.get(type(event))
         if handler is None or not isinstance(event, ev.Event):
             return
@@ -66,6 +70,22 @@ class RunState(RunFacts):
         self.mark_found()
         self._meter.add(event)
         handler(event)
+
+    def _load(self, digest: Digest) -> None:
+        """Take in what a digest keeps; nothing has been taken in yet."""
+        self._loading = True
+        for event in digest.events:
+            self.apply(event)
+        self._loading = False
+        # What its events say of curves, and of steps that are missing, is but a part.
+        self.curves = Curves()
+        self.curves.load(digest)
+        if self.gaps.words and self.started is not None:
+            self._note(self.started, self.gaps.words, problem=True)
+        for uuid, curve in digest.utilization.items():
+            self.utilization[uuid] = SampledCurve(series_of(curve))
+        self.log_count += digest.forgotten
+        self._changed |= _METRICS_CHANGE
 
     def mark_lost(self, *, removed: bool = False) -> None:
         """The journal is at its end, no supervisor is alive, and the run never said that it ended.
@@ -128,7 +148,7 @@ class RunState(RunFacts):
         for number in [number for number in self.ranks if number >= event.world_size]:
             del self.ranks[number]
         self._note(event, describe_start(event, process_per_device=self.process_per_device))
-        if lacks:
+        if lacks and not self._loading:
             self._note(event, self.gaps.words, problem=True)
         self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
 
@@ -185,11 +205,6 @@ class RunState(RunFacts):
                 shown, value = metric(name), event.values[name][-1]
                 words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
         self._note(event, "  ".join([*words, f"step {event.last_step:,}"]))
-
-    def load_curve(self, rank: int, name: str, width: int, keys: Integers, table: Floats, last_step: int = 0) -> None:
-        """Take in a whole curve of a rank, see `Series.load`."""
-        self.curves.load(rank, name, width, keys, table, last_step)
-        self._changed |= _METRICS_CHANGE
 
     def _sharding(self, event: ev.Sharding) -> None:
         name = sanitize(event.array, 120)

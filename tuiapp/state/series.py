@@ -60,7 +60,9 @@ class Series:
         self.last_step = 0
 
     @classmethod
-    def load(cls, width: int, keys: Integers, table: Floats, last_step: int = 0) -> Series:
+    def load(
+        cls, width: int, keys: Integers, table: Floats, last_step: int = 0, first_step: int | None = None
+    ) -> Series:
         """A series of buckets as another one had them.
 
         Args:
@@ -68,11 +70,12 @@ class Series:
             keys: int64 [buckets], ascending: bucket `key` stands for the steps from `key * width` on.
             table: float64 [7, buckets]: rows FIRST to GAPS.
             last_step: The last step that has a value; 0 where only its bucket is known.
+            first_step: The first step that has a value; None where only its bucket is known.
         """
         series = cls(len(keys))
         if len(keys):
             series._width, series._keys, series._table = width, keys, table
-            series.first_step = max(int(keys[0]) * width, min(1, width - 1))
+            series.first_step = max(int(keys[0]) * width, min(1, width - 1)) if first_step is None else first_step
             series.last_step = last_step or (int(keys[-1]) + 1) * width - 1
         return series
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from trainers.config.plan import read_plan
+from trainers.contract.digest import read_digest
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
@@ -39,7 +40,11 @@ def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
     """What a run has made of its devices, over all of its journal; and which steps that lacks."""
     meter, gaps = EfficiencyMeter(), Gaps()
     if info.is_readable:
-        reader = JournalReader(info.directory.journal)
+        digest = read_digest(info.directory)
+        if digest is not None:
+            meter.load(digest)
+            gaps = digest.gaps
+        reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
         while events := reader.read():
             for event in events:
                 meter.add(event)

@@ -1,0 +1,176 @@
+"""A run's digest and the rest of its journal come to the same state as all of its journal."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.contract.digest_runs import history
+from tests.contract.test_digest import digest_of, write_journal
+from tests.state.test_feed import until
+from trainers.contract import digest_keeper
+from trainers.contract.digest import Digest
+from trainers.contract.events import Event, decode, encode
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
+from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.feeds.feed import JournalFeed
+from tuiapp.state.curves import Curves
+from tuiapp.state.efficiency import EfficiencyMeter
+from tuiapp.state.run_state import RunState
+from tuiapp.state.series import LOW, Series
+from tuiapp.verbs.facts import read_through
+
+SAME = (
+    "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
+    "arrays", "gpus", "host", "host_cpu", "telemetry_problems", "alerts", "failures", "stacks", "log",
+    "log_count", "step", "phase", "total_steps", "test_accuracy",
+)  # fmt: skip
+SAME_OF_RANKS = (
+    "pid", "device", "device_name", "uuid", "phase", "step", "loss", "learning_rate", "last_time", "process", "cpu",
+    "framework", "failure",
+)  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def fold(events: Sequence[object]) -> RunState:
+    state = RunState()
+    for event in events:
+        state.apply(event)
+    return state
+
+
+def assert_same(one: RunState, other: RunState) -> None:
+    for name in SAME:
+        assert getattr(one, name) == getattr(other, name), name
+    assert sorted(one.ranks) == sorted(other.ranks)
+    for rank, first in one.ranks.items():
+        second = other.ranks[rank]
+        for name in SAME_OF_RANKS:
+            assert getattr(first, name) == getattr(second, name), (rank, name)
+        assert first.pace.seconds_per_step == pytest.approx(second.pace.seconds_per_step)
+        assert first.pace.examples_per_second == pytest.approx(second.pace.examples_per_second)
+        assert first.pace.step_at(one.last_time - 3) == pytest.approx(second.pace.step_at(one.last_time - 3))
+    assert one.remaining() == pytest.approx(other.remaining())
+    assert_same_curves(one.curves, other.curves)
+    assert one.utilization.keys() == other.utilization.keys()
+    for uuid, curve in one.utilization.items():
+        assert_same_curve(curve.series, other.utilization[uuid].series)
+
+
+def assert_same_curves(one: Curves, other: Curves) -> None:
+    assert one.names.keys() == other.names.keys()
+    assert (one.evaluated, one.steps_per_epoch) == (other.evaluated, other.steps_per_epoch)
+    assert (one.timeline.steps, one.timeline.times) == (other.timeline.steps, other.timeline.times)
+    for name in one.names:
+        assert one.ranks(name) == other.ranks(name)
+        for rank in one.ranks(name):
+            assert_same_curve(one[rank, name], other[rank, name])
+
+
+def assert_same_curve(one: Series, other: Series) -> None:
+    assert (one.first_step, one.last_step, one.resolution) == (other.first_step, other.last_step, other.resolution)
+    np.testing.assert_array_equal(one._keys, other._keys)
+    np.testing.assert_allclose(one._table[LOW:], other._table[LOW:], rtol=1e-6)
+    # Which of a bucket's values is its first depends, where some come late, on how many are taken in together.
+    close = np.isclose(one._table[:LOW], other._table[:LOW], rtol=1e-6, equal_nan=True)
+    assert close.size - np.count_nonzero(close) <= len(one) / 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
+    dice, events = random.Random(seed), [event for each in history(seed) if (event := decode(encode(each)))]
+    cut = dice.randint(1, len(events))
+    digest = digest_of(run, events[:cut])
+    assert_same(fold([digest, *events[cut:]]), fold(events))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_a_long_run(run: RunDir, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than what is kept of it; the resolution, which may be half as fine from a digest, is the same here."""
+    monkeypatch.setattr("tuiapp.state.curves.BUCKETS", digest_keeper.BUCKETS)
+    events = [event for each in history(seed, batches=700) if (event := decode(encode(each)))]
+    digest = digest_of(run, events[:-50])
+    assert len(digest.events) < len(events) - digest_keeper.BATCHES_PER_RANK
+    assert_same(fold([digest, *events[-50:]]), fold(events))
+
+
+def test_the_efficiency_of_the_whole_run(run: RunDir) -> None:
+    events = history(4, batches=400)
+    digest = digest_of(run, events[:-100])
+    write_journal(run, events)
+    meter = EfficiencyMeter()
+    for event in events:
+        meter.add(event)
+    whole = meter.efficiency()
+    assert whole.data_wait_share
+    assert whole.gpu_idle_share
+    found = read_through(summarise(run))[0]
+    for name in whole.__dataclass_fields__:
+        assert getattr(found, name) == pytest.approx(getattr(whole, name)), name
+    assert digest.effort.examples > 0
+
+
+def test_of_runs_side_by_side(run: RunDir) -> None:
+    # Ranks that are gone are missing from a digest, not so where all ranks share a curve.
+    events = history(5, batches=100, resized=False)
+    digest_of(run, events[:-40])
+    write_journal(run, events)
+    feed = CompareFeed([run])
+    feed.start()
+    until(lambda: feed.runs[0].progress is None)
+    straight = Curves(by_rank=False)
+    straight.fold(events)  # type: ignore[arg-type]
+    for name in straight.names:
+        one, other = straight[-1, name], feed.runs[0].curves[-1, name]
+        assert (one.first_step, one.last_step, one.resolution) == (other.first_step, other.last_step, other.resolution)
+        np.testing.assert_allclose(one.means(), other.means(), rtol=1e-6)
+    assert straight.timeline.times == feed.runs[0].curves.timeline.times
+    feed.close()
+
+
+@pytest.mark.parametrize("damage", ["none", "torn", "missing", "foreign", "newer"])
+def test_a_feed_begins_with_the_digest_if_it_is_good(run: RunDir, damage: str) -> None:
+    events = history(6)
+    digest_of(run, events[:-30] if damage != "foreign" else history(7))
+    write_journal(run, events)
+    with run.journal.open("ab") as file:
+        file.write(b'{"type":"metrics","ra')
+    if damage == "torn":
+        run.digest.write_bytes(run.digest.read_bytes()[:-100])
+    elif damage == "newer":
+        run.digest.write_bytes(run.digest.read_bytes().replace(b"digest 1", b"digest 2", 1))
+    elif damage == "missing":
+        run.digest.unlink()
+    taken: list[object] = []
+    feed = JournalFeed(run, poll_s=0.005, live_check_s=0.005)
+    feed.start()
+
+    def is_read() -> bool:
+        taken.extend(feed.take(100))
+        return not feed.behind and not feed._waiting
+
+    until(is_read)
+    feed.close()
+    assert isinstance(taken[0], Digest) == (damage == "none")
+    assert len(taken) <= 31 if damage == "none" else len(taken) == len(events)
+    assert_same(fold(taken), fold([event for each in events if (event := decode(encode(each)))]))
+
+
+def test_a_feed_of_the_whole_journal_takes_no_digest(run: RunDir) -> None:
+    events: list[Event] = history(6)
+    digest_of(run, events)
+    taken: list[object] = []
+    feed = JournalFeed(run, poll_s=0.005, whole=True)
+    feed.start()
+    until(lambda: taken.extend(feed.take(100)) or len(taken) == len(events))  # type: ignore[func-returns-value]
+    feed.close()
+    assert not any(isinstance(each, Digest) for each in taken)

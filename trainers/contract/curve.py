@@ -1,0 +1,142 @@
+"""One metric's curve of any length in bounded memory, without numpy: the supervisor keeps one per rank and metric.
+
+`tuiapp.state.series.Series` keeps the same buckets in the same way, in numpy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from math import inf, nan
+
+LIMIT = 1e30
+"""Values beyond it count as not finite: no axis can show them beside others."""
+
+Values = Sequence[float | None]
+
+
+class Curve:
+    """Values by step in buckets of `width` neighbouring steps; neighbours are joined when there are too many.
+
+    Attributes:
+        capacity: Most buckets; it may shrink, which takes effect with the next values.
+        width: Steps that one bucket stands for, a power of two.
+        first_step: 0 while the curve is empty.
+        last_step: As `first_step`.
+        keys: int64 [buckets]: step // width, ascending.
+        first: float32 [buckets], as `low` and `high`: of the bucket's finite values; NaN, inf and -inf where it has
+            none.
+        last: float64 [buckets]: their last, which views show as the present value; NaN where it has none.
+        total: float64 [buckets]: their sum.
+        count: uint32 [buckets]: how many they are.
+        gaps: uint32 [buckets]: how many values were not finite.
+    """
+
+    __slots__ = (
+        "capacity", "count", "first", "first_step", "gaps", "high", "keys", "last", "last_step", "low", "total",
+        "width",
+    )  # fmt: skip
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.width = 1
+        self.first_step = self.last_step = 0
+        self.keys = array("q")
+        self.first, self.last, self.low, self.high = array("f"), array("d"), array("f"), array("f")
+        self.total = array("d")
+        self.count, self.gaps = array("I"), array("I")
+
+    def __len__(self) -> int:
+        """How many buckets are in use."""
+        return len(self.keys)
+
+    @property
+    def columns(self) -> tuple[array[int] | array[float], ...]:
+        """The buckets, one array per row, in the order of `Curve.__doc__`."""
+        return self.keys, self.first, self.last, self.low, self.high, self.total, self.count, self.gaps
+
+    def add(
+        self, steps: Sequence[int], values: Values, lows: Values | None = None, highs: Values | None = None
+    ) -> None:
+        """Add values.
+
+        Args:
+            steps: Where they lie, ascending; at least one.
+            values: As many; None, or a value beyond `LIMIT`, leaves a gap.
+            lows: The least values of the windows of steps that the values stand for.
+            highs: Their greatest values.
+        """
+        first, last = steps[0], steps[-1]
+        if self.keys:
+            self.first_step, self.last_step = min(self.first_step, first), max(self.last_step, last)
+        else:
+            self.first_step, self.last_step = first, last
+        if not (
+            first // self.width == last // self.width and self._add_at_once(last // self.width, values, lows, highs)
+        ):
+            width = self.width
+            for step, value, low, high in zip(steps, values, lows or values, highs or values, strict=True):
+                self._add_one(step // width, value, low, high)
+        while len(self.keys) > self.capacity:
+            self._widen()
+
+    def truncate(self, step: int) -> None:
+        """Forget that step and all later ones: a resumed run takes them anew. Exact to the width."""
+        keep = bisect_left(self.keys, -(-step // self.width))
+        for column in self.columns:
+            del column[keep:]
+        self.last_step = min(self.last_step, step - 1) if keep else 0
+        if not keep:
+            self.first_step, self.width = 0, 1
+
+    def _add_at_once(self, key: int, values: Values, lows: Values | None, highs: Values | None) -> bool:
+        """Add values that all fall into one bucket; False, and nothing done, if some are not finite."""
+        try:
+            low, high = min(values), max(values)  # type: ignore[type-var]
+            low = low if lows is None else min(low, min(lows))  # type: ignore[type-var]
+            high = high if highs is None else max(high, max(highs))  # type: ignore[type-var]
+            if not -LIMIT <= low <= high <= LIMIT:  # type: ignore[operator]
+                return False
+            self._put(key, values[0], values[-1], low, high, sum(values), len(values), 0)  # type: ignore[arg-type]
+        except TypeError:  # a None among them
+            return False
+        return True
+
+    def _add_one(self, key: int, value: float | None, low: float | None, high: float | None) -> None:
+        if value is None or not -LIMIT <= value <= LIMIT:
+            self._put(key, nan, nan, inf, -inf, 0.0, 0, 1)
+            return
+        low = value if low is None or not -LIMIT <= low <= value else low
+        high = value if high is None or not value <= high <= LIMIT else high
+        self._put(key, value, value, low, high, value, 1, 0)
+
+    def _put(
+        self, key: int, first: float, last: float, low: float, high: float, total: float, count: int, gaps: int
+    ) -> None:
+        """Join a bucket with the one of its key."""
+        keys = self.keys
+        place = len(keys)
+        if keys and key <= keys[-1]:
+            place = place - 1 if key == keys[-1] else bisect_left(keys, key)
+            if keys[place] == key:
+                if count:
+                    if not self.count[place]:
+                        self.first[place] = first
+                    self.last[place] = last
+                    self.low[place], self.high[place] = min(self.low[place], low), max(self.high[place], high)
+                    self.total[place] += total
+                    self.count[place] += count
+                self.gaps[place] += gaps
+                return
+        for column, value in zip(self.columns, (key, first, last, low, high, total, count, gaps), strict=True):
+            column.insert(place, value)  # type: ignore[arg-type]
+
+    def _widen(self) -> None:
+        """Let each bucket stand for twice as many steps."""
+        old = tuple(zip(*self.columns, strict=True))
+        for column in self.columns:
+            del column[:]
+        self.width *= 2
+        for key, *bucket in old:
+            self._put(int(key) >> 1, *bucket)

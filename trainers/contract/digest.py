@@ -1,0 +1,310 @@
+"""A digest: a bounded summary of a run's journal up to a byte offset, in the run directory's file `digest`.
+
+Whoever takes a digest and then reads the journal from its offset comes to the same state as by reading all of the
+journal, at a cost that does not grow with the run: to the resolution of its curves, and for as many samples, log lines
+and evaluations as it keeps (`trainers.contract.digest_keeper`).
+
+The journal stays the truth. A digest that is missing, damaged, of another version or of another journal is none:
+`read_digest` gives None, and readers then read all. The file holds, one after the other,
+
+- `MAGIC`, which ends with the format's version;
+- the CRC-32 of all that follows the next field, and the length of the heading: two little-endian uint32;
+- the heading, `_Heading` as MessagePack;
+- kept events, as lines of the journal;
+- of each curve its columns, see `Curve`; of the timeline its steps and times. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import isfinite
+from operator import lt
+from pathlib import Path
+from typing import TypeVar
+from zlib import crc32
+
+import msgspec
+
+from trainers.config.files import open_regular
+from trainers.contract import events as ev
+from trainers.contract.curve import LIMIT, Curve
+from trainers.contract.effort import Effort
+from trainers.contract.events import AnyEvent, Event, Metrics, decode
+from trainers.contract.gaps import Gaps
+from trainers.contract.metrics import MAX_RANKS, MAX_STEP, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.rundir import RunDir
+from trainers.contract.timeline import Timeline
+
+MAGIC = b"tuiapp-digest 1\n"
+MAX_BYTES = 64 << 20
+"""A longer file is no digest."""
+
+_LOGGED = (
+    ev.RunStarted, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.Stacks, ev.StopRequested,
+    ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
+)  # fmt: skip
+
+_LENGTHS = struct.Struct("<II")
+
+
+@dataclass(slots=True)
+class Digest:
+    """What a digest keeps of a journal up to `offset`."""
+
+    offset: int
+    """Just after a newline: where the rest of the journal begins."""
+    events: list[AnyEvent]
+    """What matters of the journal besides the curves, in order."""
+    curves: dict[tuple[int, str], Curve] = field(default_factory=dict)
+    """Rank and metric → its curve. `events` holds a few of the values as well."""
+    utilization: dict[str, Curve] = field(default_factory=dict)
+    """UUID of a GPU → its utilization by the step that the run had reached."""
+    timeline: Timeline = field(default_factory=Timeline)
+    effort: Effort = field(default_factory=Effort)
+    """Of the whole run."""
+    gaps: Gaps = field(default_factory=Gaps)
+    forgotten: int = 0
+    """How many events that the log showed are no longer among `events`."""
+
+
+class _CurveHeading(msgspec.Struct, array_like=True):
+    """What is said of a curve beside its columns."""
+
+    rank: int
+    name: str
+    size: int
+    width: int
+    first_step: int
+    last_step: int
+
+
+class _Heading(msgspec.Struct, array_like=True):
+    """What says how long everything is, and which journal it belongs to."""
+
+    offset: int
+    line_bytes: int
+    """Of the journal's last line before the offset, as `line_crc`."""
+    line_crc: int
+    events_bytes: int
+    curves: list[_CurveHeading]
+    utilization: list[_CurveHeading]
+    marks: int
+    """Of the timeline, as `start` and `base`."""
+    start: float | None
+    base: float
+    effort: Effort
+    gaps: list[tuple[int, int]]
+    """Spans of steps that some rank lacks."""
+    reached: dict[int, int]
+    """Rank → its last step."""
+    logged: int
+    """How many events the log showed."""
+
+
+_headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
+
+_C = TypeVar("_C", bound="array[int] | array[float]")
+
+
+def is_logged(event: AnyEvent | Event) -> bool:
+    """Whether the log shows an event."""
+    return isinstance(event, _LOGGED) or (
+        isinstance(event, Metrics) and (TEST_LOSS in event.values or TEST_ACCURACY in event.values)
+    )
+
+
+def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:
+    """Replace a run's digest.
+
+    It is not synced: of what a crash of the machine leaves, the checks tell whether it is whole.
+
+    Args:
+        run: The run.
+        digest: What to write; its events, and how many are forgotten, are ignored.
+        lines: The events, as lines of the journal.
+        logged: How many events up to the offset the log shows.
+        last_line: The journal's last line before the offset.
+
+    Raises:
+        OSError: it cannot be written, as where the disk is full; the old digest stays.
+    """
+    curves, timeline = digest.curves, digest.timeline
+    events = b"".join(lines)
+    heading = msgspec.msgpack.encode(
+        _Heading(
+            offset=digest.offset,
+            line_bytes=len(last_line),
+            line_crc=crc32(last_line),
+            events_bytes=len(events),
+            curves=[_heading_of(curve, rank, name) for (rank, name), curve in curves.items()],
+            utilization=[_heading_of(curve, 0, uuid) for uuid, curve in digest.utilization.items()],
+            marks=len(timeline.steps),
+            start=timeline.start,
+            base=timeline.base,
+            effort=digest.effort,
+            gaps=digest.gaps.found,
+            reached=digest.gaps.last,
+            logged=logged,
+        )
+    )
+    parts: list[bytes | array[int] | array[float]] = [heading, events]
+    for curve in chain(curves.values(), digest.utilization.values()):
+        parts += curve.columns
+    parts += [timeline.steps, timeline.times]
+    crc = 0
+    for part in parts:
+        crc = crc32(part, crc)
+    # The run's supervisor alone writes it: what it left half-written, killed, it writes over the next time.
+    new = run.digest.with_name("digest.new")
+    fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        with open(fd, "wb", closefd=True) as file:
+            file.write(MAGIC + _LENGTHS.pack(crc, len(heading)))
+            file.writelines(parts)
+        os.replace(new, run.digest)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def read_digest(run: RunDir) -> Digest | None:
+    """A run's digest, if it has one that is whole and belongs to its journal; never raises for what is in it."""
+    try:
+        data = memoryview(_read(run.digest, 0, MAX_BYTES + 1))
+        return _parse(run, data) if len(data) <= MAX_BYTES else None
+    except (OSError, ValueError, OverflowError, struct.error, msgspec.MsgspecError):
+        return None
+
+
+def _parse(run: RunDir, data: memoryview) -> Digest | None:
+    """Raises: ValueError, struct.error, msgspec.MsgspecError: it is damaged."""
+    start = len(MAGIC) + _LENGTHS.size
+    if data[: len(MAGIC)] != MAGIC:
+        return None
+    crc, length = _LENGTHS.unpack(data[len(MAGIC) : start])
+    if crc32(data[start:]) != crc:
+        return None
+    heading = _headings.decode(data[start : start + length])
+    columns = _Columns(data[start + length :])
+    lines = bytes(columns.take_bytes(heading.events_bytes)).splitlines()
+    timeline = Timeline()
+    curves = {(one.rank, one.name): _curve_of(one, columns) for one in heading.curves}
+    utilization = {one.name: _curve_of(one, columns) for one in heading.utilization}
+    timeline.steps, timeline.times = columns.take(array("q"), heading.marks), columns.take(array("d"), heading.marks)
+    timeline.start, timeline.base = heading.start, heading.base
+    sound = (
+        columns.at_end
+        and all(0 <= rank < MAX_RANKS for rank, _ in curves)
+        and heading.marks > 0
+        and timeline.steps[0] == 0
+        and _ascends(timeline.steps)
+        and all(map(isfinite, (*timeline.times, timeline.base, timeline.start or 0.0)))
+        and all(map(isfinite, msgspec.structs.astuple(heading.effort)))
+        and _belongs(run, heading)
+    )
+    if not sound:
+        return None
+    gaps = Gaps()
+    gaps.found, gaps.last = heading.gaps, heading.reached
+    events = [event for line in lines if (event := decode(line)) is not None]
+    return Digest(
+        offset=heading.offset,
+        events=events,
+        curves=curves,
+        utilization=utilization,
+        timeline=timeline,
+        effort=heading.effort,
+        gaps=gaps,
+        forgotten=max(0, heading.logged - sum(map(is_logged, events))),
+    )
+
+
+def _belongs(run: RunDir, heading: _Heading) -> bool:
+    """Whether the journal has, before the offset, the line that was its last when the digest was made."""
+    begin = heading.offset - heading.line_bytes
+    if not 0 < heading.line_bytes <= MAX_BYTES or begin < 0:
+        return False
+    line = _read(run.journal, begin, heading.line_bytes)
+    return len(line) == heading.line_bytes and line.endswith(b"\n") and crc32(line) == heading.line_crc
+
+
+def _read(path: Path, start: int, length: int) -> bytes:
+    """So many bytes of a file, or fewer at its end. Raises: OSError: it cannot be read."""
+    fd = open_regular(path)
+    try:
+        return os.pread(fd, min(length, max(0, os.fstat(fd).st_size - start)), start)
+    finally:
+        os.close(fd)
+
+
+class _Columns:
+    """Takes one column after the other."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def take_bytes(self, length: int) -> memoryview:
+        """Raises: ValueError: there are not so many."""
+        if not 0 <= length <= len(self._data) - self._at:
+            raise ValueError("a column is longer than the file")
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def take(self, column: _C, size: int) -> _C:
+        """A column, filled. Raises: ValueError: there is not so much."""
+        column.frombytes(self.take_bytes(size * column.itemsize))
+        return column
+
+
+def _heading_of(curve: Curve, rank: int, name: str) -> _CurveHeading:
+    return _CurveHeading(rank, name, len(curve), curve.width, curve.first_step, curve.last_step)
+
+
+def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
+    """Raises: ValueError: it is no curve."""
+    curve = Curve(capacity=max(1, heading.size))
+    for column in curve.columns:
+        columns.take(column, heading.size)
+    curve.width, curve.first_step, curve.last_step = heading.width, heading.first_step, heading.last_step
+    if not _is_sound(curve):
+        raise ValueError("a curve is damaged")
+    return curve
+
+
+def _is_sound(curve: Curve) -> bool:
+    """Whether a curve's numbers are numbers of something."""
+    keys, width = curve.keys, curve.width
+    if not 0 < width <= MAX_STEP or width & (width - 1):
+        return False
+    if not keys:
+        return curve.first_step == curve.last_step == 0
+    return (
+        0 <= curve.first_step <= curve.last_step <= MAX_STEP
+        and curve.first_step // width == keys[0]
+        and keys[-1] <= curve.last_step // width
+        and _ascends(keys)
+        and all(_are_values(curve, column) for column in (curve.first, curve.last, curve.low, curve.high))
+        and all(map(isfinite, curve.total))
+    )
+
+
+def _are_values(curve: Curve, column: array[float]) -> bool:
+    """Whether a column holds numbers that an axis can show, wherever its bucket has any."""
+    values: Iterable[float] = column
+    if 0 in curve.count:
+        values = [value for value, count in zip(column, curve.count, strict=True) if count]
+    most = 2 * LIMIT  # rounded to float32
+    return all(-most <= value <= most for value in values)
+
+
+def _ascends(keys: array[int]) -> bool:
+    return all(map(lt, keys, keys[1:]))

@@ -1,0 +1,351 @@
+"""What the supervisor keeps of the events that it writes, so that a view need not read them all: see `digest`.
+
+Curves hold the values of metrics. Of all other events those lines are kept, as they stand in the journal, without which
+the state of a view would be another: of most kinds the last of each rank or device, of samples as many as a view draws,
+of what the log shows the last 5,000. What an attempt leaves behind when the run is
+resumed is forgotten here as there; so are the curves of ranks that the new attempt does not have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from itertools import accumulate, repeat
+from typing import NamedTuple
+
+from trainers.contract import events as ev
+from trainers.contract.curve import Curve, Values
+from trainers.contract.digest import Digest, is_logged, write_digest
+from trainers.contract.effort import Batch, EffortMeter, batch_of
+from trainers.contract.gaps import Gaps
+from trainers.contract.metrics import (
+    DATA_WAIT,
+    EXAMPLES,
+    MAX_RANKS,
+    RATE,
+    STEP_TIME,
+    sound_entries,
+)
+from trainers.contract.rundir import RunDir
+from trainers.contract.timeline import Timeline
+
+BUCKETS = 2048
+"""Most of a curve: more than a terminal has dots across."""
+
+ALL_BUCKETS = 65_536
+"""Of all curves together, 44 bytes each."""
+
+LEAST_BUCKETS = 16
+FIRST_RANKS = 8
+"""They share alike; of higher ranks the curves get fewer buckets, the higher the fewer."""
+
+SHRINK = 0.9
+"""Curves get fewer buckets when their share has fallen below so much of what it was."""
+
+MAX_CURVES = 8192
+MAX_NAMES = 1000
+"""Metrics of a run that have curves."""
+MAX_KEYS = 32_768
+"""Of lines that are kept: no run has so many ranks, devices and arrays."""
+
+MAX_GPUS = 256
+SAMPLE_BUCKETS = 1024
+HISTORY = 120
+"""Samples per device, rank and host: as many as views draw."""
+
+RANK_SAMPLES, DEVICE_SAMPLES, BATCHES = 8192, 4096, 8192
+"""Of all ranks and devices together."""
+
+BATCHES_PER_RANK = 160
+"""Over which views average a rank's pace, 15 s, and the run's efficiency, 30 s; ranks report five a second."""
+
+LOG_LINES = 5000
+LOG_BYTES = 2 << 20
+CHECKPOINTS = 256
+ALERTS = 200
+ATTEMPTS = 64
+
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample")
+"""Kinds that a further attempt leaves as they are."""
+
+
+class _Kept(NamedTuple):
+    number: int
+    """Of the event, in the order in which they came."""
+    line: bytes
+
+
+class _KeptBatch(NamedTuple):
+    number: int
+    time: float
+    mono: float
+    first_step: int
+    steps: int
+    batch: Batch
+
+
+class DigestKeeper:
+    """Folds a run's events into its digest.
+
+    Args:
+        digest: Of the events before; empty by default.
+    """
+
+    def __init__(self, digest: Digest | None = None) -> None:
+        self._number = 0
+        self._lines: dict[tuple[Hashable, ...], deque[_Kept]] = {}
+        """The kind, and what tells one of the kind from another → its last lines."""
+        self._alerts: deque[tuple[_Kept, tuple[str, int | None, str]]] = deque(maxlen=ALERTS)
+        """Those that are not over."""
+        self._layouts: dict[str, tuple[object, ...]] = {}
+        """Array → what its shardings say of the whole of it."""
+        self._log: deque[_Kept] = deque(maxlen=LOG_LINES)
+        self._log_bytes = 0
+        self._logged = 0
+        self._batches: dict[int, deque[_KeptBatch]] = {}
+        self._steps: dict[int, int] = {}
+        """Rank → its last step."""
+        self._curves: dict[tuple[int, str], Curve] = {}
+        self._names: set[str] = set()
+        self._utilization: dict[str, Curve] = {}
+        self._timeline = Timeline()
+        self._meter = EffortMeter()
+        self._gaps = Gaps()
+        self._attempt = self._world_size = 0
+        self._share, self._shares = float(BUCKETS), 0.0
+        self._last_line = b""
+        if digest is not None:
+            self._restore(digest)
+
+    def add(self, event: ev.Event, line: bytes) -> None:
+        """Take one event.
+
+        Args:
+            event: In the order of the journal.
+            line: The same as it stands there.
+        """
+        self._number += 1
+        self._last_line = line
+        if isinstance(event, ev.Metrics | ev.RunStarted):
+            self._gaps.add(event)
+        if isinstance(event, ev.Metrics):  # first, because it is most of a journal
+            self._add_metrics(event, line)
+            return
+        self._meter.add(event)
+        if is_logged(event):
+            self._add_to_log(line)
+        match event:
+            case ev.RunStarted():
+                self._begin(event)
+                self._keep(line, ATTEMPTS, "run-started")
+            case ev.DeviceSample():
+                self._add_device_sample(event, line)
+            case ev.RankSample():
+                # A process that is ending holds no memory any more: that is not among those that are drawn.
+                most = min(HISTORY, RANK_SAMPLES // max(1, self._world_size)) if event.rss_bytes else 1
+                self._keep(line, most, "rank-sample", event.rank, bool(event.rss_bytes))
+            case ev.HostSample():
+                self._keep(line, HISTORY, "host-sample")
+            case ev.Phase() | ev.RankStarted() | ev.FrameworkMemory() | ev.Stacks():
+                self._keep(line, 1, type(event).__struct_config__.tag, event.rank)
+            case ev.RankFailed():
+                if ("rank-failed", event.rank) not in self._lines:
+                    self._keep(line, 1, "rank-failed", event.rank)
+            case ev.Sharding():
+                self._add_sharding(event, line)
+            case ev.TelemetrySource():
+                # What works again says so if it had failed.
+                self._keep(line, 2, "telemetry-source", event.source)
+            case ev.Checkpoint():
+                self._keep(line, CHECKPOINTS, "checkpoint")
+            case ev.StopRequested() | ev.RunEnded():
+                self._keep(line, 1, type(event).__struct_config__.tag)
+            case ev.Alert():
+                self._add_alert(event, line)
+
+    def write(self, run: RunDir, offset: int) -> None:
+        """Replace a run's digest by this one.
+
+        Args:
+            run: The run.
+            offset: Where the last line that was added ends in its journal, which has it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        lines = {kept.number: kept.line for kept in self._log}
+        for several in self._lines.values():
+            lines.update(several)
+        lines.update(kept for kept, _ in self._alerts)
+        for rank, batches in self._batches.items():
+            for each in batches:
+                if each.number not in lines:
+                    lines[each.number] = ev.encode(_batch_event(rank, each))
+        digest = Digest(offset, [], self._curves, self._utilization, self._timeline, self._meter.effort, self._gaps)
+        write_digest(run, digest, [line for _, line in sorted(lines.items())], self._logged, self._last_line)
+
+    def _restore(self, digest: Digest) -> None:
+        for event in digest.events:
+            self.add(event, ev.encode(event))
+        self._set_curves(digest.curves)
+        self._utilization = digest.utilization
+        for curve in self._utilization.values():
+            curve.capacity = SAMPLE_BUCKETS
+        self._timeline, self._meter.effort = digest.timeline, digest.effort
+        self._gaps = digest.gaps
+        self._logged += digest.forgotten
+
+    def _keep(self, line: bytes, most: int, *key: Hashable) -> None:
+        kept = self._lines.get(key)
+        if kept is None or kept.maxlen != most:
+            if kept is None and len(self._lines) >= MAX_KEYS:
+                return
+            kept = self._lines[key] = deque(kept or (), most)
+        kept.append(_Kept(self._number, line))
+
+    def _add_to_log(self, line: bytes) -> None:
+        log = self._log
+        self._logged += 1
+        self._log_bytes += len(line) - (len(log[0].line) if len(log) == LOG_LINES else 0)
+        log.append(_Kept(self._number, line))
+        while self._log_bytes > LOG_BYTES:
+            self._log_bytes -= len(log.popleft().line)
+
+    def _begin(self, event: ev.RunStarted) -> None:
+        """An attempt begins: forget what the one before did after the step that this one continues from."""
+        self._world_size = event.world_size
+        if event.attempt > self._attempt:
+            if self._attempt:
+                self._go_back(event.resumed_from)
+            self._timeline.begin(event.time, event.resumed_from)
+        self._attempt = event.attempt
+        if any(rank >= event.world_size for rank, _ in self._curves):
+            self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
+        self._steps = {rank: step for rank, step in self._steps.items() if rank < event.world_size}
+        for rank in range(min(event.world_size, MAX_RANKS)):
+            self._steps[rank] = max(self._steps.get(rank, 0), event.resumed_from)
+
+    def _go_back(self, step: int) -> None:
+        for curve in (*self._curves.values(), *self._utilization.values()):
+            curve.truncate(step + 1)
+        self._lines = {key: kept for key, kept in self._lines.items() if key[0] in LASTING}
+        self._steps = dict.fromkeys(self._steps, step)
+        self._layouts.clear()
+        self._alerts.clear()
+        self._batches.clear()
+
+    def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
+        size, rank = sound_entries(event), event.rank
+        if not size:
+            return
+        first, values, counts = event.first_step, event.values, event.counts
+        steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
+        last = steps[-1]
+        if is_logged(event):
+            self._add_to_log(line)
+        self._keep(line, 1, "metrics", rank, *values)
+        if STEP_TIME in values:
+            batch = batch_of(event)
+            self._meter.add_batch(batch)
+            most = max(3, min(BATCHES_PER_RANK, BATCHES // max(1, self._world_size)))
+            batches = self._batches.get(rank)
+            if batches is None or batches.maxlen != most:
+                batches = self._batches[rank] = deque(batches or (), most)
+            batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
+        self._steps[rank] = max(self._steps.get(rank, 0), last)
+        self._timeline.add(event.time, last)
+        lows, highs = event.lows or {}, event.highs or {}
+        for name, column in values.items():
+            bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
+            self._add_values(rank, name, steps, column, *bounds)
+        if EXAMPLES in values and STEP_TIME in values:
+            self._add_values(rank, RATE, steps, _rates(values[EXAMPLES], values[STEP_TIME], counts))
+
+    def _add_values(self, rank: int, name: str, steps: Sequence[int], *columns: Values | None) -> None:
+        curve = self._curves.get((rank, name))
+        if curve is None:
+            curve = self._new_curve(rank, name, Curve(BUCKETS))
+        if curve is not None:
+            curve.add(steps, *columns)  # type: ignore[arg-type]
+
+    def _set_curves(self, curves: dict[tuple[int, str], Curve]) -> None:
+        self._curves, self._names = {}, set()
+        self._share, self._shares = float(BUCKETS), 0.0
+        for (rank, name), curve in curves.items():
+            self._new_curve(rank, name, curve)
+
+    def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
+        """The curve, with its share of all buckets; None where there are too many."""
+        if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
+            return None
+        self._names.add(name)
+        self._shares += _weight(rank)
+        self._curves[rank, name] = curve
+        share = min(float(BUCKETS), ALL_BUCKETS / self._shares)
+        curve.capacity = _capacity(rank, self._share)
+        if share < SHRINK * self._share:
+            self._share = SHRINK * share
+            for (of_rank, _), each in self._curves.items():
+                each.capacity = _capacity(of_rank, self._share)
+        return curve
+
+    def _add_device_sample(self, event: ev.DeviceSample, line: bytes) -> None:
+        most = min(HISTORY, DEVICE_SAMPLES // max(1, len(self._utilization)))
+        self._keep(line, most, "device-sample", event.uuid)
+        if event.ecc_uncorrected is not None and ("first-errors", event.uuid) not in self._lines:
+            # A view counts errors from here on.
+            self._keep(line, 1, "first-errors", event.uuid)
+        if event.utilization_percent is not None:
+            curve = self._utilization.get(event.uuid)
+            if curve is None and len(self._utilization) < MAX_GPUS:
+                curve = self._utilization[event.uuid] = Curve(SAMPLE_BUCKETS)
+            if curve is not None:
+                curve.add([max(self._steps.values(), default=0)], [event.utilization_percent])
+
+    def _add_sharding(self, event: ev.Sharding, line: bytes) -> None:
+        layout = event.shape, event.dtype, event.mesh, event.spec
+        if self._layouts.setdefault(event.array, layout) != layout:
+            # Another array of the same name: what was said of the one before is past.
+            self._layouts[event.array] = layout
+            self._forget("sharding", event.array)
+        device = (event.shards[0].rank, event.shards[0].device) if event.shards else None
+        self._keep(line, 1, "sharding", event.array, device)
+
+    def _forget(self, *start: Hashable) -> None:
+        """Forget all lines whose keys begin so."""
+        size = len(start)
+        self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
+
+    def _add_alert(self, event: ev.Alert, line: bytes) -> None:
+        about = event.kind, event.rank, event.device
+        if not event.ended:
+            self._alerts.append((_Kept(self._number, line), about))
+            return
+        self._alerts = deque((each for each in self._alerts if each[1] != about), ALERTS)
+        if event.kind == "hang":
+            self._forget("stacks")
+
+
+def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
+    """What is said of many steps as if they were one entry."""
+    batch, steps = kept.batch, kept.steps
+    values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
+    if batch.telling:
+        values[DATA_WAIT] = [batch.waited / steps]
+    return ev.Metrics(
+        rank=rank, first_step=kept.first_step, values=values, counts=[steps], time=kept.time, mono=kept.mono
+    )
+
+
+def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
+    """Examples a second of each entry."""
+    each = zip(examples, step_times, counts or repeat(1), strict=False)
+    return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]
+
+
+def _weight(rank: int) -> float:
+    return FIRST_RANKS / max(FIRST_RANKS, rank + 1)
+
+
+def _capacity(rank: int, share: float) -> int:
+    return max(LEAST_BUCKETS, int(share * _weight(rank)))

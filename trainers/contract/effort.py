@@ -1,0 +1,104 @@
+"""What a run's training took: examples, time, waiting, energy."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from trainers.contract.events import Event, Metrics, RunStarted
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entries, total
+from trainers.contract.samples import DeviceSample
+
+GAP_S = 10.0
+"""Samples further apart say nothing of the time between them."""
+
+
+class Batch(NamedTuple):
+    """What the steps of one event took."""
+
+    seconds: float
+    """Training time."""
+    examples: float
+    waited: float
+    """Of the seconds, those in which the rank waited for data."""
+    telling: float
+    """The seconds, if the event says how long it waited; else 0."""
+
+
+def batch_of(event: Metrics) -> Batch:
+    """What the steps of one event took, whose `step_time` it reports."""
+    values, counts = event.values, event.counts
+    seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
+    if DATA_WAIT not in values:
+        return Batch(seconds, examples, 0.0, 0.0)
+    return Batch(seconds, examples, total(values[DATA_WAIT], counts), seconds)
+
+
+class Effort(msgspec.Struct):
+    """Totals of a run, all attempts together."""
+
+    examples: float = 0.0
+    rank_seconds: float = 0.0
+    """Training seconds, added up over the ranks."""
+    waited_seconds: float = 0.0
+    telling_seconds: float = 0.0
+    """Those in which ranks waited for data, and the training seconds of the events that say it."""
+    energy_j: float = 0.0
+    energy_gpu_seconds: float = 0.0
+    busy_gpu_seconds: float = 0.0
+    sampled_gpu_seconds: float = 0.0
+
+    def since(self, earlier: Effort) -> Effort:
+        """What has come since another moment."""
+        return Effort(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
+
+
+class EffortMeter:
+    """Adds up a run's events, in order."""
+
+    def __init__(self) -> None:
+        self.effort = Effort()
+        self._sampled: dict[str, float] = {}
+        """GPU → the monotonic time of its last sample."""
+        self._energy: dict[str, tuple[float, float]] = {}
+        """GPU → the last moment and figure of its energy."""
+
+    @property
+    def gpus(self) -> int:
+        """How many have told their energy in this attempt."""
+        return len(self._energy)
+
+    def add(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, Metrics):
+            if STEP_TIME in event.values and sound_entries(event):
+                self.add_batch(batch_of(event))
+        elif isinstance(event, DeviceSample):
+            self._sample(event)
+        elif isinstance(event, RunStarted):
+            self._sampled.clear()
+            self._energy.clear()
+
+    def add_batch(self, batch: Batch) -> None:
+        """Take what steps took."""
+        effort = self.effort
+        effort.examples += batch.examples
+        effort.rank_seconds += batch.seconds
+        effort.waited_seconds += batch.waited
+        effort.telling_seconds += batch.telling
+
+    def _sample(self, sample: DeviceSample) -> None:
+        effort = self.effort
+        last = self._sampled.get(sample.uuid)
+        self._sampled[sample.uuid] = sample.mono
+        passed = sample.mono - last if last is not None else 0.0
+        if sample.utilization_percent is not None and 0 < passed <= GAP_S:
+            effort.busy_gpu_seconds += passed * sample.utilization_percent / 100
+            effort.sampled_gpu_seconds += passed
+        if sample.energy_j is not None:
+            # Its figure continues over a gap, and so does what is made of it.
+            mono, energy = self._energy.get(sample.uuid, (sample.mono, sample.energy_j))
+            effort.energy_j += max(0.0, sample.energy_j - energy)
+            effort.energy_gpu_seconds += max(0.0, sample.mono - mono)
+            self._energy[sample.uuid] = sample.mono, sample.energy_j
