@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from trainers.config.datasets import DATASETS
-from trainers.config.plan import make_plan
+from trainers.config.plan import make_plan, write_plan
 from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.events import AnyEvent
 from trainers.contract.journal import JournalWriter
@@ -25,6 +25,7 @@ def record(runs_dir: Path, run_id: str, events: Sequence[AnyEvent], config: RunC
     run = RunDir(runs_dir / run_id)
     run.commands.mkdir(parents=True)
     run.config.write_text(to_toml(config))
+    write_plan(run.plan, make_plan(config))
     run.lock.touch()
     writer = JournalWriter(run.journal)
     writer.append(events)

@@ -32,41 +32,32 @@ class Gaps:
         self.found: list[tuple[int, int]] = []
         """First and last step of each gap of each rank."""
 
-    def add(self, event: AnyEvent) -> bool:
-        """Take in one event, in the order of the journal.
-
-        Returns:
-            Whether steps before it are missing.
-        """
+    def add(self, event: AnyEvent) -> None:
+        """Take in one event, in the order of the journal."""
         if isinstance(event, Metrics) and STEP_TIME in event.values:
-            return self._add_steps(event.rank, event.first_step, event.last_step)
-        return isinstance(event, RunStarted) and self.begin(event.resumed_from, event.world_size)
+            before = self.last.get(event.rank)
+            self.last[event.rank] = max(event.last_step, before or 0)
+            if before is not None:
+                self._note(before + 1, event.first_step - 1)
+        elif isinstance(event, RunStarted):
+            self.begin(event.resumed_from, event.world_size)
 
-    def begin(self, resumed_from: int, world_size: int) -> bool:
+    def begin(self, resumed_from: int, world_size: int) -> None:
         """An attempt resumes from a step.
 
         Args:
             resumed_from: The step; 0 for the beginning.
             world_size: Its ranks, or devices where one process owns them all.
-
-        Returns:
-            Whether steps before it are missing.
         """
         self.found = [(first, min(last, resumed_from)) for first, last in self.found if first <= resumed_from]
-        missing = [self._note(last + 1, resumed_from) for rank, last in self.last.items() if rank < world_size]
+        for rank, last in self.last.items():
+            if rank < world_size:
+                self._note(last + 1, resumed_from)
         self.last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
-        return any(missing)
 
-    def _add_steps(self, rank: int, first: int, last: int) -> bool:
-        before = self.last.get(rank)
-        self.last[rank] = max(last, before or 0)
-        return before is not None and self._note(before + 1, first - 1)
-
-    def _note(self, first: int, last: int) -> bool:
-        missing = first <= last
-        if missing and len(self.found) < MAX_GAPS:
+    def _note(self, first: int, last: int) -> None:
+        if first <= last and len(self.found) < MAX_GAPS:
             self.found.append((first, last))
-        return missing
 
     @property
     def count(self) -> int:

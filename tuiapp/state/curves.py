@@ -176,15 +176,11 @@ class Curves:
         self._scale = 1.0
         self._attempt = 0
 
-    def begin(self, event: RunStarted) -> bool:
-        """An attempt begins: what an earlier one did after the checkpoint is taken anew.
-
-        Returns:
-            Whether the journal lacks steps before it.
-        """
+    def begin(self, event: RunStarted) -> None:
+        """An attempt begins: what an earlier one did after the checkpoint is taken anew."""
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
         if event.attempt <= self._attempt:
-            return False
+            return
         self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
         step = min(max(0, event.resumed_from), MAX_STEP)
         self._attempt = event.attempt
@@ -195,7 +191,7 @@ class Curves:
             curves.truncate(step + 1)
             curves.scale = self._scale
         self.evaluated = min(self.evaluated, step)
-        return self.gaps.begin(step, event.world_size)
+        self.gaps.begin(step, event.world_size)
 
     def add(self, event: Metrics) -> int:
         """Take in a batch of values; returns how many entries it has, 0 for damage, which changes nothing."""

@@ -33,8 +33,6 @@ class RunState(RunFacts):
     def __init__(self, run_id: str = "") -> None:
         super().__init__(run_id)
         self._changed: set[Topic] = set()
-        self._loading = False
-        """A digest's events are taken in: what they lack the journal may have."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.RunStarted: self._run_started,
             ev.Phase: self._phase,
@@ -73,15 +71,11 @@ class RunState(RunFacts):
 
     def _load(self, digest: Digest) -> None:
         """Take in what a digest keeps; nothing has been taken in yet."""
-        self._loading = True
         for event in digest.events:
             self.apply(event)
-        self._loading = False
         # What its events say of curves, and of steps that are missing, is but a part.
         self.curves = Curves()
         self.curves.load(digest)
-        if self.gaps.words and self.started is not None:
-            self._note(self.started, self.gaps.words, problem=True)
         for uuid, curve in digest.utilization.items():
             self.utilization[uuid] = SampledCurve(series_of(curve))
         self.log_count += digest.forgotten
@@ -139,7 +133,7 @@ class RunState(RunFacts):
         if self.started is not None and event.attempt > self.started.attempt:
             self._go_back(event.resumed_from)
             self.first_time = event.time
-        lacks = self.curves.begin(event)
+        self.curves.begin(event)
         self.started = event
         self.run_id = sanitize(event.run_id, 100) or self.run_id
         for number in range(min(event.world_size, MAX_RANKS)):
@@ -148,8 +142,6 @@ class RunState(RunFacts):
         for number in [number for number in self.ranks if number >= event.world_size]:
             del self.ranks[number]
         self._note(event, describe_start(event, process_per_device=self.process_per_device))
-        if lacks and not self._loading:
-            self._note(event, self.gaps.words, problem=True)
         self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
 
     def _go_back(self, step: int) -> None:
