@@ -168,17 +168,45 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
     return placed
 
 
+class Images:
+    """A data set's images, on a device in the type of the file: as float32, bytes would take four times the memory.
+
+    Args:
+        images: [N, H, W, C], uint8 or float32.
+        device: Where they shall be.
+        layout: Of the batches [N, C, H, W] that are taken; None: these are [N, H, W, C].
+    """
+
+    def __init__(self, images: datasets.Images, device: torch.device, layout: torch.memory_format | None) -> None:
+        stored = torch.from_numpy(images).to(device)
+        # With one channel the strides that batches are taken of decide those of the batches, and these the kernels.
+        stored = stored if layout is None else stored.permute(0, 3, 1, 2)
+        if not images.flags.c_contiguous:
+            # A rank's part, which must not keep all images in memory.
+            as_floats = layout or torch.contiguous_format
+            stored = stored.clone() if stored.dtype == torch.uint8 else stored.contiguous(memory_format=as_floats)
+        self._stored = stored
+        self._layout = layout
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Those images as float32, uint8 scaled to 0–1."""
+        x = self._stored[rows]
+        if self._layout is not None:
+            x = x.contiguous(memory_format=self._layout)
+        return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
 def to_device(
     images: datasets.Images,
     labels: datasets.Labels,
     device: torch.device,
-    layout: torch.memory_format = torch.contiguous_format,
-) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, C, H, W], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
-    x = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
-    if x.dtype == torch.uint8:
-        x = x.float().div_(255)
-    return x.contiguous(memory_format=layout), torch.from_numpy(labels).to(device)
+    layout: torch.memory_format | None = None,
+) -> tuple[Images, Tensor]:
+    """Images, see there, and labels as int64 [N], on the device."""
+    return Images(images, device, layout), torch.from_numpy(labels).to(device)
 
 
 def distribute(model: nn.Module) -> DistributedDataParallel:
@@ -198,12 +226,12 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 
 
 @torch.no_grad()
-def sum_up(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, context: AbstractContextManager[object]) -> Tensor:
+def sum_up(model: Callable[[Tensor], Tensor], x: Images, y: Tensor, context: AbstractContextManager[object]) -> Tensor:
     """Go through examples without training.
 
     Args:
         model: In evaluation mode.
-        x: Images, float32 [N, C, H, W].
+        x: Images.
         y: Labels, int64 [N].
         context: From `autocast`.
 
@@ -211,10 +239,11 @@ def sum_up(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, context: Abs
         Summed loss, right answers and examples: float64 [3], on the device of the labels.
     """
     sums = torch.zeros(3, dtype=torch.float64, device=y.device)
-    batches = zip(torch.split(x, EVAL_BATCH), torch.split(y, EVAL_BATCH), strict=True)
-    for images, labels in batches:
+    for start in range(0, len(x), EVAL_BATCH):
+        rows = slice(start, start + EVAL_BATCH)
+        labels = y[rows]
         with context:
-            logits = model(images)
+            logits = model(x[rows])
         loss = F.cross_entropy(logits.float(), labels, reduction="sum")
         right = (logits.argmax(1) == labels).sum()
         sums += torch.stack([loss.double(), right.double(), torch.full_like(loss, len(labels), dtype=torch.float64)])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
 from tests.npz import make_arrays, write_npz
+from trainers.config.machine import Machine
 from trainers.config.run_config import OPTIONS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
@@ -218,3 +221,35 @@ def test_images_that_are_not_finite(tuiapp: Command, runs_dir: Path, tmp_path: P
     done = tuiapp("run", "--set", f"dataset={name}", "--set", "platform=cpu", "--set", "global_batch_size=30")
     words = f"dataset: {tmp_path}/mine.npz: x_test[7, 1, 2, 0] is {said}; images must be finite float32 numbers."
     check_refused(done, runs_dir, words)
+
+
+def see_free(monkeypatch: pytest.MonkeyPatch, machine: Machine, free: int) -> None:
+    """`tuiapp run` sees that much memory free."""
+    machine = msgspec.structs.replace(machine, memory_available_bytes=free)
+    monkeypatch.setattr("tuiapp.verbs.run.inspect_machine", lambda: machine)
+
+
+def test_data_that_unpack_to_more_than_the_memory(
+    tuiapp: Command, runs_dir: Path, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.zeros((30_000, 32, 32), np.uint8), np.arange(30_000) % 2
+    file = tmp_path / "zeros.npz"
+    np.savez_compressed(file, x_train=x, y_train=y, x_test=x[:1], y_test=y[:1])
+    assert file.stat().st_size < 200_000
+    arguments = ["run", "--set", f"dataset=npz:{file}", "--set", "platform=cpu", "--set", "model=mlp"]
+    see_free(monkeypatch, machine, 3 * x.nbytes)
+    words = f"dataset: npz:{file} takes 0.03 GiB of memory in each of 4 copies, 0.11 GiB in all, but 0.09 GiB are free."
+    check_refused(tuiapp(*arguments, "--set", "devices=4"), runs_dir, words, "Take less data or fewer devices")
+
+
+def test_data_that_take_most_of_the_memory_are_warned_of(
+    tuiapp: Command, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = np.zeros((30_000, 32, 32), np.uint8), np.arange(30_000) % 2
+    file = tmp_path / "zeros.npz"
+    np.savez_compressed(file, x_train=x, y_train=y, x_test=x[:1], y_test=y[:1])
+    see_free(monkeypatch, machine, 50 << 20)
+    settings = (f"dataset=npz:{file}", "platform=cpu", "model=mlp", "devices=1", "max_steps=1")
+    done = tuiapp("run", *(word for setting in settings for word in ("--set", setting)))
+    assert done.code == 0, done
+    assert "tuiapp: the data take 29.3 MiB of 50.0 MiB free on this machine: it may not fit\n" in done.err

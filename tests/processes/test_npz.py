@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.npz import make_arrays, write_npz
@@ -86,3 +87,16 @@ def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
         assert failed.traceback == ""
         assert failed.error in failed.last_lines
         run.wait_gone()
+
+
+def test_a_rank_holds_bytes_as_bytes(runs_dir: Path, tmp_path: Path) -> None:
+    x, y = np.zeros((100_000, 64, 64), np.uint8), np.arange(100_000) % 2
+    np.savez_compressed(tmp_path / "large.npz", x_train=x, y_train=y, x_test=x[:10], y_test=y[:10])
+    config = RunConfig(dataset=f"npz:{tmp_path}/large.npz", model="mlp", platform="cpu", devices=1, max_steps=1_000_000)
+    with launched(config, runs_dir) as run:
+        run.at_step(1)
+        status = Path(f"/proc/{run.pid(0)}/status").read_text().split("VmHWM:")[1]
+        peak = int(status.split()[0]) << 10
+    print(f"\n{x.nbytes / 2**20:.0f} MiB of images: {peak / 2**20:.0f} MiB at most in the rank")
+    # PyTorch takes some 300 MiB by itself; as float32 the images alone would take 1,600.
+    assert peak < 2.5 * x.nbytes

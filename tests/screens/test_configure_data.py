@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
 from tests.npz import make_arrays, write_npz
 from tests.screens.configure_app import Launches, Start, field, screen, type_into, until, words
+from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig
 from tuiapp.library.presets import save_preset
 from tuiapp.widgets.choice_input import ChoiceInput
@@ -151,3 +153,16 @@ def test_completion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "\0/x": None,
     }.items():
         assert complete(typed, ".npz") == found, typed
+
+
+async def test_a_file_that_unpacks_to_more_than_the_memory_is_refused_beside_the_field(
+    start: Start, launches: Launches, machine: Machine, tmp_path: Path
+) -> None:
+    name = write_npz(tmp_path / "large.npz", make_arrays((64, 64), dtype="uint8", train=3000))
+    async with start(machine=msgspec.structs.replace(machine, memory_available_bytes=1 << 24)) as pilot:
+        (await open_input(pilot)).value = name
+        words = f"{name} takes 0.01 GiB of memory in each of 2 copies, 0.02 GiB in all, but 0.02 GiB are free."
+        await until(pilot, lambda: words in field(pilot, "dataset").problem)
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert launches.configs == []

@@ -56,6 +56,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = replicate((arrays.x_train, arrays.y_train.astype(np.int32)), devices, "batch")
     test_batches = split_test_set(arrays, devices)
+    del arrays
     state = replicate(create(plan), devices, "batch")
     if checkpoints.resumed:
         state = put_back(create(plan), checkpoints.resumed, devices)

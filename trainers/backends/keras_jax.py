@@ -71,6 +71,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
     x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
     test_batches = split_test_set(arrays, config.devices, split)
+    del arrays
     pure = Training(plan)
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)

@@ -23,7 +23,6 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainers import torch_ranks
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.data import datasets
@@ -39,6 +38,7 @@ from trainers.torch_ranks import (
     pick_device,
     report_sharding,
     sum_up,
+    to_device,
     update,
 )
 
@@ -162,9 +162,3 @@ class KerasModule(nn.Module):
         """Logits of images, float32 [N, H, W, C]."""
         logits: Tensor = self.keras[0](x, training=self.training)
         return logits
-
-
-def to_device(images: datasets.Images, labels: datasets.Labels, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Images as float32 [N, H, W, C], uint8 scaled to 0–1, and labels as int64 [N], on the device."""
-    x, y = torch_ranks.to_device(images, labels, device, torch.channels_last)
-    return x.permute(0, 2, 3, 1).contiguous(), y

@@ -14,6 +14,8 @@ import sys
 
 import msgspec
 
+from trainers.config.control_groups import memory_groups, memory_limit
+
 GPU_PROBE_TIMEOUT_S = 10.0
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC
@@ -69,8 +71,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: int
     """Cores this process may run on."""
     memory_total_bytes: int
+    """Of the host, or less where a control group limits this process."""
     memory_available_bytes: int | None = None
-    """What new processes may take without anything being swapped out."""
+    """What new processes may take without anything being swapped out, or killed by a control group's limit."""
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     gpu_problem: str = ""
@@ -95,10 +98,11 @@ def inspect_machine() -> Machine:
     import psutil
 
     report, memory = _probe_gpus(), psutil.virtual_memory()
+    limit, free = memory_limit(memory_groups()) or (memory.total, memory.available)
     return Machine(
         cpu_cores=len(os.sched_getaffinity(0)),
-        memory_total_bytes=memory.total,
-        memory_available_bytes=memory.available,
+        memory_total_bytes=min(memory.total, limit),
+        memory_available_bytes=min(memory.available, free),
         gpus=report.gpus,
         driver=report.driver,
         gpu_problem=report.problem,

@@ -8,6 +8,7 @@ from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import DATASETS, NPZ, find_dataset
 from trainers.config.machine import Gpu, Machine
+from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
@@ -29,6 +30,7 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
         problems += cross_check(placed)
+        problems += check_data_fits(placed, machine)
     except ConfigError as error:
         problems += error.problems
     if problems:

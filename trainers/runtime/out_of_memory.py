@@ -11,6 +11,8 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.config.control_groups import memory_groups
+
 KEEP_S = 5.0
 """How long before a rank's end the killer may have struck: a large process takes a while to be gone."""
 
@@ -74,17 +76,5 @@ def _read_count(path: Path) -> int | None:
 
 def _counters() -> list[Path]:
     """Where the count may be: of this process's control group, or else the machine's."""
-    root, found = Path("/sys/fs/cgroup"), [Path("/proc/vmstat")]
-    try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        groups = []
-    for line in groups:
-        _, controllers, group = line.split(":", 2)
-        group = group.lstrip("/")
-        # In a container the group's own directory may be what is mounted.
-        if "memory" in controllers.split(","):
-            found = [root / "memory" / group / "memory.oom_control", root / "memory" / "memory.oom_control", *found]
-        elif not controllers:
-            found = [*found[:-1], root / group / "memory.events", found[-1]]
-    return found
+    names = ("memory.events", "memory.oom_control")
+    return [*(group / name for group in memory_groups() for name in names), Path("/proc/vmstat")]

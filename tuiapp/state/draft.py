@@ -13,12 +13,12 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
+from trainers.config.memory import MemoryEstimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
 from trainers.config.plan import make_plan
 from trainers.config.relevance import idle_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
-from tuiapp.state.memory_estimate import MemoryEstimate, estimate_memory
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")

@@ -12,8 +12,9 @@ from argparse import Namespace
 from collections.abc import Sequence
 from types import FrameType
 
-from trainers.config.machine import inspect_machine
-from trainers.config.placement import misplaced
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.memory import estimate_memory
+from trainers.config.placement import misplaced, place
 from trainers.config.run_config import Check, RunConfig
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
@@ -26,6 +27,7 @@ from trainers.launch import launch, resume
 from tuiapp.library.commands import CannotAskError, ask
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import Pulse
+from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
 from tuiapp.state.terminal_facts import wants_ascii
@@ -87,6 +89,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     checks = [lambda config: misplaced(config, machine)]
     if options.resume is None:
         config = _read_new(options, checks)
+        _warn_of_memory(config, machine)
         return launch(config, runs_dir(options), machine), 0
     if options.like is not None:
         raise UsageError("--resume goes on with a run, --like starts a new one: leave out one of them.")
@@ -96,10 +99,18 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
-    resumed = resume(run, read_like(run, options.settings, checks), machine)
+    config = read_like(run, options.settings, checks)
+    _warn_of_memory(config, machine)
+    resumed = resume(run, config, machine)
     for note in resumed.notes:
         print(f"tuiapp: {sanitize(note)}", file=sys.stderr)
     return run, resumed.offset
+
+
+def _warn_of_memory(config: RunConfig, machine: Machine) -> None:
+    placed = place(config, machine)
+    if warning := memory_warning(placed, machine, estimate_memory(placed)):
+        print(f"tuiapp: {warning}", file=sys.stderr)
 
 
 def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:

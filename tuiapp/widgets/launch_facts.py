@@ -11,9 +11,10 @@ from textual.reactive import reactive
 from textual.widgets import Button, Static
 
 from trainers.config.machine import Machine
+from trainers.config.memory import free_memory, on_host
 from trainers.config.run_config import OPTIONS
 from tuiapp.state.draft import Draft, device_words
-from tuiapp.state.memory_estimate import free_memory, on_host, shortages
+from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
@@ -158,11 +159,8 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
     if estimate is None or placed is None or machine is None:
         return Content(MISSING)
     each = f"about {format_bytes(estimate.total)} per device"
-    if short := shortages(placed, machine, estimate):
-        least = min(short, key=lambda one: one.free_bytes)
-        wanted = each if placed.platform == "cuda" else f"about {format_bytes(least.wanted_bytes)} for all ranks"
-        words = f"! {wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit"
-        return Content.styled(words, "bold $text-warning")
+    if warning := memory_warning(placed, machine, estimate):
+        return Content.styled(f"! {warning}", "bold $text-warning")
     free = free_memory(placed, machine)
     words = each
     if placed.platform != "cuda" and placed.devices > 1:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
-from trainers.config.catalog import OPTIMIZER_SLOTS, model_size
+from trainers.config.catalog import BACKENDS, OPTIMIZER_SLOTS, model_size
+from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.config.machine import Machine
+from trainers.config.options import Problem
 from trainers.config.run_config import RunConfig
 
 FLOAT32_BYTES = 4
-KEEPS_FLOAT_IMAGES = ("torch-ddp", "torch-dp", "keras-torch")
-"""Backends that keep the images as float32; the others keep them as they lie in the file, bytes as a rule."""
+GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class MemoryEstimate:
     activations: int
     """What the forward pass keeps for the backward pass, and their gradients."""
     data: int
-    """The data set, which lies on the device."""
+    """The data set, which lies on the device as in its file: uint8, or float32."""
 
     @property
     def total(self) -> int:
@@ -60,13 +60,12 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     # Under autocast the weights stay float32, what the layers give is half as long.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
     examples = -(-config.global_batch_size // max(1, config.devices))
-    pixel = FLOAT32_BYTES if config.backend in KEEPS_FLOAT_IMAGES else 1
     return MemoryEstimate(
         parameters=weights,
         gradients=weights,
         optimizer=weights * slots(config),
         activations=2 * number * size.activations * examples,
-        data=(data.train_examples + data.test_examples) * prod(data.input_shape) * pixel,
+        data=data.decoded_bytes,
     )
 
 
@@ -100,3 +99,30 @@ def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
     """What all CPU devices of a configuration take together."""
     return estimate.total * config.devices
+
+
+def data_copies(config: RunConfig) -> int:
+    """How many times the host's memory holds the data set: once in each process, and on each of JAX's CPU devices."""
+    backend = BACKENDS[config.backend]
+    if backend.process_per_device:
+        return config.devices
+    return 1 + config.devices if config.platform == "cpu" and "jax" in backend.packages else 1
+
+
+def check_data_fits(config: RunConfig, machine: Machine) -> list[Problem]:
+    """What is wrong where a configuration whose devices are exact reads more data than there is memory free."""
+    try:
+        each = find_dataset(config.dataset).decoded_bytes
+    except DatasetError:
+        # `check_data` says so.
+        return []
+    copies, free = data_copies(config), machine.memory_available_bytes
+    if free is None or each * copies <= free:
+        return []
+    in_all = f" in each of {copies} copies, {each * copies / GIB:,.2f} GiB in all" if copies > 1 else ""
+    fewer = " or fewer devices" if config.devices > 1 else ""
+    message = (
+        f"{config.dataset} takes {each / GIB:,.2f} GiB of memory{in_all}, but {free / GIB:,.2f} GiB are free. "
+        f"Take less data{fewer}, or free memory."
+    )
+    return [Problem("dataset", message, also=("devices",))]

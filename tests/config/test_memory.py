@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
+from tests.npz import make_arrays, write_npz
 from trainers.config.catalog import MODELS, OPTIMIZER_SLOTS
 from trainers.config.machine import Gpu, Machine
+from trainers.config.memory import (
+    check_data_fits,
+    data_copies,
+    estimate_memory,
+    free_memory,
+    on_host,
+    shortages,
+)
 from trainers.config.run_config import RunConfig
 from trainers.models.torch_models import build
 from trainers.torch_ranks import build_optimizer
-from tuiapp.state.memory_estimate import estimate_memory, free_memory, on_host, shortages
 
 CPU = RunConfig(platform="cpu", devices=2)
 
@@ -65,7 +74,7 @@ def test_it_follows_batch_devices_and_precision() -> None:
     one = estimate_memory(CPU)
     assert estimate_memory(msgspec.structs.replace(CPU, devices=1)).activations == 2 * one.activations
     assert estimate_memory(msgspec.structs.replace(CPU, precision="bfloat16")).activations == one.activations // 2
-    assert estimate_memory(msgspec.structs.replace(CPU, backend="jax-sharding")).data == one.data // 4
+    assert one.data == 1797 * 28 * 28
     assert one.total == one.parameters + one.gradients + one.optimizer + one.activations + one.data
     assert on_host(CPU, one) == 2 * one.total
 
@@ -89,3 +98,32 @@ def test_each_gpu_must_hold_its_share() -> None:
     config = msgspec.structs.replace(CPU, platform="cuda", devices=3, device_ids=("GPU-0", "GPU-1", "GPU-2"))
     assert free_memory(config, machine) == [("GPU 0", 8 << 30), ("GPU 1", 5)]
     assert [short.where for short in shortages(config, machine, estimate)] == ["GPU 1"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "platform", "copies"),
+    [
+        ("torch-ddp", "cpu", 2),
+        ("torch-ddp", "cuda", 2),
+        ("keras-torch", "cpu", 2),
+        ("torch-dp", "cuda", 1),
+        ("jax-pmap", "cpu", 3),
+        ("jax-sharding", "cuda", 1),
+    ],
+)
+def test_data_that_do_not_fit_into_the_host_are_a_problem(
+    tmp_path: Path, backend: str, platform: str, copies: int
+) -> None:
+    name = write_npz(tmp_path / "mine.npz", make_arrays((64, 64, 3), dtype="uint8", train=3000, test=48))
+    config = msgspec.structs.replace(CPU, dataset=name, backend=backend, platform=platform)
+    wanted = 3048 * 64 * 64 * 3 * copies
+    assert data_copies(config) == copies
+    machine = Machine(cpu_cores=2, memory_total_bytes=1 << 33, memory_available_bytes=wanted)
+    assert not check_data_fits(config, machine)
+    assert not check_data_fits(config, msgspec.structs.replace(machine, memory_available_bytes=None))
+    (problem,) = check_data_fits(config, msgspec.structs.replace(machine, memory_available_bytes=wanted - 1))
+    assert problem.key == "dataset"
+    assert f"{name} takes 0.03 GiB of memory" in problem.message
+    assert ("0.07 GiB in all" in problem.message) == (copies == 2)
+    floats = write_npz(tmp_path / "floats.npz", make_arrays((8, 8), dtype="float64", train=100, test=20))
+    assert estimate_memory(msgspec.structs.replace(config, dataset=floats)).data == 120 * 64 * 4
