@@ -168,3 +168,13 @@ def test_checkpoint_of_a_run_that_is_over(tuiapp: Command, run: RunDir) -> None:
     done = tuiapp("checkpoint", "latest")
     assert (done.code, done.out, done.err) == (2, "", f"tuiapp: {h.RUN_ID} is not running: stopped.\n")
     assert os.listdir(run.commands) == []
+
+
+def test_a_run_whose_data_file_is_gone_is_shown(tuiapp: Command, run: RunDir) -> None:
+    saved(run)
+    run.config.write_text(run.config.read_text().replace('dataset = "digits"', 'dataset = "npz:/gone.npz"'))
+    done = tuiapp("show", "latest")
+    assert done.code == 0, done
+    assert "npz:/gone.npz" in done.out
+    assert "step-00000072" in done.out
+    assert "tuiapp run --resume" not in done.out
