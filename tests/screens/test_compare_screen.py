@@ -269,3 +269,14 @@ async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
         assert "unreadable" in app.said("#rows")
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is not app.compare_screen)
+
+
+async def test_steps_that_a_journal_lacks_are_named(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 1)
+    runs.append(
+        record(tmp_path, "20261120T101509-torch-ddp-net-00aa", [*h.running(last_step=60), *interrupted.resumed()])
+    )
+    app = CompareApp(runs)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await read(pilot, app)
+        assert "b: steps 61 to 72 missing" in app.said("#heading")

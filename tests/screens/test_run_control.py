@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from tests import histories as h
 from tests import interrupted
+from tests.contract.recorded import record_checkpoint
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, StopRequested
@@ -222,6 +223,26 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
         await until(pilot, lambda: "there is [/] no checkpoint that can be used" in said(app))
         assert "u" in offered(app)
         assert app.run_screen.state.status == "stopped"
+
+
+@pytest.mark.parametrize("saved", [True, False])
+async def test_a_run_lost_before_its_journal_held_a_checkpoint(tmp_path: Path, saved: bool) -> None:
+    """What lies on the disk decides."""
+    app = RunApp(h.running(last_step=20), path=tmp_path)
+    if saved:
+        for step in (58, 29):
+            record_checkpoint(app.run_dir, step)
+    app.feed.lost = True
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await until(pilot, lambda: "u" in offered(app))
+        await pilot.press("u")
+        if saved:
+            await asked(pilot)
+            words = " ".join(str(each.render()) for each in app.screen.query(Static))
+            assert "It goes on from step 29, with the same configuration." in words
+        else:
+            await until(pilot, lambda: "This run has no checkpoint to resume from." in said(app))
 
 
 async def test_fewer_ranks_than_before() -> None:
