@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from io import StringIO
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from rich.text import Text
 
 from tests import histories as h
 from tests.processes.conftest import FAULTS
@@ -17,8 +19,7 @@ from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from tuiapp.library.find import find_run
 from tuiapp.state.run_state import RunState
-from tuiapp.verbs import live_lines
-from tuiapp.verbs.live_lines import LiveLines, cell_count, cut
+from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_bar
 
 
@@ -26,11 +27,16 @@ class Screen:
     """A terminal that can be resized, behind a stream."""
 
     def __init__(self, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("COLUMNS", "LINES"):
+            monkeypatch.delenv(name, raising=False)
         self.screen = pyte.Screen(columns, 10)
         self.stream = StringIO()
         self._feed = pyte.Stream(self.screen)
         self.live = LiveLines(self.stream)
-        monkeypatch.setattr(live_lines.LiveLines, "cells", property(lambda _: self.screen.columns))
+        monkeypatch.setattr(os, "get_terminal_size", lambda *_: (self.screen.columns, self.screen.lines))
+
+    def draw(self, *lines: str) -> None:
+        self.live.draw([Text(line) for line in lines])
 
     @property
     def lines(self) -> list[str]:
@@ -50,44 +56,50 @@ def state_of(events: list[AnyEvent]) -> RunState:
 
 def test_lines_are_drawn_anew_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Screen(40, monkeypatch)
-    terminal.live.draw(["one", "two"])
-    terminal.live.draw(["three"])
+    terminal.draw("one", "two")
+    terminal.draw("three")
     assert terminal.lines == ["three"]
     terminal.live.print_above("said")
     assert terminal.lines == ["said", "three"]
-    terminal.live.draw(["界" * 30, "b" * 80])
+    terminal.draw("界" * 30, "b" * 80)
     shown = terminal.lines
     assert [line[-1] for line in shown] == ["d", "…", "…"]
-    terminal.live.clear()
-    assert terminal.lines == ["said"]
+    terminal.live.print_above("[b]no markup[/b] :smile: " + "c" * 40)
+    shown = terminal.lines
+    assert [line[-1] for line in shown] == ["d", "c", "c", "…", "…"]
+    assert shown[1].startswith("[b]no markup[/b] :smile: ")
+    terminal.live.close()
+    assert terminal.lines == shown
 
 
 def test_what_is_the_same_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Screen(40, monkeypatch)
-    terminal.live.draw(["one"])
+    terminal.draw("one")
     assert terminal.lines
-    terminal.live.draw(["one"])
+    terminal.draw("one")
     assert terminal.stream.getvalue() == ""
 
 
 def test_a_narrower_terminal_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that breaks lines that no longer fit, as most do: pyte cuts them, so the rows are written as such."""
     terminal = Screen(60, monkeypatch)
-    terminal.live.draw(["a" * 50, "b"])
+    terminal.draw("a" * 50, "b" * 70)
     assert terminal.lines
     terminal.screen.resize(10, 20)
     terminal.screen.reset()
-    terminal._feed.feed("a" * 20 + "\r\n" + "a" * 20 + "\r\n" + "a" * 10 + "\r\nb\r\n")
-    terminal.live.draw(["c"])
-    assert terminal.lines == ["c"]
+    rows = ["kept", "a" * 20, "a" * 20, "a" * 10, "b" * 20, "b" * 20, "b" * 19 + "…"]
+    terminal._feed.feed("\r\n".join(rows))
+    terminal.draw("c")
+    assert terminal.lines == ["kept", "c"]
 
 
 @pytest.mark.parametrize("cells", [40, 80, 120, 200])
-def test_the_lines_fit_and_tell_the_facts(cells: int) -> None:
+def test_the_lines_fit_and_tell_the_facts(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_of(list(h.running()))
-    lines = [cut(line, cells - 1) for line in live_view(state, h.START + 60, cells)]
-    assert all(cell_count(line) < cells for line in lines)
-    text = "\n".join(lines)
+    terminal = Screen(cells, monkeypatch)
+    terminal.draw(*live_view(state, h.START + 60, cells))
+    text = "\n".join(terminal.lines)
+    assert len(terminal.lines) == 2 + (cells >= 100)
     assert re.search(r"\d %", text)
     if cells >= 80:
         for word in ("epoch", "step", "loss", "accuracy", "examples/s", "elapsed"):

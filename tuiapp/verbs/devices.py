@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -14,6 +13,8 @@ from collections.abc import Iterable
 from types import FrameType
 
 import msgspec
+from rich.console import Console
+from rich.text import Text
 
 from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract.events import AnyEvent, TelemetrySource
@@ -25,6 +26,8 @@ from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import gpu_views
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock, join_words, plural, sanitize
+from tuiapp.terminal.ascii_filter import to_ascii
+from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.sources import runs_dir
 
 SAMPLES_OF_A_LOOK = 2
@@ -36,9 +39,9 @@ QUICK_S = 0.3
 WIDEST = 160
 UNKNOWN_WIDTH = 100
 
-HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
-
-_STYLES = {"bold": "1", "muted": "2", "good": "32", "info": "36", "warning": "1;33", "error": "1;31"}
+_STYLES = {
+    "bold": "bold", "muted": "dim", "good": "green", "info": "cyan", "warning": "bold yellow", "error": "bold red"
+}  # fmt: skip
 """A span's role → how a terminal shows it."""
 
 
@@ -116,52 +119,40 @@ class _Tables:
     """Tables for people: on a terminal that is watched each takes the place of the one before."""
 
     def __init__(self, *, watch: bool) -> None:
-        terminal = sys.stdout.isatty()
-        self._watch, self._in_place = watch, watch and terminal and os.environ.get("TERM", "dumb") != "dumb"
-        self._styled = terminal and not os.environ.get("NO_COLOR")
+        self._terminal, self._watch = sys.stdout.isatty(), watch
+        in_place = watch and self._terminal and os.environ.get("TERM", "dumb") != "dumb"
+        self._live = LiveLines(sys.stdout) if in_place else None
         self._ascii = "utf" not in (sys.stdout.encoding or "").lower()
-        self._size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
-        self._height = 0
-        """Lines that stand there and are to be written over."""
-        if self._in_place:
-            sys.stdout.write(HIDE_CURSOR)
 
     def show(self, state: RunState) -> None:
         """Print the latest sample."""
         size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
         width = min(WIDEST, size.columns) - 1
         lines = device_lines(state, width, clock=self._watch)
-        if self._in_place and len(lines) >= size.lines:
-            lines = device_lines(state, width, clock=True, brief=True)[: size.lines - 1]
-        texts = [self._text(spans) for spans in lines]
-        if not self._in_place:
-            print("\n".join([*texts, ""] if self._watch else texts), flush=True)
+        if self._live:
+            if len(lines) >= size.lines:
+                lines = device_lines(state, width, clock=True, brief=True)
+            self._live.draw([self._text(spans) for spans in lines[: size.lines]])
             return
-        # What a narrower terminal has broken up into more lines cannot be counted: begin at its top.
-        up = f"\x1b[{self._height}F" if self._height else ""
-        back = up if size == self._size else "\x1b[H\x1b[2J"
-        sys.stdout.write(back + "".join(f"{text}\x1b[K\n" for text in texts) + "\x1b[J")
-        sys.stdout.flush()
-        self._size, self._height = size, len(texts)
+        text = Text("\n").join([self._text(spans) for spans in ([*lines, []] if self._watch else lines)])
+        if self._terminal:
+            Console(highlight=False).print(text, soft_wrap=True)
+        else:
+            print(text, flush=True)
 
     def close(self) -> None:
-        """Give the terminal its cursor back."""
-        if self._in_place:
-            with contextlib.suppress(OSError):
-                sys.stdout.write(SHOW_CURSOR)
-                sys.stdout.flush()
+        """Leave the last table where it is."""
+        if self._live:
+            self._live.close()
 
-    def _text(self, spans: Line) -> str:
-        return "".join(self._span(span) for span in spans).rstrip()
+    def _text(self, spans: Line) -> Text:
+        parts = [(to_ascii(span.text) if self._ascii else span.text, self._style(span)) for span in spans]
+        text = Text.assemble(*parts)
+        text.rstrip()
+        return text
 
-    def _span(self, span: Span) -> str:
-        text = span.text
-        if self._ascii:
-            from tuiapp.terminal.ascii_filter import to_ascii
-
-            text = to_ascii(text)
-        style = "36" if span.track else _STYLES.get(span.role, "") if isinstance(span.role, str) else ""
-        return f"\x1b[{style}m{text}\x1b[0m" if self._styled and style and text.strip() else text
+    def _style(self, span: Span) -> str:
+        return "cyan" if span.track else _STYLES.get(span.role, "") if isinstance(span.role, str) else ""
 
 
 def device_lines(state: RunState, width: int, *, clock: bool = False, brief: bool = False) -> list[Line]:

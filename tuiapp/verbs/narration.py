@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Protocol, TextIO
+
+from rich.text import Text
 
 from trainers.contract.events import (
     Alert,
@@ -116,14 +119,16 @@ class PlainNarrator:
 
     def _say(self, text: str) -> None:
         self._said_at = time.monotonic()
-        # Nobody listens (`2>&1 | head`), or the disk is full: the run is followed all the same, to tell its end by
-        # the exit code and on stdout.
+        self._try(lambda: self._print(text))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Writes, or not: a run whose output cannot be written is still followed, to report its end by exit code."""
         try:
-            self._print(text)
-        except BrokenPipeError:
-            write_no_more(self._stream)
-        except OSError:
-            pass
+            write()
+        except OSError as error:
+            # The reader (`2>&1 | head`) or the terminal is gone; a disk that is full may have room again.
+            if error.errno in (errno.EPIPE, errno.EIO):
+                write_no_more(self._stream)
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -148,13 +153,13 @@ class LiveNarrator(PlainNarrator):
     def end(self, state: RunState) -> None:
         """Leave the view as it was last and say what came of the run."""
         self._draw(state)
-        self._live.close()
+        self._try(self._live.close)
         super().end(state)
 
     def _draw(self, state: RunState) -> None:
         self._drawn_at = time.monotonic()
-        with suppress(OSError):
-            self._live.draw(live_view(state, time.time(), self._live.cells, ascii_only=self._ascii))
+        lines = live_view(state, time.time(), self._live.console.width, ascii_only=self._ascii)
+        self._try(lambda: self._live.draw([Text(line) for line in lines]))
 
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         # Above the view the checkpoints that a run saves by itself are not worth a line.
