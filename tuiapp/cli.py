@@ -1,7 +1,8 @@
 """The command line: what the verbs and their options are. What they do is in `tuiapp.verbs`.
 
 stdout is data, stderr is narration. Exit codes: 0 completed, 1 run failed, 2 usage or configuration, 3 stopped on
-request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices`: 1 when a driver hangs or crashes.
+request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices` without --watch: 1 when a driver hangs or
+crashes.
 """
 
 from __future__ import annotations

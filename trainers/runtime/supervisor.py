@@ -53,11 +53,12 @@ from trainers.runtime.processes import (
     start_reaper,
 )
 from trainers.runtime.requests import SIGNALS, Requests
-from trainers.runtime.sampler_keeper import SamplerKeeper, keep_sampler
+from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.sweep import kill_carriers
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
+from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
 POLL_S = 0.1

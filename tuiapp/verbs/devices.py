@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Iterator
 from types import FrameType
 
 import msgspec
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from trainers.config.telemetry import telemetry_interval_s
-from trainers.contract.events import AnyEvent, TelemetrySource
-from tuiapp.feeds.sampler_feed import SamplerFeed, SamplerGone, existing
+from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
+from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
 from tuiapp.state.devices.gpu_rows import one_row_each
 from tuiapp.state.devices.host import host_rows
@@ -36,6 +36,8 @@ SAMPLES_OF_A_LOOK = 2
 QUICK_S = 0.3
 """Between them."""
 
+POLL_S = 0.1
+
 WIDEST = 160
 UNKNOWN_WIDTH = 100
 
@@ -46,40 +48,57 @@ _STYLES = {
 
 
 def show_devices(options: Namespace) -> int:
-    """Print the devices once, or again and again; 1 when the sampler hangs or crashes."""
+    """Prints the devices once, or again and again; returns 1 when the sampler hangs or crashes in the first case."""
     interval_s = options.interval or telemetry_interval_s()
-    feed = SamplerFeed(existing(runs_dir(options)), interval_s if options.watch else QUICK_S)
+    feed = SamplerFeed(runs_dir(options), interval_s if options.watch else QUICK_S)
     printer = _JsonLines(indent=None if options.watch else 2) if options.json else _Tables(watch=options.watch)
     state = RunState()
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        feed.start()
-        for number, events in enumerate(feed.samples()):
-            _fold(state, events)
-            if options.watch or number == SAMPLES_OF_A_LOOK - 1:
+        for number, _ in enumerate(_moments(feed, state)):
+            if options.watch:
                 printer.show(state)
-            if not options.watch and number == SAMPLES_OF_A_LOOK - 1:
-                return 0
-    except SamplerGone as problem:
-        # The host has told something before the driver was asked.
-        _fold(state, [*feed.pending, TelemetrySource(source="sampler", problem=str(problem))])
-        if state.host is not None:
-            printer.show(state)
-        print(f"tuiapp: {sanitize(str(problem))}", file=sys.stderr)
+            elif feed.failure is not None:
+                # The host has told something before the driver was asked.
+                state.apply(feed.failure)
+                printer.show(state)
+                print(f"tuiapp: {sanitize(f'{feed.failure.source}: {feed.failure.problem}')}", file=sys.stderr)
+                return 1
+            elif number == SAMPLES_OF_A_LOOK - 1:
+                printer.show(state)
+                break
     finally:
         feed.close()
         printer.close()
         signal.signal(signal.SIGTERM, before)
-    return 1
+    return 0
+
+
+def _moments(feed: SamplerFeed, state: RunState) -> Iterator[None]:
+    """Folds events into a state; yields when the sample of a moment is whole, and after each failure.
+
+    The host comes first in each. As many GPUs follow as the time before, or else the next host.
+    """
+    heard, expected, count, failure = False, -1, 0, None
+    while True:
+        for event in feed.read(POLL_S):
+            if isinstance(event, HostSample):
+                if heard and count != expected:
+                    expected = count
+                    yield
+                count = 0
+            state.apply(event)
+            heard |= isinstance(event, DeviceSample | TelemetrySource)
+            count += isinstance(event, DeviceSample)
+            if heard and count == expected and isinstance(event, DeviceSample | HostSample):
+                yield
+        if feed.failure is not failure:
+            failure = feed.failure
+            yield
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
-
-
-def _fold(state: RunState, events: Iterable[AnyEvent]) -> None:
-    for event in events:
-        state.apply(event)
 
 
 class _JsonLines:
