@@ -39,6 +39,7 @@ from trainers.contract.events import (
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
+from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt, read_config
 from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
@@ -54,7 +55,6 @@ from trainers.runtime.processes import (
 )
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.sampling import keep_sampler
-from trainers.runtime.sweep import kill_carriers
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
