@@ -8,20 +8,9 @@ import os
 from pathlib import Path
 
 SORTS = (
-    "started",
-    "state",
-    "backend",
-    "model",
-    "dataset",
-    "devices",
-    "accuracy",
-    "loss",
-    "speed",
-    "took",
-    "steps",
-    "run",
-)
-"""Columns that the list of runs is sorted by."""
+    "started", "state", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took", "steps", "run"
+)  # fmt: skip
+"""`tuiapp.state.run_list.COLUMNS` by name: to import those would make every command start later."""
 
 
 def count(text: str) -> int:
