@@ -35,8 +35,7 @@ from tuiapp.terminal.reliable_timers import SureTimers
 if TYPE_CHECKING:
     from trainers.config.machine import Machine
     from trainers.config.run_config import RunConfig
-    from tuiapp.screens.configure import ConfigureScreen
-    from tuiapp.screens.configure_messages import Launcher
+    from tuiapp.screens.configure import ConfigureScreen, Launcher
 
 STRAYS_S = 0.5
 """After which strays are looked for."""
