@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
@@ -114,24 +116,44 @@ def test_ascii_alone() -> None:
     assert progress_bar(1.0, 4, ascii_only=False) == "━━━━"
 
 
-def test_in_a_real_terminal(tmp_path: Path) -> None:
+@contextmanager
+def headless_run(directory: Path, fault: str) -> Iterator[Terminal]:
+    """A run in a real terminal, with a fault in its rank."""
     settings = ("platform=cpu", "devices=1", "epochs=2")
     command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", *(word for s in settings for word in ("--set", s))]
-    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
-    # In the midst of its first epoch it waits until the bar was seen.
-    gate = Gate(tmp_path / "gate")
-    faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": "gate:0:15", "TUIAPP_TEST_GATE": str(gate.path)}
+    home = {"HOME": str(directory), "XDG_CONFIG_HOME": str(directory), "TUIAPP_RUNS_DIR": str(directory / "runs")}
+    faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": fault, "TUIAPP_TEST_GATE": str(directory / "gate")}
     environment = {**home, **faults, "PYTHONPATH": str(FAULTS)}
     with Terminal(command, columns=100, lines=24, environment=environment) as terminal:
         terminal.wait(r"training +[━╸─]+ +\d+ %", START_S)
-        with watching(find_run("latest", tmp_path / "runs")):
-            terminal.resize(60, 24)
-            gate.open()
-            terminal.wait(r"COMPLETED", START_S)
-            assert terminal.wait_exit() == 0
+        yield terminal
+
+
+def test_in_a_real_terminal(tmp_path: Path) -> None:
+    # In the midst of its first epoch it waits until the bar was seen.
+    with headless_run(tmp_path, "gate:0:15") as terminal, watching(find_run("latest", tmp_path / "runs")):
+        terminal.resize(60, 24)
+        Gate(tmp_path / "gate").open()
+        terminal.wait(r"COMPLETED", START_S)
+        assert terminal.wait_exit() == 0
         # The last words stay: the view as it was last, once, and the line that says what came of it.
         text = terminal.text
         assert len(re.findall(r"\d+ % +epoch", text)) == 1, text
         assert "100 %" in text
         assert b"\x07" in terminal.raw
         assert b"\x1b]9;tuiapp: mlp on digits completed" in terminal.raw
+
+
+def test_what_is_said_at_ctrl_c_stays_above_the_view(tmp_path: Path) -> None:
+    with headless_run(tmp_path, "gate:0:15") as terminal:
+        run = find_run("latest", tmp_path / "runs")
+        with watching(run):
+            run.commands.rmdir()
+            terminal.press("ctrl+c")
+            terminal.wait(r"sent SIGTERM to its[\s\S]+ % +epoch", START_S)
+            Gate(tmp_path / "gate").open()
+            terminal.wait(r"STOPPED", START_S)
+            assert terminal.wait_exit() == 130
+            text = terminal.text
+            assert len(re.findall(r"\d+ % +epoch", text)) == 1, text
+            assert "sent SIGTERM to its" in text

@@ -20,7 +20,7 @@ from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.run_curves import AXES, RUN_METRICS, Axis, RunMetric
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
@@ -31,7 +31,7 @@ TICK_S = 0.25
 """How often what was read meanwhile is drawn."""
 
 
-class CompareScreen(QuietScreen[None]):
+class CompareScreen(CoveredScreenFix[None]):
     """One chart with a curve per run, and a table that is its legend."""
 
     CSS_PATH = "compare.tcss"

@@ -26,11 +26,11 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import launch
 from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import Preset, list_presets
-from tuiapp.screens.keep_preset import can_be_loaded, change_asking, save_asking
+from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
 from tuiapp.state.draft import command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
@@ -56,7 +56,7 @@ class MachineInspected(Message):
         self.problem = problem
 
 
-class ConfigureScreen(LatestSize[None]):
+class ConfigureScreen(ResizeLoopFix[None]):
     """Where a run is put together and launched."""
 
     CSS_PATH = "configure.tcss"
@@ -175,7 +175,7 @@ class ConfigureScreen(LatestSize[None]):
         if not self._draft.is_sound:
             self._refuse("A preset is saved once what is marked has been put right.")
             return
-        if path := await save_asking(self.app, self._draft.config, self._preset):
+        if path := await confirm_save(self.app, self._draft.config, self._preset):
             self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
@@ -226,7 +226,7 @@ class ConfigureScreen(LatestSize[None]):
     @on(PresetList.ChangeRequested)
     @work(group="ask")
     async def _change_preset(self, event: PresetList.ChangeRequested) -> None:
-        name = await change_asking(self.app, event.preset, event.change)
+        name = await confirm_change(self.app, event.preset, event.change)
         if name is not None:
             renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
             self._read_presets(loaded=name if renamed else "", cursor=name)

@@ -12,7 +12,7 @@ from textual.widgets import Footer
 
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.state.run_state import RunState
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.device_panel import DevicePanel
 
 INTERVAL_S = 1.0
@@ -20,7 +20,7 @@ TICK_S = 0.2
 """How often what has arrived is shown."""
 
 
-class DevicesScreen(QuietScreen[None]):
+class DevicesScreen(CoveredScreenFix[None]):
     """The panel of devices with a sampler of its own, which ends with the screen."""
 
     CSS_PATH = "devices.tcss"

@@ -24,7 +24,7 @@ from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.state.run_state import RunState, Topic
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -106,7 +106,7 @@ RUN_KEYS: list[BindingType] = [
 """Those that are not shown in the footer, which has to fit 80 columns, are in the help and in the palette."""
 
 
-class RunScreen(QuietScreen[None]):
+class RunScreen(CoveredScreenFix[None]):
     """Header, curves, devices, ranks, sharding and log of one run."""
 
     CSS_PATH = "run.tcss"

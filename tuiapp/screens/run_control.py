@@ -12,7 +12,7 @@ from trainers.contract import mailbox
 from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
-from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.screens.confirm import Choice
 from tuiapp.state.text import sanitize_lines
 
@@ -112,7 +112,7 @@ def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
         tell(app, f"This run cannot be asked for that: {reason}.", "error")
         return False
     try:
-        if instead := ask(run, command):
+        if instead := send_command(run, command):
             tell(app, instead, "warning")
     except CannotAskError as error:
         tell(app, f"Cannot ask the run for that: {error}", "error")

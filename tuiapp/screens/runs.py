@@ -24,7 +24,7 @@ from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.state.comparison import MOST
 from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
 from tuiapp.state.text import join_words, plural, sanitize_lines
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
@@ -43,7 +43,7 @@ OF_A_RUN = frozenset(("open", "mark", "clone", "resume", "stop", "export", "dele
 """Actions that need a run under the cursor."""
 
 
-class RunsScreen(QuietScreen[None]):
+class RunsScreen(CoveredScreenFix[None]):
     """The table of runs, the one under the cursor in words, and all that can be done with it."""
 
     CSS_PATH = "runs.tcss"

@@ -19,7 +19,7 @@ from rich.text import Text
 from trainers.config.telemetry import telemetry_interval_s
 from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
 from tuiapp.feeds.sampler_feed import SamplerFeed
-from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
+from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import one_row_each
 from tuiapp.state.devices.host import host_rows
 from tuiapp.state.devices.spans import Line, Span, line
@@ -190,7 +190,7 @@ def device_lines(state: RunState, width: int, *, clock: bool = False, brief: boo
     sections = [
         [line(Span(heading, "bold")), *problems],
         one_row_each(views, width) if brief and views else gpu_matrix(views, width),
-        strangers(views, width),
+        foreign_processes(views, width),
         host_rows(state.host, width) if state.host else [],
     ]
     told: list[Line] = []

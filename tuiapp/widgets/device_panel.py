@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu_matrix import gpu_matrix, in_parts, strangers
+from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix, in_parts
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
@@ -66,7 +66,7 @@ class DevicePanel(TextPanel):
             [derived] if (derived := efficiency_line(state, width)) else [],
             brief,
             gpu_matrix(views, width),
-            strangers(views, width),
+            foreign_processes(views, width),
             process_rows(state, width, details=True),
             host_rows(state.host, width) if state.host else [],
         ]

@@ -10,7 +10,7 @@ from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
 from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
 from tuiapp.state.devices.spans import Line, Role, Span, bar_span, line, pad
-from tuiapp.state.devices.view import GpuView, letter_span
+from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
 
 LABEL_CELLS = 16
@@ -101,7 +101,7 @@ def _state(view: GpuView, room: int) -> Cell:
         return [Span("● ok", "good")]
     if view.gpu.sample.utilization_percent is None and view.gpu.processes is None:
         return []
-    used = bool(view.strangers) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
+    used = bool(view.foreign_processes) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
     return [Span("● in use" if used else "○ free", "muted")]
 
 
@@ -207,7 +207,7 @@ def _parts(view: GpuView, room: int) -> list[Cell]:
     found: list[Cell] = []
     for part in view.gpu.sample.mig or ():
         owner = view.owner(part)
-        name = sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
+        name = mig_name(part)
         figures = share(part.memory_used_bytes, part.memory_total_bytes)
         mark = letter_span(view.places.get(owner.rank) if owner else None)
         if len(name) + len(figures) + 4 <= room:
@@ -226,12 +226,12 @@ def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
     ]
 
 
-def strangers(views: Sequence[GpuView], width: int) -> list[Line]:
+def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
     """The processes that are not of this run, a line each."""
     lines: list[Line] = []
     for view in views:
         mark = "! " if view.ranks else "  "
-        for process in view.strangers[: 2 * MOST_PROCESSES]:
+        for process in view.foreign_processes[: 2 * MOST_PROCESSES]:
             words = [
                 f"{mark}GPU {view.gpu.sample.index}",
                 f"pid {process.pid}",
@@ -240,7 +240,7 @@ def strangers(views: Sequence[GpuView], width: int) -> list[Line]:
                 format_bytes(process.memory_bytes) if process.memory_bytes is not None else "",
             ]
             lines.append(pad([Span(join_words(words), "warning" if view.ranks else "")], width))
-    rest = sum(len(view.strangers) for view in views) - 2 * MOST_PROCESSES
+    rest = sum(len(view.foreign_processes) for view in views) - 2 * MOST_PROCESSES
     if rest > 0:
         lines = [*lines[: 2 * MOST_PROCESSES], line(Span(f"  and {rest} more", "muted"))]
     if any(view.gpu.has_unknown for view in views):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
+from tuiapp.state.devices.figures import percent
 from tuiapp.state.text import bar
 
 Role: TypeAlias = Literal["", "bold", "muted", "good", "info", "warning", "error"] | int
@@ -32,6 +33,14 @@ def line(*parts: str | Span) -> Line:
 def bar_span(percent: float | None, width: int, role: Role) -> Span:
     """A bar of so many cells; where there is nothing to show, no track either."""
     return Span(bar(percent / 100 if percent is not None else None, width), role, track=percent is not None)
+
+
+def bar_row(
+    label: Iterable[str | Span], value: float | None, room: int, role: Role, *note: str | Span, cells: int = 5
+) -> Line:
+    """A row of a label, a bar of `room` cells, its value in percent in `cells` more, and what stands to its right."""
+    between = " " if room else ""
+    return line(*label, " ", bar_span(value, room, role), between, f"{percent(value):>{cells}}", "  ", *note)
 
 
 def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str:
