@@ -379,8 +379,11 @@ class RunScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:
         """Resume the run, having asked; this screen then shows how it continues."""
-        if (last := self.state.last_checkpoint) is not None:
+        if (last := self.state.last_checkpoint) is None:
+            return
+        try:
             await confirm_resume(self.app, self.run, self._resumer, last.step, self.state.step, self._begin_to_resume)
+        finally:
             self._resuming = False
             self.refresh_bindings()
 

@@ -70,7 +70,7 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
         *_stacked("MIG", [_parts(view, room) for view in views]),
-        ("utilization", [_told(view, _utilization(view.gpu.sample)) for view in views]),
+        ("utilization", [_told(view, _percent(view.gpu.sample.utilization_percent)) for view in views]),
         ("", [[bar_span(view.gpu.sample.utilization_percent, room, view.role)] for view in views]),
         ("", [[Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")] for view in views]),
         ("memory", [_told(view, _memory(view.gpu.sample)) for view in views]),
@@ -110,10 +110,6 @@ def _told(view: GpuView, text: str) -> Cell:
     return [Span(text, "muted" if hot else "bold")] if text else []
 
 
-def _utilization(sample: DeviceSample) -> str:
-    return f"{sample.utilization_percent:3.0f} %" if sample.utilization_percent is not None else ""
-
-
 def _memory(sample: DeviceSample) -> str:
     if sample.memory_used_bytes is None and sample.memory_total_bytes is None:
         return ""
@@ -129,7 +125,7 @@ def _percent(value: float | None) -> str:
 
 
 _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
-    ("utilization", _utilization),
+    ("utilization", lambda sample: _percent(sample.utilization_percent)),
     ("memory", _memory),
     ("memory busy", lambda sample: _percent(sample.memory_utilization_percent)),
     ("power", watts),
