@@ -48,8 +48,8 @@ def _show(options: Namespace, directory: Path, run: RunDir | None, ahead: ReadAh
     gc.disable()
     sys.setswitchinterval(TURN_S)
     if run and BLAS_THREADS not in os.environ:
-        # A thread per core, for linear algebra that the dashboard has none of, costs 40 ms. Read when numpy is loaded and
-        # never again: the processes that are started later get the variable as it was.
+        # A thread per core, for linear algebra that the dashboard has none of, costs 40 ms. This is read when numpy is
+        # loaded, and never again: the processes that are started later get the variable as it was.
         os.environ[BLAS_THREADS] = "1"
         importlib.import_module("numpy")
         del os.environ[BLAS_THREADS]

@@ -22,7 +22,7 @@ from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import one_row_each
 from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.spans import Line, Span, line
+from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import gpu_views
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock, join_words, plural, sanitize
@@ -187,13 +187,11 @@ def device_lines(state: RunState, width: int, *, clock: bool = False, brief: boo
     when = format_clock(state.last_time) if clock else ""
     heading = join_words([socket.gethostname(), plural(len(views), "GPU"), when])
     problems = [line(Span(f"{source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
-    sections = [
-        [line(Span(heading, "bold")), *problems],
-        one_row_each(views, width) if brief and views else gpu_matrix(views, width),
-        foreign_processes(views, width),
-        host_rows(state.host, width) if state.host else [],
-    ]
-    told: list[Line] = []
-    for section in filter(None, sections):
-        told += [[], *section] if told else section
-    return told
+    return stacked(
+        [
+            [line(Span(heading, "bold")), *problems],
+            one_row_each(views, width) if brief and views else gpu_matrix(views, width),
+            foreign_processes(views, width),
+            host_rows(state.host, width) if state.host else [],
+        ]
+    )

@@ -78,9 +78,7 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
     right = [*cells[rows:], []]
-    models = {view.model for view in views if view.model}
-    title = f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
-    return [line(Span(fit(f"{title}  busy", width), "muted"))] + [
+    return [line(Span(fit(f"{_title(views)}  busy", width), "muted"))] + [
         [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
     ]
 
@@ -95,15 +93,19 @@ def _dense(view: GpuView, width: int) -> Line:
     return line(view.mark, f" {sample.index:<3}", bar_span(busy, bar_cells, view.role), percent(busy), note)
 
 
+def _title(views: Sequence[GpuView]) -> str:
+    """How many there are, of which model where it is one: "8 × H200", "2 GPUs"."""
+    models = {view.model for view in views if view.model}
+    return f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
+
+
 def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
     """What the GPUs have in common, above their columns."""
-    models = {view.model for view in views if view.model}
     totals = {view.gpu.sample.memory_total_bytes for view in views}
-    model = models.pop() if len(models) == 1 else plural(len(views), "GPU")
     total = totals.pop() if len(totals) == 1 else None
     memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
     memory = memory if len(memory) <= full + 8 else "memory"
-    label = model if model[0].isdigit() else f"{len(views)} × {model}"
+    label = _title(views)
     # Each stands where its bars begin, if that leaves a blank.
     start = 5 + name
     first = f"{label:<{start}}busy" if len(label) < start else f"{label}  busy"

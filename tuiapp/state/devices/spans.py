@@ -54,6 +54,11 @@ def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str
     return text
 
 
+def stacked(sections: Iterable[list[Line]]) -> list[Line]:
+    """The sections that are not empty, with an empty line between two of them."""
+    return [one for section in sections if section for one in ([], *section)][1:]
+
+
 def plain(spans: Iterable[Span]) -> str:
     """A line as text alone."""
     return "".join(span.text for span in spans)
