@@ -21,7 +21,7 @@ from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.navigation import Navigation
-from tuiapp.screens.beneath import Beneath
+from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.palette import system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
@@ -29,19 +29,18 @@ from tuiapp.terminal.driver import PatientDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on
 from tuiapp.terminal.key_queue import KeyQueue
 from tuiapp.terminal.readable import readable
-from tuiapp.terminal.reliable_timers import SureTimers
+from tuiapp.terminal.reliable_timers import ReliableTimers
 
 if TYPE_CHECKING:
     from trainers.config.machine import Machine
     from trainers.config.run_config import RunConfig
-    from tuiapp.screens.configure import ConfigureScreen
-    from tuiapp.screens.configure_messages import Launcher
+    from tuiapp.screens.configure import ConfigureScreen, Launcher
 
 STRAYS_S = 0.5
 """After which strays are looked for."""
 
 
-class TuiApp(SureTimers, App[None]):
+class TuiApp(ReliableTimers, App[None]):
     """Configures, launches and watches training runs. Runs go on without it."""
 
     TITLE = "tuiapp"
@@ -136,7 +135,7 @@ class TuiApp(SureTimers, App[None]):
 
     def get_default_screen(self) -> Screen[Any]:
         """Configure lies beneath all other screens, but is not made before it is seen."""
-        return Beneath(self._form) if self._first_run else self._form()
+        return LazyRootScreen(self._form) if self._first_run else self._form()
 
     def _form(self) -> ConfigureScreen:
         if self._configure is None:

@@ -1,7 +1,8 @@
 """The command line: what the verbs and their options are. What they do is in `tuiapp.verbs`.
 
 stdout is data, stderr is narration. Exit codes: 0 completed, 1 run failed, 2 usage or configuration, 3 stopped on
-request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices`: 1 when a driver hangs or crashes.
+request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices` without --watch: 1 when a driver hangs or
+crashes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run one command; what it raises for its user to read goes to stderr."""
-    from tuiapp.verbs.no_reader import write_no_more
+    from tuiapp.verbs.broken_pipe import redirect_to_devnull
 
     _stand_in_for_closed_streams()
     options = build_parser().parse_args(arguments)
@@ -54,12 +55,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output (`tuiapp runs | head`) has enough.
-        write_no_more(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         return 0
     except OSError as error:
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
-        write_no_more(sys.stdout)
+        redirect_to_devnull(sys.stdout)
         print(f"tuiapp: the output could not be written: {error.strerror}", file=sys.stderr)
         return 1
     except Exception as error:

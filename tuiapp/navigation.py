@@ -11,9 +11,8 @@ from textual.screen import ModalScreen, Screen
 
 from trainers.contract.rundir import RunDir
 from tuiapp.library.find import list_runs
-from tuiapp.screens.leave import farewell, leave_asking
-from tuiapp.terminal.garbage import spare_what_is_there
-from tuiapp.terminal.numpy_import import import_numpy
+from tuiapp.screens.leave import confirm_quit, farewell
+from tuiapp.terminal.garbage import freeze_gc
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
@@ -54,14 +53,13 @@ class Navigation:
     async def may_leave(self) -> bool:
         """Ask what is to become of the runs of this session that go on; whether to end. Must run in a worker."""
         going_on = [run for run in self.live_runs() if run not in self._stopping]
-        decided = await leave_asking(self._app, going_on) if going_on else "leave"
+        decided = await confirm_quit(self._app, going_on) if going_on else "leave"
         if decided == "stopping":
             self._stopping.update(going_on)
         return decided != "stay"
 
     def watch(self, run: RunDir) -> None:
         """Show a run as it stands, live or ended."""
-        import_numpy()
         from tuiapp.screens.run import RunScreen
 
         self.runs = [*(known for known in self.runs if known != run), run]
@@ -73,7 +71,6 @@ class Navigation:
 
     def replay(self, run: RunDir, speed: float = 1.0) -> None:
         """Show a run from its first step, at the pace at which it went."""
-        import_numpy()
         from tuiapp.feeds.replay_feed import ReplayFeed
         from tuiapp.screens.run import RunScreen
 
@@ -81,7 +78,6 @@ class Navigation:
 
     def show_devices(self) -> None:
         """Show the devices of this machine, without a run."""
-        import_numpy()
         from tuiapp.screens.devices import DevicesScreen
 
         if not isinstance(self._app.screen, DevicesScreen | ModalScreen):
@@ -107,7 +103,6 @@ class Navigation:
 
     def compare(self, runs: tuple[RunDir, ...]) -> None:
         """Show runs side by side."""
-        import_numpy()
         from tuiapp.screens.compare import CompareScreen
 
         self._push(CompareScreen(runs))
@@ -123,7 +118,7 @@ class Navigation:
 
     def _push(self, screen: Screen[Any]) -> None:
         self._app.push_screen(screen)
-        self._app.call_after_refresh(spare_what_is_there, may_be_gone=self._has_pushed)
+        self._app.call_after_refresh(freeze_gc, may_be_gone=self._has_pushed)
         self._has_pushed = True
 
     def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:

@@ -17,7 +17,8 @@ import pytest
 from tests.cli.terminal import Command
 from tests.pty.terminal import Terminal
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
-from tuiapp.feeds import sampler_feed
+from tests.telemetry.test_keeper import WITH_SHORT_LIMITS
+from trainers.telemetry import keeper
 
 HERE = [sys.executable, "-m", "tuiapp", "devices"]
 
@@ -150,22 +151,22 @@ def test_parts_of_a_gpu(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("fault nvmlDeviceGetPowerUsage hang 300", "it hangs"),
-        ("fault nvmlInitWithFlags hang 300", "it hangs"),
-        ("fault nvmlDeviceGetPowerUsage crash", "killed by SIGSEGV"),
+        ("fault nvmlDeviceGetPowerUsage hang 300", "did not answer within 1 s"),
+        ("fault nvmlInitWithFlags hang 300", "did not answer within 2 s"),
+        ("fault nvmlDeviceGetPowerUsage crash", "died of SIGSEGV"),
     ],
 )
 def test_a_driver_that_hangs_or_crashes_takes_nothing_with_it(
     fault: str, words: str, tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "hang" in fault:
-        monkeypatch.setattr(sampler_feed, "DRIVER_START_S", 1.5)
+    monkeypatch.setenv("OPEN_LIMIT_S", "2" if "Init" in fault else "60")
+    monkeypatch.setattr(keeper, "COMMAND", [sys.executable, "-P", "-c", WITH_SHORT_LIMITS])
     nvml.say(f"{fault}\n{several(2)}")
     done = tuiapp("devices", "--json")
     assert done.code == 1
     assert words in done.err
     found = facts(done)
-    assert words in found["problems"]["sampler"]
+    assert words in found["problems"]["NVML"]
     assert found["host"]["memory_total_bytes"] > 0
     wait_for(lambda: not open_processes())
 
@@ -214,7 +215,8 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
         terminal.wait(r"host CPU")
         terminal.press("ctrl+c")
         assert terminal.wait_exit() == 130
-        assert terminal.raw.count(b"\x1b[?25l") == terminal.raw.count(b"\x1b[?25h") == 1
+        # A cursor that was never hidden need not be shown again.
+        assert b"\x1b[?25l" not in terminal.raw
 
 
 @pytest.mark.parametrize("interval", ["0.1", "nan", "inf", "soon", "-1", "1e9", "١", "1_0"])

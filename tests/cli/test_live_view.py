@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
 import pyte
 import pytest
+from rich.text import Text
 
 from tests import histories as h
 from tests.processes.conftest import FAULTS
@@ -17,8 +21,7 @@ from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from tuiapp.library.find import find_run
 from tuiapp.state.run_state import RunState
-from tuiapp.verbs import live_lines
-from tuiapp.verbs.live_lines import LiveLines, cell_count, cut
+from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_bar
 
 
@@ -26,11 +29,16 @@ class Screen:
     """A terminal that can be resized, behind a stream."""
 
     def __init__(self, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("COLUMNS", "LINES"):
+            monkeypatch.delenv(name, raising=False)
         self.screen = pyte.Screen(columns, 10)
         self.stream = StringIO()
         self._feed = pyte.Stream(self.screen)
         self.live = LiveLines(self.stream)
-        monkeypatch.setattr(live_lines.LiveLines, "cells", property(lambda _: self.screen.columns))
+        monkeypatch.setattr(os, "get_terminal_size", lambda *_: (self.screen.columns, self.screen.lines))
+
+    def draw(self, *lines: str) -> None:
+        self.live.draw([Text(line) for line in lines])
 
     @property
     def lines(self) -> list[str]:
@@ -50,44 +58,50 @@ def state_of(events: list[AnyEvent]) -> RunState:
 
 def test_lines_are_drawn_anew_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Screen(40, monkeypatch)
-    terminal.live.draw(["one", "two"])
-    terminal.live.draw(["three"])
+    terminal.draw("one", "two")
+    terminal.draw("three")
     assert terminal.lines == ["three"]
     terminal.live.print_above("said")
     assert terminal.lines == ["said", "three"]
-    terminal.live.draw(["界" * 30, "b" * 80])
+    terminal.draw("界" * 30, "b" * 80)
     shown = terminal.lines
     assert [line[-1] for line in shown] == ["d", "…", "…"]
-    terminal.live.clear()
-    assert terminal.lines == ["said"]
+    terminal.live.print_above("[b]no markup[/b] :smile: " + "c" * 40)
+    shown = terminal.lines
+    assert [line[-1] for line in shown] == ["d", "c", "c", "…", "…"]
+    assert shown[1].startswith("[b]no markup[/b] :smile: ")
+    terminal.live.close()
+    assert terminal.lines == shown
 
 
 def test_what_is_the_same_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Screen(40, monkeypatch)
-    terminal.live.draw(["one"])
+    terminal.draw("one")
     assert terminal.lines
-    terminal.live.draw(["one"])
+    terminal.draw("one")
     assert terminal.stream.getvalue() == ""
 
 
 def test_a_narrower_terminal_leaves_no_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that breaks lines that no longer fit, as most do: pyte cuts them, so the rows are written as such."""
     terminal = Screen(60, monkeypatch)
-    terminal.live.draw(["a" * 50, "b"])
+    terminal.draw("a" * 50, "b" * 70)
     assert terminal.lines
     terminal.screen.resize(10, 20)
     terminal.screen.reset()
-    terminal._feed.feed("a" * 20 + "\r\n" + "a" * 20 + "\r\n" + "a" * 10 + "\r\nb\r\n")
-    terminal.live.draw(["c"])
-    assert terminal.lines == ["c"]
+    rows = ["kept", "a" * 20, "a" * 20, "a" * 10, "b" * 20, "b" * 20, "b" * 19 + "…"]
+    terminal._feed.feed("\r\n".join(rows))
+    terminal.draw("c")
+    assert terminal.lines == ["kept", "c"]
 
 
 @pytest.mark.parametrize("cells", [40, 80, 120, 200])
-def test_the_lines_fit_and_tell_the_facts(cells: int) -> None:
+def test_the_lines_fit_and_tell_the_facts(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_of(list(h.running()))
-    lines = [cut(line, cells - 1) for line in live_view(state, h.START + 60, cells)]
-    assert all(cell_count(line) < cells for line in lines)
-    text = "\n".join(lines)
+    terminal = Screen(cells, monkeypatch)
+    terminal.draw(*live_view(state, h.START + 60, cells))
+    text = "\n".join(terminal.lines)
+    assert len(terminal.lines) == 2 + (cells >= 100)
     assert re.search(r"\d %", text)
     if cells >= 80:
         for word in ("epoch", "step", "loss", "accuracy", "examples/s", "elapsed"):
@@ -102,24 +116,44 @@ def test_ascii_alone() -> None:
     assert progress_bar(1.0, 4, ascii_only=False) == "━━━━"
 
 
-def test_in_a_real_terminal(tmp_path: Path) -> None:
+@contextmanager
+def headless_run(directory: Path, fault: str) -> Iterator[Terminal]:
+    """A run in a real terminal, with a fault in its rank."""
     settings = ("platform=cpu", "devices=1", "epochs=2")
     command = [sys.executable, "-P", "-m", "tuiapp", "run", "mlp", *(word for s in settings for word in ("--set", s))]
-    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "TUIAPP_RUNS_DIR": str(tmp_path / "runs")}
-    # In the midst of its first epoch it waits until the bar was seen.
-    gate = Gate(tmp_path / "gate")
-    faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": "gate:0:15", "TUIAPP_TEST_GATE": str(gate.path)}
+    home = {"HOME": str(directory), "XDG_CONFIG_HOME": str(directory), "TUIAPP_RUNS_DIR": str(directory / "runs")}
+    faults = {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_FAULT": fault, "TUIAPP_TEST_GATE": str(directory / "gate")}
     environment = {**home, **faults, "PYTHONPATH": str(FAULTS)}
     with Terminal(command, columns=100, lines=24, environment=environment) as terminal:
         terminal.wait(r"training +[━╸─]+ +\d+ %", START_S)
-        with watching(find_run("latest", tmp_path / "runs")):
-            terminal.resize(60, 24)
-            gate.open()
-            terminal.wait(r"COMPLETED", START_S)
-            assert terminal.wait_exit() == 0
+        yield terminal
+
+
+def test_in_a_real_terminal(tmp_path: Path) -> None:
+    # In the midst of its first epoch it waits until the bar was seen.
+    with headless_run(tmp_path, "gate:0:15") as terminal, watching(find_run("latest", tmp_path / "runs")):
+        terminal.resize(60, 24)
+        Gate(tmp_path / "gate").open()
+        terminal.wait(r"COMPLETED", START_S)
+        assert terminal.wait_exit() == 0
         # The last words stay: the view as it was last, once, and the line that says what came of it.
         text = terminal.text
         assert len(re.findall(r"\d+ % +epoch", text)) == 1, text
         assert "100 %" in text
         assert b"\x07" in terminal.raw
         assert b"\x1b]9;tuiapp: mlp on digits completed" in terminal.raw
+
+
+def test_what_is_said_at_ctrl_c_stays_above_the_view(tmp_path: Path) -> None:
+    with headless_run(tmp_path, "gate:0:15") as terminal:
+        run = find_run("latest", tmp_path / "runs")
+        with watching(run):
+            run.commands.rmdir()
+            terminal.press("ctrl+c")
+            terminal.wait(r"sent SIGTERM to its[\s\S]+ % +epoch", START_S)
+            Gate(tmp_path / "gate").open()
+            terminal.wait(r"STOPPED", START_S)
+            assert terminal.wait_exit() == 130
+            text = terminal.text
+            assert len(re.findall(r"\d+ % +epoch", text)) == 1, text
+            assert "sent SIGTERM to its" in text

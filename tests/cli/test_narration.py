@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests import interrupted
 from trainers.contract.events import AnyEvent, CheckpointRequested
 from trainers.contract.rundir import RunDir
 from tuiapp.state.run_state import RunState
+from tuiapp.verbs import narration
 from tuiapp.verbs.live_view import live_view, progress_words
 from tuiapp.verbs.narration import LiveNarrator, PlainNarrator
 
@@ -74,3 +76,19 @@ def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -
     state.note_trouble("the journal cannot be written for 1 s: Disk quota exceeded")
     narrator.tick(state)
     assert "Disk quota exceeded" in stream.getvalue()
+
+
+def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narration, "FRAME_S", 0.0)
+    ours, its = os.openpty()
+    state = RunState()
+    with open(its, "w") as stream:
+        narrator = LiveNarrator(stream, RUN)
+        for number, event in enumerate(interrupted.stopped()):
+            if number == 10:
+                os.close(ours)
+            state.apply(event)
+            narrator.event(event, state)
+            narrator.tick(state)
+        narrator.end(state)
+        assert os.readlink(f"/proc/self/fd/{its}") == os.devnull

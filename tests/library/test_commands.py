@@ -14,7 +14,7 @@ from trainers.contract import mailbox
 from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.process_identity import identity, machine
 from trainers.contract.rundir import RunDir
-from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.commands import CannotAskError, send_command
 
 NAMES_SIGNALS = """
 import signal
@@ -57,7 +57,7 @@ def note(run: RunDir, **what: str) -> None:
 
 def test_the_mailbox_comes_first(run: RunDir) -> None:
     run.commands.mkdir()
-    assert ask(run, "stop") == ""
+    assert send_command(run, "stop") == ""
     assert mailbox.take(run.commands) == ["stop"]
 
 
@@ -65,7 +65,7 @@ def test_a_signal_instead(run: RunDir, supervisor: subprocess.Popen[str]) -> Non
     note(run, supervisor=identity(supervisor.pid), machine=machine(), host="here")
     commands: dict[mailbox.Command, str] = {"checkpoint": "SIGUSR1", "stop": "SIGTERM", "stop-now": "SIGQUIT"}
     for command, name in commands.items():
-        said = ask(run, command)
+        said = send_command(run, command)
         assert said.startswith(
             f"{run.commands} cannot be written (No such file or directory): sent {name} to its super"
         )
@@ -85,16 +85,16 @@ def test_what_blocks_it(run: RunDir, supervisor: subprocess.Popen[str]) -> None:
         known_as, _, where = what.partition(" ")
         note(run, supervisor=known_as, machine=where, host="node7")
         with pytest.raises(CannotAskError, match=words):
-            ask(run, "stop-now")
+            send_command(run, "stop-now")
     note(run, supervisor=who, machine=here)
-    ask(run, "checkpoint")
+    send_command(run, "checkpoint")
     # Nothing came before it.
     assert heard(supervisor) == "SIGUSR1"
 
 
 def test_a_run_that_is_over(tmp_path: Path) -> None:
     with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
-        ask(RunDir(tmp_path), "stop")
+        send_command(RunDir(tmp_path), "stop")
 
 
 def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
@@ -103,10 +103,10 @@ def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
     known = LockNote(supervisor=identity(supervisor.pid), machine=machine())
     away = RunDir(tmp_path / "not here")
     with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
-        ask(away, "stop")
-    assert "sent SIGTERM" in ask(away, "stop", known)
+        send_command(away, "stop")
+    assert "sent SIGTERM" in send_command(away, "stop", known)
     assert heard(supervisor) == "SIGTERM"
     supervisor.kill()
     supervisor.wait()
     with pytest.raises(CannotAskError, match="is gone"):
-        ask(away, "stop", known)
+        send_command(away, "stop", known)

@@ -16,7 +16,7 @@ from trainers.contract.held_directory import HeldDirectory
 from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.process_identity import identity, machine
 from trainers.contract.rundir import RunDir
-from tuiapp.library.liveness import AWAY_S, Pulse
+from tuiapp.library.liveness import AWAY_S, LivenessProbe
 
 
 class Clock:
@@ -50,33 +50,33 @@ def held(tmp_path: Path) -> Iterator[Held]:
 
 
 def test_a_lock_that_is_free_tells_at_once_that_it_is_over(held: Held) -> None:
-    with Pulse(held.run) as pulse:
-        assert pulse.goes_on()
+    with LivenessProbe(held.run) as pulse:
+        assert pulse.is_alive()
         held.supervisor.kill()
         held.supervisor.wait()
-        assert not pulse.goes_on()
+        assert not pulse.is_alive()
         assert (pulse.away, pulse.trouble) == (False, "")
 
 
 def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> None:
     held.sign(machine())
     clock = Clock()
-    with Pulse(held.run, clock) as pulse:
+    with LivenessProbe(held.run, clock) as pulse:
         aside = held.run.path.rename(held.run.path.with_name("aside"))
         for _ in range(3):
             clock.now += 10 * AWAY_S
-            assert pulse.goes_on()
+            assert pulse.is_alive()
             assert (pulse.away, "lives on" in pulse.trouble) == (True, True)
         held.supervisor.kill()
         held.supervisor.wait()
         # How it ended may stand in there.
-        assert pulse.goes_on()
+        assert pulse.is_alive()
         clock.now += AWAY_S - 1
-        assert pulse.goes_on()
+        assert pulse.is_alive()
         clock.now += 1
-        assert not pulse.goes_on()
+        assert not pulse.is_alive()
         aside.rename(held.run.path)
-        assert not pulse.goes_on()
+        assert not pulse.is_alive()
         assert not pulse.away
 
 
@@ -84,38 +84,38 @@ def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> N
 def test_where_nothing_is_known_of_the_process_patience_ends(held: Held, where: str) -> None:
     held.sign(where)
     clock = Clock()
-    with Pulse(held.run, clock) as pulse:
+    with LivenessProbe(held.run, clock) as pulse:
         aside = held.run.path.with_name("aside")
         for _ in range(2):
             held.run.path.rename(aside)
-            assert pulse.goes_on()
+            assert pulse.is_alive()
             clock.now += AWAY_S - 1
-            assert pulse.goes_on()
+            assert pulse.is_alive()
             assert "waiting for it" in pulse.trouble
             aside.rename(held.run.path)
             clock.now += 2
-            assert pulse.goes_on()
+            assert pulse.is_alive()
             assert pulse.trouble == ""
         held.run.path.rename(aside)
-        assert pulse.goes_on()
+        assert pulse.is_alive()
         clock.now += AWAY_S
-        assert not pulse.goes_on()
+        assert not pulse.is_alive()
 
 
 def test_a_link_in_a_circle_is_out_of_reach_too(held: Held) -> None:
     held.sign(machine())
-    with Pulse(held.run) as pulse:
+    with LivenessProbe(held.run) as pulse:
         held.run.path.rename(held.run.path.with_name("aside"))
         held.run.path.symlink_to(held.run.path)
-        assert pulse.goes_on()
+        assert pulse.is_alive()
         assert pulse.away
 
 
 def test_a_deleted_directory_is_not_waited_for(held: Held) -> None:
     held.sign(machine())
-    with Pulse(held.run) as pulse:
+    with LivenessProbe(held.run) as pulse:
         shutil.rmtree(held.run.path)
-        assert not pulse.goes_on()
+        assert not pulse.is_alive()
 
 
 def test_a_held_directory_is_deleted_or_not(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
-from tuiapp.library.commands import ask
+from tuiapp.library.commands import send_command
 from tuiapp.library.find import list_runs
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -98,7 +98,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         disk.fill(0)
         wait_for(lambda: read_note(run.run).trouble)
         # Where not even a name can be written it is asked by signal.
-        if instead := ask(run.run, "checkpoint"):
+        if instead := send_command(run.run, "checkpoint"):
             assert f"({disk.why}): sent SIGUSR1 to its supervisor" in instead
             print(f"\n{instead}")
         goes_on(run)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.test_sweep import process
+from tests.contract.test_carriers import process
 from trainers.config.settings import Settings
 from trainers.contract.notices import leave_order
 from trainers.contract.rundir import RunDir

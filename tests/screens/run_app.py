@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from textual import on
 from textual.app import App
-from textual.message import Message
 from textual.pilot import Pilot
 
 from tests import histories as h
@@ -59,7 +57,6 @@ class RunApp(App[None]):
         self.run_dir = RunDir(path or Path("/home/ada/runs") / h.RUN_ID)
         self.now = now
         self.run_screen = RunScreen(self.run_dir, self.feed, clock=lambda: h.START + self.now, resumer=resumer)
-        self.messages: list[Message] = []
         self.left = 0
 
     def on_mount(self) -> None:
@@ -68,13 +65,9 @@ class RunApp(App[None]):
     def action_leave(self) -> None:
         self.left += 1
 
-    @on(RunScreen.RunUpdated)
-    @on(RunScreen.RunFinished)
-    def _record(self, message: Message) -> None:
-        self.messages.append(message)
-
 
 async def settled(pilot: Pilot[Any], app: RunApp) -> None:
     """Wait until all events are folded and shown: figures, and what a slow machine folds in pieces, come later."""
-    await until(pilot, lambda: not app.feed.events and not app.run_screen._reader._held and bool(app.messages))
+    reader = app.run_screen._reader
+    await until(pilot, lambda: not app.feed.events and not reader._held and reader._second >= 0)
     await pilot.pause()

@@ -11,7 +11,7 @@ from tests.screens.configure_app import Launches, Start, field, screen, type_int
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import ConfigError, Problem
 from trainers.launch import LaunchError
-from tuiapp.screens.configure_messages import MachineInspected
+from tuiapp.screens.configure import MachineInspected
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist

@@ -119,7 +119,6 @@ async def test_figures_that_change_leave_all_else_in_its_place() -> None:
     async with app.run_test(size=NORMAL) as pilot:
         await settled(pilot, app)
         before = lines_of(app)
-        app.messages.clear()
         low = {"utilization_percent": 7.0, "power_w": 88.0, "temperature_c": 9.0, "memory_used_bytes": h.GIB}
         app.feed.events = d.on_gpus(2, always={0: low, 1: low})[-6:]
         await settled(pilot, app)

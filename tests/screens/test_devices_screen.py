@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 from textual.app import App
 
 from tests import histories as h
 from tests.screens.run_app import until
 from trainers.config.machine import Machine
-from trainers.contract.events import AnyEvent, TelemetrySource
+from trainers.contract.events import AnyEvent, Event, TelemetrySource
 from tuiapp.app import TuiApp
-from tuiapp.feeds.sampler_feed import SamplerGone
+from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.widgets.device_panel import DevicePanel
 
 
-class Recorded:
+class Recorded(SamplerFeed):
     """Gives out samples that were taken before; what has become of the sampler may be among them."""
 
     def __init__(self, samples: Sequence[list[AnyEvent]], problem: str = "") -> None:
-        self._samples = list(samples)
+        self._recorded: list[Event] = [event for sample in samples for event in sample]
         if problem:
-            self._samples.append([TelemetrySource(source="sampler", problem=problem, **h.at(1.0))])
-        self.closed = threading.Event()
+            self._recorded.append(TelemetrySource(source="sampler", problem=problem, **h.at(1.0)))
+        self.closed = False
 
-    def start(self) -> None:
-        """Nothing is to be started."""
-
-    def samples(self) -> Iterator[list[AnyEvent]]:
-        yield from self._samples
-        self.closed.wait(60)
+    def read(self, timeout_s: float = 0.0) -> list[Event]:
+        events, self._recorded = self._recorded, []
+        return events
 
     def close(self) -> None:
-        self.closed.set()
+        self.closed = True
 
 
 def text_of(app: App[None]) -> str:
@@ -48,49 +45,30 @@ async def test_samples_are_shown_as_they_come(tmp_path: Path) -> None:
     feed = Recorded([[h.host_sample(second), *[h.device_sample(gpu, second) for gpu in range(4)]] for second in (1, 2)])
     app = App[None]()
     async with app.run_test(size=(120, 40)) as pilot:
-        await app.push_screen(DevicesScreen(tmp_path, lambda: feed))
+        await app.push_screen(DevicesScreen(tmp_path, feed))
         await until(pilot, lambda: "3 H200" in text_of(app))
         assert "host memory" in text_of(app)
         assert "▲ hot" in text_of(app) or "▲ slowed: hot" in text_of(app)
         await pilot.press("escape")
-        await until(pilot, feed.closed.is_set)
-
-
-class Crashing(Recorded):
-    """Says that it is gone after what it gives out."""
-
-    def samples(self) -> Iterator[list[AnyEvent]]:
-        yield from self._samples
-        raise SamplerGone("the sampler was killed by SIGSEGV")
-
-
-class Waiting(Recorded):
-    """Gives out nothing before it may."""
-
-    may_go_on = threading.Event()
-
-    def samples(self) -> Iterator[list[AnyEvent]]:
-        assert self.may_go_on.wait(60)
-        yield from super().samples()
+        await until(pilot, lambda: feed.closed)
 
 
 async def test_a_sampler_that_ends_says_why_and_is_started_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuiapp.feeds.kept_sampler.FIRST_PAUSE_S", 0.0)
-    first = Crashing([[h.host_sample(1.0)]])
-    second = Waiting([[h.host_sample(2.0), h.device_sample(0, 2.0)]])
-    samplers = iter([first, second])
+    monkeypatch.setattr("trainers.telemetry.keeper.FIRST_PAUSE_S", 0.3)
+    feed = SamplerFeed(tmp_path, 0.25)
     app = App[None]()
     async with app.run_test(size=(120, 40)) as pilot:
-        await app.push_screen(DevicesScreen(tmp_path, lambda: next(samplers)))
-        await until(pilot, lambda: "▲ sampler: the sampler was killed by SIGSEGV; it is started anew" in text_of(app))
-        assert "host memory" in text_of(app)
-        second.may_go_on.set()
-        await until(pilot, lambda: "H200" in text_of(app) and "▲ sampler" not in text_of(app))
-        assert first.closed.is_set()
+        await app.push_screen(DevicesScreen(tmp_path, feed))
+        for _ in range(2):
+            await until(pilot, lambda: "host memory" in text_of(app) and "▲ sampler" not in text_of(app))
+            next(child for child in psutil.Process().children() if "trainers.telemetry" in child.cmdline()).kill()
+            # It may have been killed while it looked for a driver, which then gets the blame.
+            await until(pilot, lambda: "died of SIGKILL" in text_of(app))
         await pilot.press("escape")
-        await until(pilot, second.closed.is_set)
+        await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
+    assert not [child for child in psutil.Process().children() if "trainers.telemetry" in child.cmdline()]
 
 
 async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> None:

@@ -39,7 +39,7 @@ SCREENS: dict[str, Build] = {
     "run-failed": lambda directory: run_screen(interrupted.failed()),
     "runs": lambda directory: RunsScreen(HOME, ListLister(RUNS, "")),
     "compare": lambda directory: CompareScreen(make_runs(directory, 2)),
-    "devices": lambda directory: DevicesScreen(HOME, lambda: Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
+    "devices": lambda directory: DevicesScreen(HOME, Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
     "leave": lambda directory: _question([RUNS[0].directory]),
     "export": lambda directory: ExportDialog(h.RUN_ID),
     "save": lambda directory: SavePreset(suggested="mine", existing=()),

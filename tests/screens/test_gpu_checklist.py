@@ -6,7 +6,7 @@ import msgspec
 
 from tests.screens.configure_app import Launches, Start, field, screen, until, words
 from trainers.config.machine import Gpu, GpuProcess, Machine
-from tuiapp.screens.configure_messages import MachineInspected
+from tuiapp.screens.configure import MachineInspected
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist, describe_gpus, details
 

@@ -78,7 +78,7 @@ def devices(gpus: int, problem: str = "") -> Build:
     samples: list[list[AnyEvent]] = [
         [h.host_sample(second), *[h.device_sample(n, second) for n in range(gpus)]] for second in (1, 2, 3)
     ]
-    return lambda directory: DevicesScreen(HOME, lambda: Recorded(samples, problem))
+    return lambda directory: DevicesScreen(HOME, Recorded(samples, problem))
 
 
 def leaving(count: int) -> Build:

@@ -12,7 +12,7 @@ from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent, DeviceSample, GpuProcess, HostSample, MigInstance, RankSample
 from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu_matrix import gpu_matrix, strangers
+from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows
@@ -35,7 +35,7 @@ HISTORIES: dict[str, Sequence[AnyEvent]] = {
 def sections(state: RunFacts, width: int) -> list[Line]:
     """Everything that can be shown of the devices."""
     views = gpu_views(state)
-    told = [*gpu_matrix(views, width), *strangers(views, width), efficiency_line(state, width)]
+    told = [*gpu_matrix(views, width), *foreign_processes(views, width), efficiency_line(state, width)]
     told += [*process_rows(state, width, details=True), *process_rows(state, width, details=False)]
     if state.host:
         told += [host_line(state.host, width), *host_rows(state.host, width), *host_rows(state.host, width, 3)]

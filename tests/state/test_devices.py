@@ -10,7 +10,7 @@ from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import GpuProcess
 from tuiapp.state.devices.figures import gigabytes, joules, share
-from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, gpu_matrix, strangers
+from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import two_rows_each
 from tuiapp.state.devices.host import host_rows
 from tuiapp.state.devices.spans import line, pad, plain
@@ -52,14 +52,14 @@ def test_framework_memory_stands_beside_the_driver_s() -> None:
 
 def test_strangers_are_told() -> None:
     views = gpu_views(fold(d.in_trouble(8)))
-    (told,) = strangers(views, 120)
+    (told,) = foreign_processes(views, 120)
     assert plain(told).rstrip() == "! GPU 6 · pid 771 · grace · python3 · 9.50 GiB"
-    assert [len(view.strangers) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert [len(view.foreign_processes) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_processes_of_a_container_may_be_anybody_s() -> None:
     views = gpu_views(fold(d.sampled_last({"processes": [GpuProcess(memory_bytes=9 * h.GIB)]})))
-    text = "\n".join(plain(one) for one in [*gpu_matrix(views, 90), *strangers(views, 120)])
+    text = "\n".join(plain(one) for one in [*gpu_matrix(views, 90), *foreign_processes(views, 120)])
     assert "? 9.00 GiB" in text
     assert "whose these are cannot be told here" in text
     assert "!" not in text

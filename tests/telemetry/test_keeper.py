@@ -17,9 +17,8 @@ import pytest
 from tests.telemetry.conftest import PATIENCE_S
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, RankSample, TelemetrySource
-from trainers.runtime import sampler_keeper
-from trainers.runtime.sampler_keeper import SamplerKeeper
-from trainers.telemetry import sampler
+from trainers.telemetry import keeper, sampler
+from trainers.telemetry.keeper import SamplerKeeper
 from trainers.telemetry.order import Order
 
 pytestmark = needs_compiler
@@ -44,13 +43,13 @@ class Kept:
         self._selector = selectors.DefaultSelector()
         told = {"run_dir": str(directory), "gpus": "all", "interval_s": 0.25, "ranks": {0: os.getpid()}, **order}
         self.keeper = SamplerKeeper(
-            [sys.executable, "-P", "-c", WITH_SHORT_LIMITS],
             Order(**told),
             nvml.run_environment(),
             lambda: (directory / "log").open("ab"),
             self.events.append,
             lambda fd, react: self._selector.register(fd, selectors.EVENT_READ, react) and None,
             lambda fd: self._selector.unregister(fd) and None,
+            [sys.executable, "-P", "-c", WITH_SHORT_LIMITS],
         )
 
     def wait(self, kind: type[E], which: Callable[[E], bool] = lambda _: True, *, after: int = 0) -> E:
@@ -78,8 +77,8 @@ class Kept:
 @pytest.fixture
 def keep(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Kept]]:
     monkeypatch.setenv("OPEN_LIMIT_S", "30")
-    monkeypatch.setattr(sampler_keeper, "FIRST_PAUSE_S", 0.1)
-    monkeypatch.setattr(sampler_keeper, "FIRST_BAN_S", 3.0)
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_S", 0.1)
+    monkeypatch.setattr(keeper, "FIRST_BAN_S", 3.0)
     started: list[Kept] = []
 
     def start(**order: Any) -> Kept:
@@ -192,7 +191,7 @@ def test_a_stopped_sampler_is_replaced(keep: Callable[..., Kept], monkeypatch: p
     os.kill(samplers()[0].pid, signal.SIGSTOP)
     with monkeypatch.context() as short:
         # For the stopped one alone: the next may take longer to start.
-        short.setattr(sampler_keeper, "SILENT_S", 1.0)
+        short.setattr(keeper, "SILENT_S", 1.0)
         assert "told nothing" in kept.wait(TelemetrySource).problem
     kept.wait(HostSample, after=kept.mark)
 

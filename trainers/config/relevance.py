@@ -18,7 +18,7 @@ _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values()
 """Key → the models that it has an effect on."""
 
 
-def idle_keys(values: Mapping[str, object]) -> set[str]:
+def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
     """The keys that have no effect, given the values of all."""
     return {
         key
@@ -29,7 +29,7 @@ def idle_keys(values: Mapping[str, object]) -> set[str]:
 
 def without_idle(config: RunConfig) -> RunConfig:
     """The same with the defaults where a value has no effect."""
-    idle = idle_keys(to_mapping(config))
+    idle = inapplicable_keys(to_mapping(config))
     return msgspec.structs.replace(config, **{key: OPTIONS[key].default for key in idle})
 
 
@@ -41,7 +41,7 @@ def check_idle(config: RunConfig, given: Iterable[str]) -> list[Problem]:
         given: The keys that somebody gave a value.
     """
     values = to_mapping(config)
-    return [_problem(key, values) for key in sorted(idle_keys(values) & set(given))]
+    return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(given))]
 
 
 def check_file(config: RunConfig) -> list[Problem]:

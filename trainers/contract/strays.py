@@ -1,8 +1,12 @@
-"""Processes of runs whose supervisor is gone: found by the token in their environment, ended when a person says so.
+"""Finds and ends processes of runs by the token in their environment: ranks, and whatever they started.
+
+`kill_carriers` ends those of one run. Strays are those whose supervisor is gone; they are ended when a person says so.
 
 A supervisor that is killed takes its ranks along, by its reaper; ranks end themselves when both are gone. What can be
 left is what heeds neither: a rank that is stopped or stuck in native code, or what a rank has started. Every process of
 a run carries the run's token and the identity of its supervisor, pid and start time, in its environment.
+
+The reaper, which runs beside every run, imports this: it shall stay small, without psutil.
 """
 
 from __future__ import annotations
@@ -23,7 +27,6 @@ SUPERVISOR = "TUIAPP_SUPERVISOR"
 """Environment variable beside it: `identity` of the supervisor."""
 
 _TOKEN_DIGITS = 16
-MAX_ENVIRON_BYTES = 1 << 20
 
 MAX_SUPERVISOR_BYTES = 16 << 10
 """Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
@@ -50,6 +53,25 @@ class Stray(NamedTuple):
         return self.token[: -_TOKEN_DIGITS - 1]
 
 
+def carriers(token: str) -> list[int]:
+    """Pids of the live processes that carry a run's token, this one excepted."""
+    return [pid for pid in _others() if _environ(pid).get(TOKEN) == token]
+
+
+def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
+    """SIGKILL every process that carries a token, until there is none.
+
+    Returns:
+        The pids that were killed.
+    """
+    killed: list[int] = []
+    deadline = time.monotonic() + timeout_s
+    while (pids := carriers(token)) and time.monotonic() < deadline:
+        killed += [pid for pid in pids if _kill(pid, token) and pid not in killed]
+        time.sleep(0.02)
+    return killed
+
+
 def find_strays(runs_dir: Path | None = None) -> list[Stray]:
     """The processes of this user's runs whose supervisor is gone.
 
@@ -58,11 +80,11 @@ def find_strays(runs_dir: Path | None = None) -> list[Stray]:
     """
     own_namespace, alive = pid_namespace("self"), dict[str, bool]()
     found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for pid in _others():
         environ = _environ(pid)
         token, supervisor = environ.get(TOKEN, ""), environ.get(SUPERVISOR, "")
         # In a container, which this process may see into, pids are others.
-        if not token or not supervisor or pid == os.getpid() or pid_namespace(str(pid)) != own_namespace:
+        if not token or not supervisor or pid_namespace(str(pid)) != own_namespace:
             continue
         if supervisor not in alive:
             alive[supervisor] = is_alive(supervisor)
@@ -80,7 +102,7 @@ def end_strays(strays: list[Stray]) -> list[Stray]:
         Those that are still there.
     """
     for stray in strays:
-        _kill(stray)
+        _kill(stray.pid, stray.token, stray.start)
     deadline = time.monotonic() + GONE_S
     while (left := [stray for stray in strays if is_alive(f"{stray.pid}:{stray.start}")]) and (
         time.monotonic() < deadline
@@ -94,11 +116,7 @@ def end_supervisor(directory: Path) -> None:
     run_id, deadline = directory.name, time.monotonic() + GONE_S
     # Whole arguments: the directory of another run may begin with the same letters.
     wanted = b"\0".join((b"", b"-m", b"trainers.runtime.supervisor", os.fsencode(directory), b""))
-    supervisors = [
-        pid
-        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit())
-        if wanted in _arguments(pid, MAX_SUPERVISOR_BYTES) and pid != os.getpid()
-    ]
+    supervisors = [pid for pid in _others() if wanted in _arguments(pid, MAX_SUPERVISOR_BYTES)]
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -123,25 +141,35 @@ def _describe(stray: Stray) -> str:
     return f"{what} {stray.rank} (pid {stray.pid})"
 
 
-def _kill(stray: Stray) -> None:
-    # The pidfd holds the process fast while it is looked at once more.
+def _kill(pid: int, token: str, start: int = 0) -> bool:
+    """SIGKILL a process that carries a token; with a start time that and no later one."""
+    # The pidfd holds the process fast while it is looked at once more: the pid may be another's by now.
     try:
-        fd = os.pidfd_open(stray.pid)
+        fd = os.pidfd_open(pid)
     except OSError:
-        return
+        return False
     try:
-        if start_time(stray.pid) == stray.start and _environ(stray.pid).get(TOKEN) == stray.token:
-            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        if _environ(pid).get(TOKEN) != token or (start and start_time(pid) != start):
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
     except OSError:
-        return
+        return False
     finally:
         os.close(fd)
+    return True
+
+
+def _others() -> list[int]:
+    """The pids of all processes but this one."""
+    own = os.getpid()
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
 
 
 def _environ(pid: int) -> dict[str, str]:
+    """A process's environment when it began; empty of a zombie, and where it is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            data = file.read(MAX_ENVIRON_BYTES)
+            data = file.read()
     except OSError:
         return {}
     pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from trainers.contract.rundir import RunDir
+from trainers.contract.strays import kill_carriers
 from trainers.runtime import notice
 from trainers.runtime.patient_stream import make_streams_patient
-from trainers.runtime.sweep import kill_carriers
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ from trainers.contract.events import (
 from trainers.contract.journal import JournalWriter, read_tail
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.rundir import RunDir
+from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt
 from trainers.runtime import announce, notice, patient_stream, wire
 from trainers.runtime.agreement import Agreement
@@ -54,11 +55,11 @@ from trainers.runtime.processes import (
 )
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
-from trainers.runtime.sampler_keeper import SamplerKeeper, keep_sampler
-from trainers.runtime.sweep import kill_carriers
+from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
+from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
 POLL_S = 0.1

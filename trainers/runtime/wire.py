@@ -7,12 +7,12 @@ death of either shows as its end.
 
 from __future__ import annotations
 
-import os
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from trainers.contract.events import AnyEvent, PhaseName
+from trainers.contract.lines import LineReader
 from trainers.contract.strays import SUPERVISOR as SUPERVISOR
 from trainers.contract.strays import TOKEN as TOKEN
 
@@ -26,8 +26,6 @@ RESUME_FROM = "TUIAPP_RESUME_FROM"
 """Environment variable: the directory of the checkpoint that this attempt goes on from; unset in the first."""
 HEARTBEAT_S = 1.0
 """How often a rank tells how far it is."""
-
-MAX_MESSAGE_BYTES = 16 << 20
 
 
 class Propose(msgspec.Struct, frozen=True, tag="propose"):
@@ -81,67 +79,6 @@ _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 def encode(message: msgspec.Struct) -> bytes:
     """One message as a line."""
     return msgspec.json.encode(message) + b"\n"
-
-
-class LineReader:
-    """Splits what comes over a non-blocking or blocking descriptor into decoded messages.
-
-    Args:
-        fd: Owned by the caller.
-        decoder: Of one line. A line it refuses is dropped and counted.
-    """
-
-    def __init__(self, fd: int, decoder: msgspec.json.Decoder[Any]) -> None:
-        self.fd = fd
-        self.ended = False
-        """True once the other side has closed, or died."""
-        self.dropped = 0
-        self._decoder = decoder
-        self._rest = bytearray()
-
-    def read(self, limit_bytes: int = 1 << 20) -> list[Any]:
-        """The messages that are complete now, after at most one read of `limit_bytes`."""
-        try:
-            data = os.read(self.fd, limit_bytes)
-        except BlockingIOError:
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self.ended = True
-            return []
-        return self._split(data)
-
-    def read_all(self) -> list[Any]:
-        """The messages that are complete now, of a non-blocking descriptor whose writer has died.
-
-        A child of the writer may hold the descriptor open, so this does not wait for its end.
-        """
-        messages: list[Any] = []
-        while not self.ended:
-            try:
-                data = os.read(self.fd, 1 << 20)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            self.ended = not data
-            messages += self._split(data)
-        return messages
-
-    def _split(self, data: bytes) -> list[Any]:
-        self._rest += data
-        *lines, self._rest = self._rest.split(b"\n")
-        if len(self._rest) > MAX_MESSAGE_BYTES:
-            self._rest = bytearray()
-            self.dropped += 1
-        messages = []
-        for line in lines:
-            try:
-                messages.append(self._decoder.decode(line))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                self.dropped += 1
-        return messages
 
 
 def rank_messages(fd: int) -> LineReader:

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
-from tuiapp.library.liveness import Pulse
+from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.notification import ending, notification
 
 LOOK_EVERY_S = 1.0
@@ -35,7 +35,7 @@ class EndWatch:
 
     def __init__(self, app: App[Any], settings: Settings) -> None:
         self._app, self._settings = app, settings
-        self._going: dict[RunDir, Pulse] = {}
+        self._going: dict[RunDir, LivenessProbe] = {}
 
     def begin(self) -> None:
         """To be called once the app runs."""
@@ -44,10 +44,10 @@ class EndWatch:
     def add(self, run: RunDir) -> None:
         """Look after a run, if it goes on."""
         if run.is_live() and run not in self._going:
-            self._going[run] = Pulse(run)
+            self._going[run] = LivenessProbe(run)
 
     def _look(self) -> None:
-        for run in [run for run, pulse in self._going.items() if not pulse.goes_on()]:
+        for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
             self._going.pop(run).close()
             self._app.run_worker(lambda run=run: self._tell(run), thread=True, group="end")
 

@@ -25,7 +25,7 @@ class CannotAskError(Exception):
     """The run could not be asked; the message says what blocks it."""
 
 
-def ask(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
+def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
     """Ask a run for something.
 
     Args:

@@ -19,7 +19,7 @@ AWAY_S = 10.0
 meanwhile stands in there."""
 
 
-class Pulse:
+class LivenessProbe:
     """Looks again and again whether a run goes on; to be made while it does.
 
     Args:
@@ -40,7 +40,7 @@ class Pulse:
         self.trouble = ""
         """Why nothing new comes although the run goes on, in words; "" while all is well."""
 
-    def __enter__(self) -> Pulse:
+    def __enter__(self) -> LivenessProbe:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,7 +50,7 @@ class Pulse:
         """Look no more."""
         self._directory.close()
 
-    def goes_on(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it goes on, or may do so; not when its supervisor is dead or its directory deleted."""
         seen = self._run.seen_live()
         self.away = seen is None

@@ -127,11 +127,7 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
     if not keys:
         return []
     known = {bound.name for bound in bindings()}
-    unknown = [
-        Problem(f"keys.{name}", f"there is no such thing to be done by a key.{suggest(name, known)}")
-        for name in keys
-        if name not in known
-    ]
+    unknown = [Problem(f"keys.{name}", f"unknown action.{suggest(name, known)}") for name in keys if name not in known]
     return [*unknown, *(problem for name, given in keys.items() for problem in check_key_names(name, given))]
 
 

@@ -22,7 +22,7 @@ from tuiapp.state.comparison_chart import Look, build_comparison, place_words, r
 from tuiapp.state.curves import AXES, Axis
 from tuiapp.state.metrics import metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
@@ -34,7 +34,7 @@ TICK_S = 0.25
 """How often what was read meanwhile is drawn."""
 
 
-class CompareScreen(QuietScreen[None]):
+class CompareScreen(CoveredScreenFix[None]):
     """One chart with a curve per run, and a table that is its legend."""
 
     CSS_PATH = "compare.tcss"

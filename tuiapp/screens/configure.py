@@ -2,38 +2,62 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
 
 from textual import on, work
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.widgets import Static
 from textual.widgets._footer import FooterKey
 
-from trainers.config.machine import Machine
+from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
 from trainers.launch import launch
 from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import Preset, list_presets
-from tuiapp.screens.configure_keys import CONFIGURE_KEYS
-from tuiapp.screens.configure_messages import Launcher, LaunchFailed, MachineInspected, inspect_for
-from tuiapp.screens.keep_preset import can_be_loaded, change_asking, save_asking
+from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
 from tuiapp.state.draft import command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
 
+Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]
+"""Starts a run: `trainers.launch.launch`, or a test's stand-in."""
 
-class ConfigureScreen(LatestSize[None]):
+
+class LaunchFailed(Message):
+    """A run could not be started."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class MachineInspected(Message):
+    """It is known what this machine has, or why that cannot be known."""
+
+    def __init__(self, machine: Machine | None, problem: str = "") -> None:
+        super().__init__()
+        self.machine = machine
+        self.problem = problem
+
+
+class ConfigureScreen(ResizeLoopFix[None]):
     """Where a run is put together and launched."""
 
     CSS_PATH = "configure.tcss"
@@ -41,7 +65,20 @@ class ConfigureScreen(LatestSize[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall"), (52, "-high")]  # noqa: RUF012, Textual's type
 
-    BINDINGS = CONFIGURE_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+r", "launch", "Launch", tooltip="Launch the run", id="configure.launch"),
+        Binding("ctrl+s", "save", "Save", tooltip="Save as a preset", id="configure.save"),
+        Binding("ctrl+l", "focus_presets", "Presets", tooltip="Choose a preset", id="configure.presets"),
+        Binding("ctrl+y", "copy_command", "Copy", tooltip="Copy the command", id="configure.copy"),
+        Binding("ctrl+o", "app.watch", "Watch", tooltip="Watch the newest run", id="app.watch"),
+        Binding("ctrl+g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
+        Binding("f1,question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help"),
+        Binding("ctrl+q", "app.leave", "Leave", tooltip="Leave tuiapp", id="app.leave", priority=True),
+        Binding("ctrl+z", "undo", "Undo", tooltip="Undo the last load", id="configure.undo", show=False),
+        Binding("f5", "restore", "Restore the preset", id="configure.restore", show=False),
+        Binding("f6", "look_again", "Look at devices again", id="configure.look", show=False),
+        Binding("q", "app.leave", "Leave", id="app.leave-letter", show=False),
+    ]
 
     launching: reactive[bool] = reactive(False, init=False)
     """Whether a run is being started."""
@@ -139,7 +176,7 @@ class ConfigureScreen(LatestSize[None]):
         if not self._draft.is_sound:
             self._refuse("A preset is saved once what is marked has been put right.")
             return
-        if path := await save_asking(self.app, self._draft.config, self._preset):
+        if path := await confirm_save(self.app, self._draft.config, self._preset):
             self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
@@ -190,7 +227,7 @@ class ConfigureScreen(LatestSize[None]):
     @on(PresetList.ChangeRequested)
     @work(group="ask")
     async def _change_preset(self, event: PresetList.ChangeRequested) -> None:
-        name = await change_asking(self.app, event.preset, event.change)
+        name = await confirm_change(self.app, event.preset, event.change)
         if name is not None:
             renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
             self._read_presets(loaded=name if renamed else "", cursor=name)
@@ -293,3 +330,14 @@ class ConfigureScreen(LatestSize[None]):
     def _refuse(self, why: str) -> None:
         self.notify(why, severity="error", markup=False)
         self.query_one(ConfigForm).focus_first(self._draft.problems)
+
+
+def inspect_for(screen: Screen[Any]) -> None:
+    """Look at this machine, in a thread, and tell a screen."""
+    try:
+        found = MachineInspected(inspect_machine())
+    except Exception as error:  # A machine that cannot be looked at is no reason to end; a launch looks again.
+        found = MachineInspected(None, f"Cannot look for devices: {error}")
+    # The program may have ended meanwhile, and its event loop with it.
+    with contextlib.suppress(RuntimeError):
+        screen.post_message(found)

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from tuiapp.state.text import sanitize, sanitize_lines
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 
@@ -25,7 +25,7 @@ BUTTON_FRAME_CELLS = 7
 """What a button takes beyond its label: border, padding and the gap to the next one."""
 
 
-class Choice(ModalScreen[str | None], LatestSize[str | None]):
+class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
     """Asks a question; gives back the id of the answer chosen, or None on escape."""
 
     CSS_PATH = "confirm.tcss"

@@ -17,7 +17,7 @@ from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
 from tuiapp.library.export import ExportError, Format, What, check_target
 from tuiapp.state.text import sanitize
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl")
 TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples")
@@ -41,7 +41,7 @@ class ShapedRadioButton(RadioButton):
         return button if self.value else Content(button.plain.replace(self.BUTTON_INNER, "○"), list(button.spans))
 
 
-class ExportDialog(ModalScreen[Wanted | None], LatestSize[Wanted | None]):
+class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
     """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
 
     CSS_PATH = "export_dialog.tcss"

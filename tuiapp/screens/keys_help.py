@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from tuiapp.screens.palette import own_bindings
 from tuiapp.state.text import fit
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 KEY_CELLS, WORDS_CELLS = 11, 23
 """What a key and its words take of a column."""
@@ -25,7 +25,7 @@ FRAME_CELLS = 7
 """The dialog's border, padding and scroll bar."""
 
 
-class KeysHelp(ModalScreen[None], LatestSize[None]):
+class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
     """Lists the keys that work on a screen; the same key, or escape, takes it away.
 
     Args:

@@ -18,7 +18,7 @@ COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
 """Answer → what the runs are told."""
 
 
-async def leave_asking(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
+async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
     """Ask what is to become of the runs that go on, and tell them; must run in a worker."""
     answer = await app.push_screen_wait(_question(runs))
     if answer == "leave":

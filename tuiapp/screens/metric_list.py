@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from tuiapp.state.metrics import metric
 from tuiapp.state.text import sanitize
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 MANY = 16
 """With more metrics there is a field to search them by."""
@@ -27,7 +27,7 @@ NOTHING = ""
 """Chosen in the place of a metric's name."""
 
 
-class MetricList(ModalScreen[str | None], LatestSize[str | None]):
+class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
     """Lists metrics by group; gives back the name of the one chosen, or None on escape.
 
     Args:

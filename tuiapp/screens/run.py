@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
-from textual.message import Message
+from textual.reactive import reactive
 from textual.widget import Widget
 
 from trainers.contract.rundir import RunDir
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
-from tuiapp.screens.run_actions import RunActions
+from tuiapp.screens.chart_keys import view_keys
 from tuiapp.screens.run_charts import RunCharts
-from tuiapp.screens.run_control import Resumer, RunControl
-from tuiapp.screens.run_keys import PANELS, RUN_KEYS
-from tuiapp.screens.run_reader import Reading, RunReader
-from tuiapp.state.run_facts import RunStatus
-from tuiapp.state.run_state import Topic
+from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
+from tuiapp.screens.run_reader import Reading, RunReader, steer
+from tuiapp.state.run_state import RunState, Topic
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -51,11 +49,64 @@ FIRST_PICTURE_S = 0.3
 """How long the first picture waits for a journal that is read to its end by then. Without it, it would be an empty one,
 and cost as much as the next."""
 
-MOST_PUT_OFF = 70
+MAX_DEFERRALS = 70
 """How often in a row a key may put a tick off."""
 
 
-class RunScreen(RunActions):
+PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
+"""In the order of their keys, 1 to 6; the last one is there after a failure, or in a hang, only."""
+
+PANEL_WORDS = {"failure": "Failure or hang"}
+"""What keys say of panels whose names do not say all."""
+
+REPLAY_KEYS: list[BindingType] = [
+    Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
+    Binding("comma", "replay('back')", "Back 5 %", id="run.back-5", key_display=",", show=False),
+    Binding("full_stop", "replay('forward')", "Forward 5 %", id="run.forward-5", key_display=".", show=False),
+    Binding("less_than_sign", "replay('slower')", "Slower", id="run.slower", key_display="<", show=False),
+    Binding("greater_than_sign", "replay('faster')", "Faster", id="run.faster", key_display=">", show=False),
+]
+"""Work only in a replay."""
+
+CHART_KEYS: list[BindingType] = [
+    Binding("m", "chart('metric')", "Metric", id="run.metric"),
+    Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
+    Binding("y", "chart('log')", "Log y", id="run.log-y"),
+    Binding("t", "chart('time')", "By time or step", id="run.by-time-or-step", show=False),
+    Binding(
+        "left_square_bracket", "chart('rougher')", "Less smooth", id="run.less-smooth", key_display="[", show=False
+    ),
+    Binding("right_square_bracket", "chart('smoother')", "Smoother", id="run.smoother", key_display="]", show=False),
+    *view_keys("run", show=False),
+]
+
+RUN_KEYS: list[BindingType] = [
+    Binding("s", "stop", "Stop", id="run.stop"),
+    Binding("c", "checkpoint", "Save", id="run.checkpoint"),
+    Binding("u", "resume", "Resume", id="run.resume"),
+    *CHART_KEYS,
+    Binding("r", "next_rank", "Rank", id="run.rank"),
+    Binding("f", "follow", "Follow", id="run.follow", show=False),
+    Binding("n", "find(1)", "Find next", id="run.find-next", show=False),
+    Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
+    Binding("o", "stream", "Output: stdout, stderr", id="run.output", show=False),
+    Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
+    Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
+    Binding("slash", "search", "Find", id="run.search", key_display="/"),
+    *(
+        Binding(str(n), f"panel('{name}')", PANEL_WORDS.get(name, name.capitalize()), id=f"run.panel-{n}", show=False)
+        for n, name in enumerate(PANELS, start=1)
+    ),
+    *REPLAY_KEYS,
+    Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
+    Binding("g", "app.show_runs", "Runs", id="app.runs"),
+    Binding("escape", "back", "Back", id="run.back", show=False),
+    Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+]
+"""Those that are not shown in the footer, which has to fit 80 columns, are in the help and in the palette."""
+
+
+class RunScreen(CoveredScreenFix[None]):
     """Header, curves, devices, ranks, sharding and log of one run."""
 
     CSS_PATH = "run.tcss"
@@ -65,17 +116,11 @@ class RunScreen(RunActions):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     BINDINGS: ClassVar[list[BindingType]] = RUN_KEYS
 
-    @dataclass
-    class RunUpdated(Message):
-        """Events were folded in; says which parts they changed."""
+    chosen: reactive[str] = reactive("", repaint=False)
+    """The panel that has the room to itself; "" for all, where all have room."""
 
-        topics: frozenset[Topic]
-
-    @dataclass
-    class RunFinished(Message):
-        """The run has ended, or turned out to be lost."""
-
-        status: RunStatus
+    single: reactive[bool] = reactive(False, repaint=False)
+    """Whether there is room for one panel at a time only."""
 
     def __init__(
         self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time, resumer: Resumer = resume
@@ -91,15 +136,32 @@ class RunScreen(RunActions):
         super().__init__()
         self.run = run
         self._reader = RunReader(run, feed or JournalFeed(run), clock)
-        self._control = RunControl(self, run, resumer)
+        self._resumer = resumer
+        self._asked_to_stop = False
+        """This attempt was asked to stop, whether it has said so yet or not."""
+        self._resuming = False
+        """A further attempt is being started."""
         self._charts = RunCharts(self, self.arrange_panels)
-        self._second = -1
         self._put_off = 0
         self._arranged: Arrangement | None = None
-        self._finished: RunStatus | None = None
         self._attempt = 0
         self._offered = (False, False)
         """What the footer offers: a checkpoint, to resume."""
+
+    @property
+    def state(self) -> RunState:
+        """The run as it is shown."""
+        return self._reader.state
+
+    @property
+    def replayed(self) -> bool:
+        """Whether it is a run over again that is shown, not the run as it stands."""
+        return self._reader.replay is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the run goes on, as far as is known; what a replay shows does not."""
+        return self.state.is_live and self._reader.replay is None
 
     def compose(self) -> ComposeResult:  # noqa: D102
         yield RunHeader(id="header")
@@ -129,7 +191,7 @@ class RunScreen(RunActions):
         self.arrange_panels()
         self.query_one(ReplayBar).display = self._reader.replay is not None
         self._reader.start()
-        self._tell(await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
+        self.call_later(self._show, await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
 
     def on_unmount(self) -> None:
         """Stop watching; the run goes on."""
@@ -142,26 +204,25 @@ class RunScreen(RunActions):
 
     def _take(self) -> None:
         """Fold what has arrived, for a bounded time, unless a key is being answered."""
-        if getattr(self.app, "is_answering", False) and self._put_off < MOST_PUT_OFF:
+        if getattr(self.app, "is_answering", False) and self._put_off < MAX_DEFERRALS:
             self._put_off += 1
             self.set_timer(CATCH_UP_S, self._take)
             return
         self._put_off = 0
-        self._tell(self._reader.read(FOLD_BUDGET_S))
+        self._show(self._reader.read(FOLD_BUDGET_S))
 
-    def _tell(self, reading: Reading) -> None:
-        """Say what changed; come back soon."""
+    def _show(self, reading: Reading) -> None:
+        """Show what changed; come back soon."""
         if reading.topics:
-            self.post_message(self.RunUpdated(reading.topics))
+            self._show_topics(reading.topics)
         if replay := self._reader.replay:
             self.query_one(ReplayBar).show(
                 speed=replay.speed, paused=replay.paused, position=replay.position, duration=replay.duration
             )
         self.set_timer(CATCH_UP_S if reading.more else TICK_S, self._take)
 
-    @on(RunUpdated)
-    def _show(self, event: RunUpdated) -> None:
-        state, now, topics = self.state, self._reader.now, event.topics
+    def _show_topics(self, topics: frozenset[Topic]) -> None:
+        state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
             if (offered := (self.is_live, state.can_resume)) != self._offered:
@@ -182,19 +243,13 @@ class RunScreen(RunActions):
             self.query_one(AlertStrip).show(state)
             self.query_one(FailurePanel).show(state)
             self.arrange_panels()
-        if state.is_live:
-            self._finished = None
-        elif self._finished != state.status:
-            self._finished = state.status
-            if self._reader.replay is None:
-                self.post_message(self.RunFinished(state.status))
 
     def _notice_attempt(self) -> None:
-        """A run that goes on again can be stopped again, and end again; the rank that was chosen may be gone."""
+        """A run that was resumed can be stopped again; the rank that was chosen may be gone."""
         attempt = self.state.started.attempt if self.state.started else 0
         if attempt == self._attempt:
             return
-        self._attempt, self._finished, self._control.asked_to_stop = attempt, None, False
+        self._attempt, self._asked_to_stop = attempt, False
         log = self.query_one(LogView)
         if self.state.ranks and log.rank is not None and log.rank not in self.state.ranks:
             self.choose_rank(None)
@@ -236,3 +291,102 @@ class RunScreen(RunActions):
             self.chosen = ""
         elif len(self.app.screen_stack) > 1:
             self.dismiss()
+
+    def action_chart(self, what: str) -> None:
+        """Do what a key says with the charts."""
+        self._charts.do(what)
+
+    def action_next_rank(self) -> None:
+        """Choose the next rank for the chart and the log; after the last one, all of them."""
+        rank = self.query_one(LogView).rank
+        ranks = [None, *sorted(self.state.ranks)]
+        place = ranks.index(rank) if rank in ranks else 0
+        self.choose_rank(ranks[(place + 1) % len(ranks)])
+
+    def choose_rank(self, rank: int | None) -> None:
+        """Draw one rank, and show its lines alone; None for all."""
+        self.query_one(LogView).rank = self.query_one(RankTable).chosen = rank
+        self._charts.choose_rank(rank)
+
+    @on(RankTable.Chosen)
+    def _choose_row(self, event: RankTable.Chosen) -> None:
+        self.choose_rank(None if event.rank == self.query_one(LogView).rank else event.rank)
+
+    def action_sort_ranks(self) -> None:
+        """Sort the ranks by something else."""
+        self.query_one(RankTable).sort_by_next()
+
+    def action_stream(self) -> None:
+        """Show what was written to one stream alone."""
+        self.query_one(LogView).next_stream()
+
+    def action_find(self, by: int) -> None:
+        """Go to the next line with what was searched for, or to the one before."""
+        if self.single:
+            self.chosen = "log"
+        self.query_one(LogView).find(by)
+
+    def action_dismiss_alert(self) -> None:
+        """Take the alert off the screen until there is something new to say."""
+        self.query_one(AlertStrip).dismiss()
+
+    def action_follow(self) -> None:
+        """Follow the log, or stand still."""
+        self.query_one(LogView).toggle_follow()
+
+    def action_search(self) -> None:
+        """Look for lines in the log."""
+        if self.single:
+            self.chosen = "log"
+        self.query_one(LogView).open_search()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what can be asked of the run now; of a replay nothing, but to pause and move it."""
+        if action == "replay":
+            return self._reader.replay is not None
+        if action in ("stop", "checkpoint"):
+            return self.is_live
+        if action == "panel" and parameters == ("failure",):
+            return bool(self.state.fault)
+        if action == "resume":
+            return self.state.can_resume and not self._resuming
+        return True
+
+    def action_replay(self, what: str) -> None:
+        """Pause the replay, move it, or change its speed."""
+        replay = self._reader.replay
+        if replay is not None:
+            steer(replay, what)
+
+    @on(ReplayBar.Sought)
+    def _seek(self, event: ReplayBar.Sought) -> None:
+        if replay := self._reader.replay:
+            replay.seek(event.fraction * replay.duration)
+
+    def action_checkpoint(self) -> None:
+        """Ask the run to save a checkpoint and go on."""
+        ask_for_checkpoint(self.app, self.run)
+
+    @work(exclusive=True, group="control")
+    async def action_stop(self) -> None:
+        """Stop the run, having asked."""
+        again = self.state.stop_requested is not None or self._asked_to_stop
+        if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live):
+            self._asked_to_stop = True
+
+    @work(exclusive=True, group="control")
+    async def action_resume(self) -> None:
+        """Resume the run, having asked; this screen then shows how it continues."""
+        state = self.state
+        try:
+            await confirm_resume(
+                self.app, self.run, self._resumer, state.resume_step, state.step, self._begin_to_resume
+            )
+        finally:
+            self._resuming = False
+            self.refresh_bindings()
+
+    def _begin_to_resume(self) -> bool:
+        self._resuming = self.state.can_resume
+        self.refresh_bindings()
+        return self._resuming

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.widgets import Input, Static
 
 from trainers.contract.rundir import RunDir
@@ -16,12 +17,13 @@ from trainers.contract.summary import RunInfo
 from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunLister, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
-from tuiapp.screens.runs_actions import Resumer, delete_asking, export_asking, resume_asking, stop_asking, tell
-from tuiapp.screens.runs_keys import OF_A_RUN, RUNS_KEYS
-from tuiapp.screens.runs_words import heading, instead_of_table
+from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, tell
+from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.state.comparison import MOST
-from tuiapp.state.run_list import COLUMNS, NEWEST, choose, order
-from tuiapp.terminal.covered_screen import QuietScreen
+from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
+from tuiapp.state.text import join_words, plural, sanitize_lines
+from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -33,14 +35,46 @@ OVER = ("failed", "stopped", "lost")
 """A run that stands so may be gone on with."""
 
 
-class RunsScreen(QuietScreen[None]):
+SORT_KEYS = [column.name for column in COLUMNS][:9]
+"""Sorted by with the keys 1 to 9."""
+
+OF_A_RUN = frozenset(("open", "mark", "clone", "resume", "stop", "export", "delete", "replay", "copy_path", "compare"))
+"""Actions that need a run under the cursor."""
+
+
+class RunsScreen(CoveredScreenFix[None]):
     """The table of runs, the one under the cursor in words, and all that can be done with it."""
 
     CSS_PATH = "runs.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
 
-    BINDINGS: ClassVar[list[BindingType]] = RUNS_KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", tooltip="Open the run", id="runs.open"),
+        Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
+        Binding("c", "compare", "Compare", tooltip="Compare marked runs", id="runs.compare"),
+        Binding("n", "clone", "Clone", tooltip="Clone into the form", id="runs.clone"),
+        Binding("u", "resume", "Resume", tooltip="Resume the run", id="runs.resume"),
+        Binding("s", "stop", "Stop", tooltip="Stop the run", id="runs.stop"),
+        Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
+        # With these the footer would not fit 80 columns.
+        Binding("e", "export", "Export", tooltip="Export its figures", id="runs.export", show=False),
+        Binding(
+            "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
+        ),
+        Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
+        Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
+        Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
+        Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
+        Binding("r", "reverse", "Reverse the order", id="runs.reverse", show=False),
+        *(
+            Binding(str(key), f"sort('{name}')", f"Sort by {name}", id=f"runs.sort-{name}", show=False)
+            for key, name in enumerate(SORT_KEYS, start=1)
+        ),
+        Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
+        Binding("escape,ctrl+g", "back", "Back", key_display="esc", id="runs.back"),
+        Binding("q", "app.leave", "Leave", tooltip="Leave tuiapp", id="app.leave-letter", show=False),
+    ]
 
     def __init__(self, runs_dir: Path, lister: RunLister | None = None, resumer: Resumer = resume) -> None:
         """Prepare the screen.
@@ -109,14 +143,14 @@ class RunsScreen(QuietScreen[None]):
         self._shown = order(choose(infos, text), self._by, reverse=self._reverse)
         letters = {run: ascii_lowercase[number] for number, run in enumerate(self._marked)}
         count = len(self._shown)
-        instead = instead_of_table(listing, count, self._runs_dir)
+        instead = _instead_of_table(listing, count, self._runs_dir)
         table = self.query_one(RunTable)
         table.show(self._shown, letters, self._by, reverse=self._reverse)
         place = self.query_one("#instead", Static)
         table.display, place.display = not instead, bool(instead)
         place.set_class(bool(listing and listing.problem), "-wrong")
         place.update(instead)
-        words = heading(listing, count, len(self._marked), self._by, reverse=self._reverse)
+        words = _heading(listing, count, len(self._marked), self._by, reverse=self._reverse)
         self.query_one("#heading", Static).update(words, layout=False)
         self._show_current()
 
@@ -207,22 +241,27 @@ class RunsScreen(QuietScreen[None]):
     @work(exclusive=True, group="ask")
     async def action_stop(self) -> None:
         """Have the run stop, having asked."""
-        info = self.current
-        if info and await stop_asking(self.app, info, again=info.directory in self._stopping):
-            self._stopping.add(info.directory)
+        if (info := self.current) is None:
+            return
+        run = info.directory
+        again = run in self._stopping
+        if await confirm_stop(self.app, run, again=again, is_live=lambda: run.seen_live() is not False):
+            self._stopping.add(run)
 
     @work(exclusive=True, group="ask")
     async def action_resume(self) -> None:
-        """Go on with the run, having asked; shows how it goes on."""
-        info = self.current
-        if info and await resume_asking(self.app, info, self._resumer):
-            self.post_message(OpenRun(info.directory))
+        """Resumes the run, having asked, and shows it."""
+        if (info := self.current) is None:
+            return
+        run = info.directory
+        if await confirm_resume(self.app, run, self._resumer, None, info.summary.steps):
+            self.post_message(OpenRun(run))
 
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
         """Write the run's figures to a file, having asked which and where."""
         if (info := self.current) and not self._tell_older(info, "exported"):
-            await export_asking(self.app, info)
+            await ask_export(self.app, info)
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:
@@ -231,7 +270,7 @@ class RunsScreen(QuietScreen[None]):
         chosen = [info for info in infos if info.directory in self._marked]
         if not chosen and (info := self.current):
             chosen = [info]
-        if chosen and await delete_asking(self.app, chosen):
+        if chosen and await confirm_delete(self.app, chosen):
             self._lister.look_now()
 
     def action_copy_path(self) -> None:
@@ -285,3 +324,48 @@ class RunsScreen(QuietScreen[None]):
             self.query_one(RunTable).focus()
         elif len(self.app.screen_stack) > 1:
             self.dismiss()
+
+
+def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Content:
+    """What stands in the table's place when there is nothing in it; empty when there is.
+
+    Args:
+        listing: What was found; None while that is being found out.
+        shown: How many runs are left by the filter.
+        runs_dir: Where they are looked for.
+    """
+    if listing is None:
+        words = f"Looking for runs in {runs_dir} …"
+    elif listing.problem:
+        words = f"✗ {listing.problem}\nAnother place: --runs-dir, or TUIAPP_RUNS_DIR."
+    elif not listing.infos:
+        words = "No run yet.\nEscape leads to the form; Ctrl+R there launches the first one."
+    else:
+        words = "" if shown else "No run has all these words. Escape shows all."
+    return Content("\n".join(sanitize_lines(words)))
+
+
+def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, reverse: bool) -> Content:
+    """The screen's first line.
+
+    Args:
+        listing: What was found; None while that is being found out.
+        shown: How many runs are left by the filter.
+        marked: How many are marked.
+        by: The column that they are sorted by.
+        reverse: Whether the other way round.
+    """
+    title = Content.styled("Runs", "bold $text-primary")
+    if listing is None or not listing.infos:
+        return title
+    count = plural(len(listing.infos), "run")
+    live = sum(info.is_live for info in listing.infos)
+    facts = join_words(
+        [
+            f"{shown} of {count}" if shown < len(listing.infos) else count,
+            f"{live} live" if live else "",
+            f"{marked} marked" if marked else "",
+            f"sorted by {BY_NAME[by].title}{', reversed' if reverse else ''}",
+        ]
+    )
+    return Content.assemble(title, "  ", (facts, MUTED))

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
 from tuiapp.library.presets import NAME_RULE, PresetError, check_name
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PresetName:
     """One line; "" keeps that of an existing preset."""
 
 
-class SavePreset(ModalScreen[PresetName | None], LatestSize[PresetName | None]):
+class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None]):
     """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself.
 
     Saves, renames and duplicates: what differs is the words, and whether a name that is taken will do.

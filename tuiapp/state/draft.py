@@ -17,7 +17,7 @@ from trainers.config.memory import MemoryEstimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
 from trainers.config.plan import make_plan
-from trainers.config.relevance import idle_keys
+from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
@@ -110,7 +110,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     values, problems = _read(texts)
     # A key that does not apply must neither stand in the way nor turn up in the command.
     chosen = {**to_mapping(base), **values}
-    idle = idle_keys(chosen)
+    idle = inapplicable_keys(chosen)
     values = {key: value for key, value in values.items() if key not in idle}
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)

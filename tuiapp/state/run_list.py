@@ -141,22 +141,8 @@ COLUMNS = (
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
-GAP_CELLS = 2
-"""Between two columns."""
-
 NEWEST = "started"
 """What the list is sorted by at first."""
-
-
-def fitting(width: int) -> list[Column]:
-    """The columns that there is room for, in their order."""
-    used, kept = 0, set()
-    for column in sorted(COLUMNS, key=lambda column: column.rank):
-        if used + column.width > width:
-            break
-        used += column.width + GAP_CELLS
-        kept.add(column.name)
-    return [column for column in COLUMNS if column.name in kept]
 
 
 def words_of(info: RunInfo) -> str:

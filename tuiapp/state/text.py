@@ -172,6 +172,26 @@ def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
     return "".join(cells).rjust(width)
 
 
+GAP_CELLS = 2
+"""Between two columns of a table."""
+
+
+def fitting_columns(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
+    """Returns the places of the columns that there is room for.
+
+    Args:
+        columns: Of each its rank, the lowest of which stay where there is no room for all, and its width.
+        width: In cells.
+    """
+    used, kept = 0, []
+    for place, (_, cells) in sorted(enumerate(columns), key=lambda one: one[1][0]):
+        if used + cells > width:
+            break
+        used += cells + GAP_CELLS
+        kept.append(place)
+    return sorted(kept)
+
+
 def fit(text: str, width: int) -> str:
     """Text in exactly `width` cells, cut with "…" or filled with spaces; for characters one cell wide."""
     if len(text) > width:

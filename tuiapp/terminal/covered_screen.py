@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 T = TypeVar("T")
 
 
-class QuietScreen(LatestSize[T]):
-    """A screen that another one may lie over without being redrawn all the time.
+class CoveredScreenFix(ResizeLoopFix[T]):
+    """A screen that another one may cover without being redrawn all the time.
 
-    Textual 8.2.8 marks a screen that can be seen beneath another one as due for repainting whenever it has been
-    painted: it then paints itself, and the one above, 60 times a second for as long as the upper one is there.
+    Textual 8.2.8 marks a screen that is visible beneath another one as due for repainting whenever it has been
+    painted: it then paints itself, and the one above, 60 times a second for as long as the upper one is there. Such
+    screens are refreshed since https://github.com/Textualize/textual/pull/6307; the loop is not reported upstream.
     """
 
     def _compositor_refresh(self) -> None:

@@ -45,7 +45,7 @@ def collect_at_rest(rest_s: float) -> None:
         gc.collect()
 
 
-def spare_what_is_there(*, may_be_gone: bool) -> None:
+def freeze_gc(*, may_be_gone: bool) -> None:
     """Let the garbage collector pass over what a screen came with.
 
     Modules, stylesheets and widgets are there to stay; to look through them all takes 50 ms, between two keys, whenever

@@ -7,16 +7,16 @@ from typing import TypeVar
 from textual import events
 
 from tuiapp.terminal.focus_within import FocusWithin
-from tuiapp.terminal.reliable_timers import SureTimers
+from tuiapp.terminal.reliable_timers import ReliableTimers
 
 T = TypeVar("T")
 
 
-class LatestSize(SureTimers, FocusWithin[T]):
+class ResizeLoopFix(ReliableTimers, FocusWithin[T]):
     """Takes no size but the terminal's present one.
 
     In Textual 8.2.8 a screen that is laid out for a size tells itself of that size. With two sizes under way, as on a
-    busy machine, each lays it out anew and is told again, for ever: the program is frozen.
+    busy machine, each lays it out anew and is told again, for ever: the program is frozen. Not reported upstream.
 
     It knows its breakpoints before it is first laid out: Textual works them out after, and what is on the screen by
     then would jump.

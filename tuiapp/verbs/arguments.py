@@ -10,20 +10,9 @@ from pathlib import Path
 from trainers.config.options import read_number
 
 SORTS = (
-    "started",
-    "state",
-    "backend",
-    "model",
-    "dataset",
-    "devices",
-    "accuracy",
-    "loss",
-    "speed",
-    "took",
-    "steps",
-    "run",
-)
-"""Columns that the list of runs is sorted by."""
+    "started", "state", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took", "steps", "run"
+)  # fmt: skip
+"""`tuiapp.state.run_list.COLUMNS` by name: to import those would make every command start later."""
 
 
 def count(text: str) -> int:

@@ -17,9 +17,9 @@ from trainers.contract.newer import why_read_only
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError
-from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
-from tuiapp.library.liveness import Pulse
+from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
@@ -43,9 +43,9 @@ def stop_run(options: Namespace) -> int:
 
 def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    with Pulse(run) as pulse:
+    with LivenessProbe(run) as pulse:
         trouble = _Trouble(pulse)
-        while pulse.goes_on():
+        while pulse.is_alive():
             trouble.tell()
             if time.monotonic() > deadline:
                 at_once = f"tuiapp stop --now {sanitize(run.run_id)}"
@@ -69,16 +69,16 @@ def save_checkpoint(options: Namespace) -> int:
     before = _committed(run)
     reader = _ask_run(run, "checkpoint")
     print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
-    with _said_when_interrupted("the run goes on and may still save it"), Pulse(run) as pulse:
+    with _said_when_interrupted("the run goes on and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, reader, before)
 
 
-def _wait_for_checkpoint(run: RunDir, pulse: Pulse, reader: JournalReader, before: set[Committed]) -> int:
+def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReader, before: set[Committed]) -> int:
     deadline = time.monotonic() + SAVE_TIMEOUT_S
     answers, trouble, live = _Answers(), _Trouble(pulse), True
     while live and time.monotonic() < deadline:
         # Asked before the read, so that what is written in between is still seen.
-        live = pulse.goes_on()
+        live = pulse.is_alive()
         events = _read_all(reader)
         if saved := answers.find(events):
             return _print_saved(run, describe_checkpoint(saved), saved.name)
@@ -129,7 +129,7 @@ class _Answers:
 class _Trouble:
     """Why a run that is waited for cannot answer: told once, and again when the run is over."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: LivenessProbe) -> None:
         self._pulse = pulse
         self._told: set[tuple[bool, bool]] = set()
 
@@ -199,7 +199,7 @@ def _live_run(options: Namespace) -> RunDir:
 def _ask_run(run: RunDir, command: mailbox.Command) -> JournalReader:
     reader = JournalReader(run.journal, journal_end(run.journal))
     try:
-        instead = ask(run, command)
+        instead = send_command(run, command)
     except CannotAskError as error:
         raise LaunchError(f"Cannot ask {run.run_id}: {error}") from error
     if instead:

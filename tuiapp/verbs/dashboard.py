@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import os
 import sys
 from argparse import Namespace
 
 from trainers.contract.newer import why_not_read
 from tuiapp.library.find import default_runs_dir, find_run
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 TURN_S = 0.001
 """How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers
@@ -32,6 +36,12 @@ def open_dashboard(options: Namespace) -> int:
     # picture. The app begins to collect once that stands.
     gc.disable()
     sys.setswitchinterval(TURN_S)
+    if run and BLAS_THREADS not in os.environ:
+        # A thread per core, for linear algebra that the dashboard has none of, costs 40 ms. This is read when numpy is
+        # loaded, and never again: the processes that are started later get the variable as it was.
+        os.environ[BLAS_THREADS] = "1"
+        importlib.import_module("numpy")
+        del os.environ[BLAS_THREADS]
     from trainers.config.settings import read_settings
     from tuiapp.app import TuiApp
     from tuiapp.state.text import sanitize

@@ -1,93 +1,64 @@
-"""A few lines at the bottom of a terminal that are drawn anew in place, with a log that grows above them."""
+"""Lines at the bottom of a terminal that Rich redraws in place, with a log that grows above them."""
 
 from __future__ import annotations
 
-import os
-import unicodedata
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TextIO
 
-ERASE_BELOW = "\x1b[J"
-UP = "\x1b[{}A"
+from rich.cells import cell_len
+from rich.console import Console
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType
+from rich.text import Text
 
-DEFAULT_CELLS = 80
+_ERASE_ROW_ABOVE = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
 
 
 class LiveLines:
-    """Draws lines and takes them away again; every frame is one write, and no line is ever as wide as the terminal.
-
-    The terminal may be resized at any time: what an earlier frame takes of rows is reckoned anew at the present width,
-    because terminals break lines that no longer fit.
+    """Draws lines of text, none of them as markup, in place of those drawn before.
 
     Args:
         stream: A terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown: list[str] = []
+        self.console = _Console(file=stream, force_terminal=True, highlight=False)
+        self._live = Live(
+            console=self.console,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            vertical_overflow="crop",
+        )
+        self._shown: Sequence[Text] = ()
+        self._width = 0
 
-    @property
-    def cells(self) -> int:
-        """The terminal's width."""
-        with suppress(OSError, ValueError):
-            return os.get_terminal_size(self._stream.fileno()).columns or DEFAULT_CELLS
-        return DEFAULT_CELLS
-
-    def draw(self, lines: Sequence[str]) -> None:
-        """Put lines in the place of those that stand there."""
-        room = self.cells - 1
-        drawn = [cut(line, room) for line in lines]
-        if drawn != self._shown:
-            self._write(self._erased() + "".join(f"{line}\n" for line in drawn))
-            self._shown = drawn
+    def draw(self, lines: Sequence[Text]) -> None:
+        """Replaces the lines; each is cut to the terminal's width."""
+        width = self.console.width
+        if (lines, width) == (self._shown, self._width):
+            return
+        if not self._live.is_started:
+            self._live.start()
+        if width < self._width:
+            # The terminal has broken lines that no longer fit into several rows: Rich counts one row a line.
+            shown = (min(cell_len(line.plain), self._width) for line in self._shown)
+            more = sum(max(0, (cells - 1) // width) for cells in shown)
+            self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *_ERASE_ROW_ABOVE * more))
+        self._shown, self._width = lines, width
+        self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
 
     def print_above(self, text: str) -> None:
-        """A line that stays, above those that change."""
-        self._write(f"{self._erased()}{text}\n" + "".join(f"{line}\n" for line in self._shown))
+        """Prints a line that stays."""
+        self.console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:
-        """Leave what stands there where it is."""
-        self._shown = []
-
-    def clear(self) -> None:
-        """Take the lines away."""
-        self._write(self._erased())
-        self._shown = []
-
-    def _erased(self) -> str:
-        width = max(1, self.cells)
-        rows = sum(max(1, -(-cell_count(line) // width)) for line in self._shown)
-        return f"{UP.format(rows)}\r{ERASE_BELOW}" if rows else ""
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._stream.write(text)
-            self._stream.flush()
+        """Leaves the last lines where they are."""
+        self._live.stop()
 
 
-def cell_count(text: str) -> int:
-    """How many cells a text takes."""
-    return sum(_cells_of(character) for character in text)
-
-
-def cut(text: str, cells: int) -> str:
-    """As much of a text as fits into so many cells, with "…" where something is missing."""
-    if cell_count(text) <= cells:
-        return text
-    kept, used = "", 0
-    for character in text:
-        used += _cells_of(character)
-        if used > cells - 1:
-            break
-        kept += character
-    return f"{kept}…" if cells > 0 else ""
-
-
-def _cells_of(character: str) -> int:
-    if character.isascii():
-        return 1
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+class _Console(Console):
+    def show_cursor(self, show: bool = True) -> bool:
+        """Does nothing: a cursor that is hidden stays so after Ctrl-Z or a kill."""
+        return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Protocol, TextIO
+
+from rich.text import Text
 
 from trainers.contract.events import (
     Alert,
@@ -35,9 +38,9 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
+from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_words
-from tuiapp.verbs.no_reader import write_no_more
 
 FRAME_S = 0.2
 """Between two drawings of the view."""
@@ -51,6 +54,9 @@ class Narrator(Protocol):
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """An event has been folded into the state."""
+
+    def say(self, text: str) -> None:
+        """A line that did not come from the run."""
 
     def tick(self, state: RunState) -> None:
         """All events that there are have been taken."""
@@ -89,13 +95,13 @@ class PlainNarrator:
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Say what is worth a line of its own."""
         if text := self._in_words(event, state):
-            self._say(f"{format_clock(event.time)}  {text}")
+            self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
         """Say that the journal stands still, and where the run is when nothing was said for long."""
         self._tell_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
-            self._say(f"{format_clock(time.time())}  {progress_words(state)}")
+            self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
         """Say what came of the run, with the traceback of its first failure."""
@@ -103,8 +109,8 @@ class PlainNarrator:
         if state.status == "failed" and failure is not None:
             said = failure.traceback or "\n".join(failure.last_lines)
             for line in sanitize_lines(said) if said else []:
-                self._say(f"  {line}")
-        self._say(describe_end(state, self._run))
+                self.say(f"  {line}")
+        self.say(describe_end(state, self._run))
 
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         return _in_words(event, state)
@@ -112,19 +118,22 @@ class PlainNarrator:
     def _tell_trouble(self, state: RunState) -> None:
         # Its text counts the seconds; that it is over an alert tells.
         if state.trouble and not self._in_trouble:
-            self._say(f"{format_clock(time.time())}  {state.trouble}")
+            self.say(f"{format_clock(time.time())}  {state.trouble}")
         self._in_trouble = bool(state.trouble)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a line."""
         self._said_at = time.monotonic()
-        # Nobody listens (`2>&1 | head`), or the disk is full: the run is followed all the same, to tell its end by
-        # the exit code and on stdout.
+        self._try(lambda: self._print(text))
+
+    def _try(self, write: Callable[[], None]) -> None:
+        """Writes, or not: a run whose output cannot be written is still followed, to report its end by exit code."""
         try:
-            self._print(text)
-        except BrokenPipeError:
-            write_no_more(self._stream)
-        except OSError:
-            pass
+            write()
+        except OSError as error:
+            # The reader (`2>&1 | head`) or the terminal is gone; a disk that is full may have room again.
+            if error.errno in (errno.EPIPE, errno.EIO):
+                redirect_to_devnull(self._stream)
 
     def _print(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
@@ -149,13 +158,13 @@ class LiveNarrator(PlainNarrator):
     def end(self, state: RunState) -> None:
         """Leave the view as it was last and say what came of the run."""
         self._draw(state)
-        self._live.close()
+        self._try(self._live.close)
         super().end(state)
 
     def _draw(self, state: RunState) -> None:
         self._drawn_at = time.monotonic()
-        with suppress(OSError):
-            self._live.draw(live_view(state, time.time(), self._live.cells, ascii_only=self._ascii))
+        lines = live_view(state, time.time(), self._live.console.width, ascii_only=self._ascii)
+        self._try(lambda: self._live.draw([Text(line) for line in lines]))
 
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         # Above the view the checkpoints that a run saves by itself are not worth a line.

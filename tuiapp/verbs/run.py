@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
@@ -24,9 +25,9 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.strays import describe_strays, find_strays
 from trainers.contract.summary import summarise
 from trainers.launch import launch, resume
-from tuiapp.library.commands import CannotAskError, ask
+from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
-from tuiapp.library.liveness import Pulse
+from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
@@ -57,8 +58,8 @@ def launch_run(options: Namespace) -> int:
         return 0
     ascii_only = wants_ascii(settings.unicode, os.environ)
     narrate = narrator(sys.stderr, run, plain=options.plain, ascii_only=ascii_only)
-    with Pulse(run) as pulse, _Interrupts(run, pulse) as interrupts:
-        state = _follow(run, pulse, narrate, offset)
+    with LivenessProbe(run) as pulse, _Interrupts(run, pulse) as interrupts:
+        state = _follow(run, pulse, narrate, offset, interrupts.notes)
     _ring(settings, run)
     if state.status != "completed" and (hint := resume_hint(run)):
         print(hint, file=sys.stderr)
@@ -121,15 +122,17 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
 
 
-def _follow(run: RunDir, pulse: Pulse, narrate: Narrator, offset: int) -> RunState:
+def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
     reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
     checked = time.monotonic()
     while state.is_live:
         # Asked before the read, so that an end written in between is still seen.
         alive = True
         if time.monotonic() - checked > LIVE_CHECK_S:
-            alive, checked = pulse.goes_on(), time.monotonic()
+            alive, checked = pulse.is_alive(), time.monotonic()
             state.note_trouble(pulse.trouble if alive else "")
+        while notes:
+            narrate.say(f"tuiapp: {sanitize(notes.popleft())}")
         events = reader.read()
         for event in events:
             state.apply(event)
@@ -157,11 +160,13 @@ def _wait_until_over(run: RunDir) -> None:
 class _Interrupts:
     """Ctrl-C and SIGTERM stop the run: the first after the step under way, the second at once. SIGUSR1 saves."""
 
-    def __init__(self, run: RunDir, pulse: Pulse) -> None:
+    def __init__(self, run: RunDir, pulse: LivenessProbe) -> None:
         self._run, self._pulse = run, pulse
         self._count = 0
         self.by_key = False
         """Ctrl-C was pressed."""
+        self.notes: deque[str] = deque()
+        """For whoever narrates: a signal may come in the midst of what is being written."""
 
     def __enter__(self) -> _Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -185,7 +190,7 @@ class _Interrupts:
 
     def _ask(self, command: mailbox.Command) -> None:
         try:
-            if instead := ask(self._run, command, self._pulse.note):
-                print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
+            if instead := send_command(self._run, command, self._pulse.note):
+                self.notes.append(instead)
         except CannotAskError as error:
-            print(f"tuiapp: cannot tell the run {command}: {sanitize(str(error))}", file=sys.stderr)
+            self.notes.append(f"cannot tell the run {command}: {error}")

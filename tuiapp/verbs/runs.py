@@ -20,7 +20,7 @@ from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.metrics import KNOWN
-from tuiapp.state.run_list import choose, dataset, devices, order
+from tuiapp.state.run_list import BY_NAME, choose, order
 from tuiapp.state.text import (
     MISSING,
     format_bytes,
@@ -40,6 +40,20 @@ TAIL_BYTES = 1 << 20
 """Of the journal: where failures and alerts are looked for."""
 MAX_ALERTS = 5
 
+LISTED = {
+    "run": "RUN",
+    "state": "STATE",
+    "dataset": "DATASET",
+    "devices": "DEVICES",
+    "steps": "STEPS",
+    "loss": "LOSS",
+    "accuracy": "BEST",
+    "speed": "EXAMPLES/S",
+    "took": "TOOK",
+    "started": "STARTED",
+}
+"""Column of the list → its title."""
+
 
 def list_all(options: Namespace) -> int:
     """One line per run, or one JSON array."""
@@ -57,9 +71,8 @@ def list_all(options: Namespace) -> int:
     if not infos:
         print(f"None of {plural(len(everything), 'run')} has all these words. All: tuiapp runs", file=sys.stderr)
         return 0
-    header = ("RUN", "STATE", "DATASET", "DEVICES", "STEPS", "LOSS", "BEST", "EXAMPLES/S", "TOOK", "STARTED")
-    rows = [header, *(_row(info) for info in infos)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+    rows = [list(LISTED.values()), *map(_row, infos)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     for info in infos:
@@ -159,11 +172,9 @@ def _first_failure(info: RunInfo, events: list[AnyEvent]) -> RankFailed | None:
     return next(iter(named or failures), None)
 
 
-def _row(info: RunInfo) -> tuple[str, ...]:
-    """A line of the list: what `_told` says, with what the configuration says instead of the last accuracy."""
-    state, steps, loss, _, rate, took, when = _told(info).values()
-    best = format_percent(info.best_accuracy, 1)
-    return (info.directory.run_id, state, dataset(info), devices(info), steps, loss, best, rate, took, when)
+def _row(info: RunInfo) -> list[str]:
+    plain = {"state": info.status, "started": _moment(info.started)}
+    return [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
 
 
 def _told(info: RunInfo) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
-from trainers.config.relevance import check_file, check_idle, idle_keys
+from trainers.config.relevance import check_file, check_idle, inapplicable_keys
 from trainers.config.run_config import (
     MAX_FILE_BYTES,
     OPTIONS,
@@ -77,7 +77,7 @@ def read_like(
 def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
     """A configuration with keys changed; what had an effect only with what is no longer there goes with that."""
     values = {**base, **changes}
-    for key in idle_keys(values) - idle_keys(base) - changes.keys():
+    for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
         values[key] = OPTIONS[key].default
     return build_config(values, checks=[*checks, lambda config: check_idle(config, changes)])
 

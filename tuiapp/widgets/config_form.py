@@ -74,9 +74,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
     class ConfigChanged(Message):
         """The user changed a field; `ConfigForm.texts` has what all of them show now."""
 
-    class Built(Message):
-        """The fields are there."""
-
     def __init__(self, *, texts: Mapping[str, str], draft: Draft) -> None:
         """Make the form.
 
@@ -125,7 +122,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
             await self._list_gpus()
             self.show(self._draft)
         self.refresh()
-        self.post_message(self.Built())
 
     def render(self) -> RenderResult:
         """The picture, until there is more."""

@@ -6,11 +6,11 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu_matrix import gpu_matrix, in_parts, strangers
+from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix, in_parts
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
-from tuiapp.state.devices.spans import Line, Span, line
+from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import GpuView, gpu_views
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_clock
@@ -61,19 +61,17 @@ class DevicePanel(TextPanel):
 
     def _all(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
         """All that is known, section by section; scrolled where it is higher than the panel."""
-        brief = one_row_each(views, width) if in_parts(views, width) else []
-        sections = [
-            [derived] if (derived := efficiency_line(state, width)) else [],
-            brief,
-            gpu_matrix(views, width),
-            strangers(views, width),
-            process_rows(state, width, details=True),
-            host_rows(state.host, width) if state.host else [],
-        ]
-        told: list[Line] = []
-        for section in filter(None, sections):
-            told += [[], *section] if told else section
-        return told
+        derived = efficiency_line(state, width)
+        return stacked(
+            [
+                [derived] if derived else [],
+                one_row_each(views, width) if in_parts(views, width) else [],
+                gpu_matrix(views, width),
+                foreign_processes(views, width),
+                process_rows(state, width, details=True),
+                host_rows(state.host, width) if state.host else [],
+            ]
+        )
 
     def _most_lines(self) -> int:
         """How high the panel may grow beside the others: half of what holds it."""

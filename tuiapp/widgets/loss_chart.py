@@ -14,7 +14,7 @@ from textual.widgets import Static
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.terminal.reliable_timers import SureTimers
+from tuiapp.terminal.reliable_timers import ReliableTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
@@ -30,7 +30,7 @@ LEAST_SPAN = {False: 4.0, True: 0.5}
 NEVER = (0.0, -1, 0)
 
 
-class LossChart(SureTimers, Zoomable):
+class LossChart(ReliableTimers, Zoomable):
     """The curves; redrawn at most five times a second, and only when they changed."""
 
     DEFAULT_CSS = """

@@ -20,6 +20,7 @@ from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import (
     MISSING,
     fit,
+    fitting_columns,
     format_bytes,
     format_duration,
     format_metric,
@@ -188,13 +189,7 @@ def _fitting(width: int, devices: Iterable[str], states: Iterable[str]) -> list[
         "state": _longest(states, LEAST_STATE_CELLS, MOST_STATE_CELLS),
     }
     columns = [replace(column, width=widths.get(column.title, column.width)) for column in _COLUMNS]
-    used, kept = 0, set()
-    for column in sorted(columns, key=lambda column: column.rank):
-        if used + column.width > width:
-            break
-        used += column.width + 2
-        kept.add(column)
-    return [column for column in columns if column in kept]
+    return [columns[place] for place in fitting_columns([(one.rank, one.width) for one in columns], width)]
 
 
 def _longest(texts: Iterable[str], least: int, most: int) -> int:

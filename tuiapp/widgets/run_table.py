@@ -19,8 +19,8 @@ from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, RunStatus
-from tuiapp.state.run_list import Column, fitting
-from tuiapp.state.text import fit
+from tuiapp.state.run_list import COLUMNS, Column
+from tuiapp.state.text import GAP_CELLS, fit, fitting_columns
 
 MARK_CELLS = 2
 """Before the columns: the letter of a run that is marked."""
@@ -162,7 +162,7 @@ class RunTable(ScrollView, can_focus=True):
             for column in self._columns:
                 if left <= event.x < left + column.width:
                     self.post_message(self.ColumnChosen(column.name))
-                left += column.width + 2
+                left += column.width + GAP_CELLS
             return
         row = event.y - 1 + self.scroll_offset.y
         if row < len(self._infos):
@@ -214,7 +214,9 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        self._columns = fitting(self.scrollable_content_region.width - MARK_CELLS)
+        widths = [(column.rank, column.width) for column in COLUMNS]
+        room = self.scrollable_content_region.width - MARK_CELLS
+        self._columns = [COLUMNS[place] for place in fitting_columns(widths, room)]
         # The heading stays: it takes a row of what can be scrolled.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 

@@ -63,16 +63,16 @@ def gpu_condition(
         if any(other.utilization and not is_idle(other) for other in others):
             return GpuCondition("◌", "idle", "idle, others work", "warning")
         return GpuCondition("◌", "idle", "idle", "info")
-    if ours and (others_names := _strangers(gpu)):
+    if ours and (others_names := _foreign_users(gpu)):
         return GpuCondition("!", "shared", f"shared with {others_names}", "warning")
     if reasons:
         return GpuCondition("▾", "limited", f"limited: {', '.join(reasons)}", "info")
     return None
 
 
-def _strangers(gpu: GpuState) -> str:
+def _foreign_users(gpu: GpuState) -> str:
     """Whose processes are on it beside the run's."""
-    users = {sanitize(one.user, 20) or "another process" for one in gpu.strangers}
+    users = {sanitize(one.user, 20) or "another process" for one in gpu.foreign_processes}
     return ", ".join(sorted(users))
 
 

@@ -38,9 +38,7 @@ def watts(sample: DeviceSample, *, limit: bool = True) -> str:
 
 def cores(percent: float) -> str:
     """Of per cent of one core, how many are kept busy, in three significant digits: "0.98", "12.3"."""
-    value = percent / 100
-    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{digits}f}"
+    return _three_digits(percent / 100)
 
 
 def celsius(value: float | None, limit: float | None = None) -> str:
@@ -59,9 +57,7 @@ def gigabytes(rate: float | None) -> str:
     """Traffic of a link in GB/s, in four cells: "1.31", "42.0", " 123"; three significant digits."""
     if rate is None:
         return f"{MISSING:>4}"
-    value = rate / 1e9
-    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
-    return f"{value:4.{digits}f}"
+    return f"{_three_digits(rate / 1e9):>4}"
 
 
 def traffic(received: float | None, sent: float | None) -> str:
@@ -80,21 +76,21 @@ def joules(energy: float | None) -> str:
     """Energy in three significant digits: "341 kJ"; "" where it is not told."""
     if energy is None:
         return ""
-    value, units = float(energy), ["J", "kJ", "MJ", "GJ", "TJ"]
-    while abs(value) >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    digits = 0 if units[0] == "J" else 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{digits}f} {units[0]}"
+    return f"{energy:.0f} J" if abs(energy) < 999.5 else f"{_scaled(energy / 1000, 'kMGT')}J"
 
 
 def flops(per_second: float | None) -> str:
     """Floating point operations a second in three significant digits: "41.3 TFLOP/s"."""
-    if per_second is None:
-        return MISSING
-    value, units = float(per_second), ["", "k", "M", "G", "T", "P"]
-    while abs(value) >= 999.5 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{digits}f} {units[0]}FLOP/s"
+    return f"{_scaled(per_second, ' kMGTP')}FLOP/s" if per_second is not None else MISSING
+
+
+def _scaled(value: float, prefixes: str) -> str:
+    """A value in three significant digits with the prefix of its unit; " " stands for none."""
+    place = 0
+    while abs(value) >= 999.5 and place < len(prefixes) - 1:
+        value, place = value / 1000, place + 1
+    return f"{_three_digits(value)} {prefixes[place].strip()}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f}"

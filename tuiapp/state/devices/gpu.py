@@ -73,7 +73,7 @@ class GpuState:
         return max(0, self.sample.ecc_uncorrected - self.ecc_at_first[1])
 
     @property
-    def strangers(self) -> list[GpuProcess]:
+    def foreign_processes(self) -> list[GpuProcess]:
         """Processes on it that are not of this run."""
         return [process for process in self.processes or () if process.rank is None and process.pid is not None]
 

@@ -10,7 +10,7 @@ from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
 from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
 from tuiapp.state.devices.spans import Line, Role, Span, bar_span, line, pad
-from tuiapp.state.devices.view import GpuView, letter_span
+from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
 
 LABEL_CELLS = 16
@@ -70,7 +70,7 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
         *_stacked("MIG", [_parts(view, room) for view in views]),
-        ("utilization", [_told(view, _utilization(view.gpu.sample)) for view in views]),
+        ("utilization", [_told(view, _percent(view.gpu.sample.utilization_percent)) for view in views]),
         ("", [[bar_span(view.gpu.sample.utilization_percent, room, view.role)] for view in views]),
         ("", [[Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")] for view in views]),
         ("memory", [_told(view, _memory(view.gpu.sample)) for view in views]),
@@ -101,17 +101,13 @@ def _state(view: GpuView, room: int) -> Cell:
         return [Span("● ok", "good")]
     if view.gpu.sample.utilization_percent is None and view.gpu.processes is None:
         return []
-    used = bool(view.strangers) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
+    used = bool(view.foreign_processes) or (view.gpu.sample.utilization_percent or 0.0) >= IDLE_PERCENT
     return [Span("● in use" if used else "○ free", "muted")]
 
 
 def _told(view: GpuView, text: str) -> Cell:
     hot = view.condition is not None and view.condition.weight == "error"
     return [Span(text, "muted" if hot else "bold")] if text else []
-
-
-def _utilization(sample: DeviceSample) -> str:
-    return f"{sample.utilization_percent:3.0f} %" if sample.utilization_percent is not None else ""
 
 
 def _memory(sample: DeviceSample) -> str:
@@ -129,7 +125,7 @@ def _percent(value: float | None) -> str:
 
 
 _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
-    ("utilization", _utilization),
+    ("utilization", lambda sample: _percent(sample.utilization_percent)),
     ("memory", _memory),
     ("memory busy", lambda sample: _percent(sample.memory_utilization_percent)),
     ("power", watts),
@@ -207,7 +203,7 @@ def _parts(view: GpuView, room: int) -> list[Cell]:
     found: list[Cell] = []
     for part in view.gpu.sample.mig or ():
         owner = view.owner(part)
-        name = sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
+        name = mig_name(part)
         figures = share(part.memory_used_bytes, part.memory_total_bytes)
         mark = letter_span(view.places.get(owner.rank) if owner else None)
         if len(name) + len(figures) + 4 <= room:
@@ -226,12 +222,12 @@ def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
     ]
 
 
-def strangers(views: Sequence[GpuView], width: int) -> list[Line]:
+def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
     """The processes that are not of this run, a line each."""
     lines: list[Line] = []
     for view in views:
         mark = "! " if view.ranks else "  "
-        for process in view.strangers[: 2 * MOST_PROCESSES]:
+        for process in view.foreign_processes[: 2 * MOST_PROCESSES]:
             words = [
                 f"{mark}GPU {view.gpu.sample.index}",
                 f"pid {process.pid}",
@@ -240,7 +236,7 @@ def strangers(views: Sequence[GpuView], width: int) -> list[Line]:
                 format_bytes(process.memory_bytes) if process.memory_bytes is not None else "",
             ]
             lines.append(pad([Span(join_words(words), "warning" if view.ranks else "")], width))
-    rest = sum(len(view.strangers) for view in views) - 2 * MOST_PROCESSES
+    rest = sum(len(view.foreign_processes) for view in views) - 2 * MOST_PROCESSES
     if rest > 0:
         lines = [*lines[: 2 * MOST_PROCESSES], line(Span(f"  and {rest} more", "muted"))]
     if any(view.gpu.has_unknown for view in views):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from trainers.contract.samples import DeviceSample, MigInstance
 from tuiapp.state.devices.figures import celsius, megahertz, percent, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
-from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
-from tuiapp.state.devices.view import GpuView, letter_span
-from tuiapp.state.text import fit, plural, sanitize, sparkline
+from tuiapp.state.devices.spans import Line, Span, bar_row, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.view import GpuView, letter_span, mig_name
+from tuiapp.state.text import fit, plural, sparkline
 
 LABEL_CELLS = 14
 """Letter, index and name; below them the memory in figures."""
@@ -28,25 +28,11 @@ def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
     lines: list[Line] = []
     for view in views:
         sample = view.gpu.sample
-        label = fit(f" {sample.index} {view.model}", LABEL_CELLS - 1)
-        lines.append(
-            pad(
-                line(
-                    view.mark,
-                    label,
-                    " ",
-                    bar_span(sample.utilization_percent, room, view.role),
-                    " ",
-                    percent(sample.utilization_percent),
-                    "  ",
-                    *_first_note(view, note),
-                ),
-                width,
-            )
-        )
-        lines.append(pad(_memory_row(view, room, note), width))
-        lines += [pad(_mig_row(view, part, room), width) for part in sample.mig or ()]
-    return lines
+        label = view.mark, fit(f" {sample.index} {view.model}", LABEL_CELLS - 1)
+        lines.append(bar_row(label, sample.utilization_percent, room, view.role, *_first_note(view, note)))
+        lines.append(_memory_row(view, room, note))
+        lines += [_mig_row(view, part, room) for part in sample.mig or ()]
+    return [pad(row, width) for row in lines]
 
 
 def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
@@ -67,18 +53,13 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
             f" {sample.index:<3}",
             fit(f" {view.model}", name),
             bar_span(sample.utilization_percent, busy, view.role),
-            " ",
-            percent(sample.utilization_percent),
-            "  ",
+            f" {percent(sample.utilization_percent)}  ",
             bar_span(memory, full, view.role),
-            " ",
-            percent(memory),
-            "  ",
+            f" {percent(memory)}  ",
             *(wide if tail > 13 else _narrow_note(view, figures)),
         )
-        lines.append(pad(row, width))
-        lines += [pad(_mig_row(view, part, busy), width) for part in sample.mig or ()]
-    return lines
+        lines += [row, *(_mig_row(view, part, busy) for part in sample.mig or ())]
+    return [pad(row, width) for row in lines]
 
 
 def _narrow_note(view: GpuView, figures: str) -> list[Span]:
@@ -97,9 +78,7 @@ def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
     right = [*cells[rows:], []]
-    models = {view.model for view in views if view.model}
-    title = f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
-    return [line(Span(fit(f"{title}  busy", width), "muted"))] + [
+    return [line(Span(fit(f"{_title(views)}  busy", width), "muted"))] + [
         [*pad(cells[row], cell), Span("  "), *pad(right[row], cell)] for row in range(rows)
     ]
 
@@ -114,15 +93,19 @@ def _dense(view: GpuView, width: int) -> Line:
     return line(view.mark, f" {sample.index:<3}", bar_span(busy, bar_cells, view.role), percent(busy), note)
 
 
+def _title(views: Sequence[GpuView]) -> str:
+    """How many there are, of which model where it is one: "8 × H200", "2 GPUs"."""
+    models = {view.model for view in views if view.model}
+    return f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
+
+
 def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
     """What the GPUs have in common, above their columns."""
-    models = {view.model for view in views if view.model}
     totals = {view.gpu.sample.memory_total_bytes for view in views}
-    model = models.pop() if len(models) == 1 else plural(len(views), "GPU")
     total = totals.pop() if len(totals) == 1 else None
     memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
     memory = memory if len(memory) <= full + 8 else "memory"
-    label = model if model[0].isdigit() else f"{len(views)} × {model}"
+    label = _title(views)
     # Each stands where its bars begin, if that leaves a blank.
     start = 5 + name
     first = f"{label:<{start}}busy" if len(label) < start else f"{label}  busy"
@@ -141,38 +124,18 @@ def _first_note(view: GpuView, room: int) -> list[Span]:
 
 def _memory_row(view: GpuView, room: int, note: int) -> Line:
     sample = view.gpu.sample
-    memory = memory_percent(sample)
     figures = join_fitting(_figures(sample, limit=note > LEAST_NOTE_CELLS + 3), note, "  ")
-    return line(
-        "  ",
-        fit(share(sample.memory_used_bytes, sample.memory_total_bytes), LABEL_CELLS - 2),
-        " ",
-        bar_span(memory, room, view.role),
-        " ",
-        percent(memory),
-        "  ",
-        figures,
-    )
+    label = "  ", fit(share(sample.memory_used_bytes, sample.memory_total_bytes), LABEL_CELLS - 2)
+    return bar_row(label, memory_percent(sample), room, view.role, figures)
 
 
 def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
     """A MIG instance: its memory; a utilization of its own it has not."""
     owner = view.owner(part)
     place = view.places.get(owner.rank) if owner else None
-    memory = memory_percent(part)
-    name = sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
-    return line(
-        letter_span(place),
-        " ",
-        fit(name, LABEL_CELLS - 2),
-        " ",
-        bar_span(memory, room, place if place is not None else "muted"),
-        " ",
-        percent(memory),
-        "  ",
-        share(part.memory_used_bytes, part.memory_total_bytes),
-        f"  rank {owner.rank}" if owner else "",
-    )
+    label = letter_span(place), " ", fit(mig_name(part), LABEL_CELLS - 2)
+    figures = share(part.memory_used_bytes, part.memory_total_bytes), f"  rank {owner.rank}" if owner else ""
+    return bar_row(label, memory_percent(part), room, place if place is not None else "muted", *figures)
 
 
 def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainers.contract.samples import HostSample
-from tuiapp.state.devices.figures import NOT_AVAILABLE, percent, rate, share
+from tuiapp.state.devices.figures import NOT_AVAILABLE, rate, share
 from tuiapp.state.devices.gpu_rows import LABEL_CELLS
 from tuiapp.state.devices.processes import bar_room, note_cells
-from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.spans import Line, Span, bar_row, join_fitting, line, pad
 from tuiapp.state.text import fit, format_bytes, join_words, plural
 
 NEARLY_FULL = 0.95
@@ -82,16 +82,9 @@ def _row(label: str, fraction: float | None, note: str, room: int, *, fills: boo
     """
     percentage = 100 * fraction if fraction is not None else None
     full = fills and fraction is not None and fraction >= NEARLY_FULL
-    return line(
-        Span("▲ " if full else "  ", "warning"),
-        fit(label, LABEL_CELLS - 2),
-        " ",
-        bar_span(percentage, room, "warning" if full else "info"),
-        " " if room else "",
-        f"{percent(percentage):>6}",
-        "  ",
-        Span(note, "warning" if full else ""),
-    )
+    left = Span("▲ " if full else "  ", "warning"), fit(label, LABEL_CELLS - 2)
+    right = Span(note, "warning" if full else "")
+    return bar_row(left, percentage, room, "warning" if full else "info", right, cells=6)
 
 
 def _cores(cores: Sequence[float], width: int) -> list[Line]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tuiapp.state.devices.figures import cores, rate
 from tuiapp.state.devices.gpu_rows import LABEL_CELLS
-from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.spans import Line, Span, bar_row, join_fitting, line, pad
 from tuiapp.state.devices.view import letter_span
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import RunFacts
-from tuiapp.state.text import MISSING, fit, format_bytes, plural, sparkline
+from tuiapp.state.text import fit, format_bytes, plural, sparkline
 
 
 def note_cells(width: int) -> int:
@@ -47,19 +47,18 @@ def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
         assert rank.process is not None
         place = places.get(rank.rank)
         busy = rank.process.cpu_percent / fair if rank.process.cpu_percent is not None else None
-        percent = f"{busy:4.0f} %" if busy is not None else f"{MISSING:>6}"
         memory = f"{format_bytes(rank.process.rss_bytes):>9}"
         spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
-        row = line(
-            letter_span(place if state.process_per_device else None),
-            fit(f" rank {rank.rank} CPU" if state.process_per_device else " process CPU", LABEL_CELLS - 1),
-            " ",
-            bar_span(busy, room, place if place is not None else "muted"),
-            " " if room else "",
-            percent,
-            "  ",
+        own = state.process_per_device
+        name = fit(f" rank {rank.rank} CPU" if own else " process CPU", LABEL_CELLS - 1)
+        row = bar_row(
+            (letter_span(place if own else None), name),
+            busy,
+            room,
+            place if place is not None else "muted",
             Span(spark if details or not spark else f"{spark}  ", "muted"),
             "" if details else memory,
+            cells=6,
         )
         lines.append(pad(row, width))
         if details:

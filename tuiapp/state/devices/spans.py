@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
+from tuiapp.state.devices.figures import percent
 from tuiapp.state.text import bar
 
 Role: TypeAlias = Literal["", "bold", "muted", "good", "info", "warning", "error"] | int
@@ -34,6 +35,14 @@ def bar_span(percent: float | None, width: int, role: Role) -> Span:
     return Span(bar(percent / 100 if percent is not None else None, width), role, track=percent is not None)
 
 
+def bar_row(
+    label: Iterable[str | Span], value: float | None, room: int, role: Role, *note: str | Span, cells: int = 5
+) -> Line:
+    """A row of a label, a bar of `room` cells, its value in percent in `cells` more, and what stands to its right."""
+    between = " " if room else ""
+    return line(*label, " ", bar_span(value, room, role), between, f"{percent(value):>{cells}}", "  ", *note)
+
+
 def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str:
     """As many of the words as there is room for, in order; those that are empty are left out."""
     text = ""
@@ -43,6 +52,11 @@ def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str
             break
         text = longer
     return text
+
+
+def stacked(sections: Iterable[list[Line]]) -> list[Line]:
+    """The sections that are not empty, with an empty line between two of them."""
+    return [one for section in sections if section for one in ([], *section)][1:]
 
 
 def plain(spans: Iterable[Span]) -> str:

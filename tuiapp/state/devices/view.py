@@ -70,9 +70,9 @@ class GpuView:
         return _sum([rank.framework.peak_bytes for rank in self.ranks if rank.framework])
 
     @property
-    def strangers(self) -> list[GpuProcess]:
+    def foreign_processes(self) -> list[GpuProcess]:
         """Processes on it that are not of this run."""
-        return self.gpu.strangers
+        return self.gpu.foreign_processes
 
 
 def gpu_views(state: RunFacts) -> list[GpuView]:
@@ -99,6 +99,11 @@ def _condition(gpu: GpuState, ours: list[GpuState], training: bool) -> GpuCondit
     others = [other for other in ours if other is not gpu]
     among = len(others) < len(ours)
     return gpu_condition(gpu, training=training and among, ours=among, others=others)
+
+
+def mig_name(part: MigInstance) -> str:
+    """The profile of a MIG instance: "1g.10gb"."""
+    return sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
 
 
 def letter_span(place: int | None) -> Span:

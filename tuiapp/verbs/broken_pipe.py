@@ -7,7 +7,7 @@ import os
 from typing import TextIO
 
 
-def write_no_more(stream: TextIO) -> None:
+def redirect_to_devnull(stream: TextIO) -> None:
     """Have all that is still written to a stream go nowhere, also what Python itself writes there as it ends.
 
     With a reader that is gone that would fail once more, and make an exit code of 120 of any other.

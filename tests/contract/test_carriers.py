@@ -14,8 +14,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
-from trainers.runtime.sweep import carriers, kill_carriers
-from trainers.runtime.wire import TOKEN
+from trainers.contract.strays import TOKEN, carriers, kill_carriers
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 WITH_GRANDCHILD = f"""

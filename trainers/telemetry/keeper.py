@@ -1,4 +1,4 @@
-"""Keeps a run's sampler going: starts it, watches it, starts it anew, and makes alerts of what it tells.
+"""Keeps a sampler running: starts it, watches it, restarts it, and makes alerts of what it reports.
 
 The sampler calls into drivers that may crash or hang. Before each call it writes into a page that it shares with this
 side which library it calls: when it dies, or does not come back in time, that library is to blame. One that took the
@@ -11,7 +11,8 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
@@ -19,18 +20,13 @@ from typing import IO
 
 import msgspec
 
-from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
-from trainers.config.options import ConfigError
-from trainers.config.run_config import RunConfig
-from trainers.contract.events import Alert, DeviceSample, Event, HostSample, TelemetrySource
-from trainers.contract.rundir import RunDir
-from trainers.runtime import wire
-from trainers.runtime.hangs import SUSPENDED_S
-from trainers.runtime.processes import RankProcess, python
+from trainers.contract.events import Alert, AnyEvent, DeviceSample, Event, HostSample, TelemetrySource
+from trainers.contract.lines import LineReader
 from trainers.telemetry.alerts import Alerts
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.order import Order, encode_order
 
+COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"
 """The sampler itself, where no library is to blame."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
@@ -42,7 +38,11 @@ SILENT_S = 30.0
 """A sampler that has told nothing for so long, though it is in no library, hangs too."""
 END_S = 1.0
 FAILURES = 2
-"""So many are borne before a library is left alone."""
+"""Failures tolerated before a library is disabled."""
+SUSPENDED_S = 5.0
+"""A keeper that was not called for so long was suspended, perhaps together with the sampler."""
+
+_event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 @dataclass(slots=True)
@@ -55,35 +55,35 @@ class _Record:
 
 
 class SamplerKeeper:
-    """One run's sampler, over all its restarts.
+    """One sampler, over all its restarts; `advance` starts the first.
 
     Args:
-        command: Starts a sampler, its order appended.
         order: What to sample.
         environment: Of the sampler.
-        log: Where its stderr goes: opened anew for each start.
-        say: Takes events for the journal.
+        log: Opens what its stderr goes to, for each start.
+        say: Takes events.
         watch: Has a function called when a descriptor can be read.
         forget: Ends that.
+        command: Starts a sampler, its order appended.
     """
 
     def __init__(
         self,
-        command: list[str],
         order: Order,
         environment: Mapping[str, str],
         log: Callable[[], IO[bytes]],
         say: Callable[[Event], None],
         watch: Callable[[int, Callable[[], None]], None],
         forget: Callable[[int], None],
+        command: Sequence[str] | None = None,
     ) -> None:
-        self._command, self._environment, self._log = command, dict(environment), log
+        self._command, self._environment, self._log = command or COMMAND, dict(environment), log
         self._say, self._watch, self._forget = say, watch, forget
         self._page = Handover()
         self._order = order
         self._alerts = Alerts()
         self._process: subprocess.Popen[bytes] | None = None
-        self._messages: wire.LineReader | None = None
+        self._messages: LineReader | None = None
         self._buried: list[subprocess.Popen[bytes]] = []
         """Killed, and held by a driver until its call returns."""
         self._start_at = 0.0
@@ -93,6 +93,8 @@ class SamplerKeeper:
         self._records: dict[str, _Record] = {}
         self._problems: dict[str, str] = {}
         """What was told of each source."""
+        self.failure: TelemetrySource | None = None
+        """The last, and whose."""
 
     def advance(self, now: float) -> None:
         """Look after it; called about ten times a second.
@@ -135,11 +137,12 @@ class SamplerKeeper:
                 )
         except OSError as error:
             self._put_off(now)
-            self._tell(SELF, f"cannot be started: {error.strerror}")
+            self.failure = TelemetrySource(source=SELF, problem=f"cannot be started: {error.strerror}")
+            self._tell(SELF, self.failure.problem)
             return
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
-        self._messages = wire.rank_messages(self._process.stdout.fileno())
+        self._messages = LineReader(self._process.stdout.fileno(), _event)
         self._heard = self._started = now
         self._watch(self._messages.fd, self._read)
 
@@ -175,11 +178,12 @@ class SamplerKeeper:
         self._put_off(now)
         record = self._records.setdefault(culprit, _Record())
         record.failures += 1
-        if culprit == SELF:
-            self._tell(SELF, f"{how}; it is started anew")
-            return
         # A library dies within the sampler.
-        what = how if how.startswith("did") else f"took the sampler down, which {how}"
+        what = how if culprit == SELF or how.startswith("did n") else f"took the sampler down, which {how}"
+        self.failure = TelemetrySource(source=culprit, problem=what)
+        if culprit == SELF:
+            self._tell(SELF, f"{what}; it is started anew")
+            return
         if record.failures < FAILURES:
             self._tell(culprit, f"{what}; it is tried again")
             return
@@ -242,43 +246,3 @@ def _span(seconds: float) -> str:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds:.0f} s"
-
-
-def keep_sampler(
-    run: RunDir,
-    config: RunConfig,
-    ranks: Mapping[int, RankProcess],
-    environment: Mapping[str, str],
-    say: Callable[[Event], None],
-    watch: Callable[[int, Callable[[], None]], None],
-    forget: Callable[[int], None],
-) -> SamplerKeeper:
-    """A keeper of the run's sampler, which starts it when it is first told the time.
-
-    Args:
-        run: The run.
-        config: The run's.
-        ranks: Its ranks' processes.
-        environment: From `rank_environment`.
-        say: Takes events for the journal.
-        watch: Has a function called when a descriptor can be read.
-        forget: Ends that.
-    """
-    try:
-        interval_s = telemetry_interval_s()
-    except ConfigError:
-        # Refused when a run is launched; a supervisor that runs has better to do.
-        interval_s = INTERVAL_S
-    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
-    order = Order(
-        run_dir=str(run.path),
-        ranks={rank: process.pid for rank, process in ranks.items()},
-        gpus=gpus,
-        interval_s=interval_s,
-    )
-    command = python("trainers.telemetry")
-
-    def log() -> IO[bytes]:
-        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-    return SamplerKeeper(command, order, environment, log, say, watch, forget)

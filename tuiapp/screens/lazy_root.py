@@ -1,4 +1,4 @@
-"""What lies beneath the run with which the program began."""
+"""The lowest screen, made when it is first seen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from textual.screen import Screen
 
-from tuiapp.terminal.resize import LatestSize
+from tuiapp.terminal.resize import ResizeLoopFix
 
 
-class Beneath(LatestSize[None]):
+class LazyRootScreen(ResizeLoopFix[None]):
     """An empty screen that brings another one when it comes to the front: Textual cannot exchange the lowest.
 
     Whoever opens a run waits for the run: the form beneath it is neither imported nor made before it is seen.

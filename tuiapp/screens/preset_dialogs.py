@@ -1,4 +1,4 @@
-"""Saving, renaming, duplicating and deleting the user's presets: all that is asked on the way."""
+"""Dialogs that save, rename, duplicate and delete the user's presets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def can_be_loaded(app: App[Any], preset: Preset) -> bool:
     return preset.error is None
 
 
-async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
+async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
     """Save a configuration as a preset of the user's, asking before one is overwritten; must run in a worker.
 
     Args:
@@ -63,20 +63,20 @@ async def save_asking(app: App[Any], config: RunConfig, loaded: Preset | None) -
     return path
 
 
-async def change_asking(app: App[Any], preset: Preset, change: Change) -> str | None:
+async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str | None:
     """Rename, duplicate or delete a preset, having asked; must run in a worker.
 
     Returns:
         The name of what there is now, "" after a deletion; None when nothing was changed.
     """
     if change == "rename":
-        return await _rename_asking(app, preset)
+        return await _rename(app, preset)
     if change == "duplicate":
-        return await _duplicate_asking(app, preset)
-    return "" if await _delete_asking(app, preset) else None
+        return await _duplicate(app, preset)
+    return "" if await _delete(app, preset) else None
 
 
-async def _rename_asking(app: App[Any], preset: Preset) -> str | None:
+async def _rename(app: App[Any], preset: Preset) -> str | None:
     """Give a preset of the user's another name or description; must run in a worker.
 
     Returns:
@@ -110,7 +110,7 @@ async def _rename_asking(app: App[Any], preset: Preset) -> str | None:
     return wanted.name
 
 
-async def _duplicate_asking(app: App[Any], preset: Preset) -> str | None:
+async def _duplicate(app: App[Any], preset: Preset) -> str | None:
     """Save a preset, a built-in one too, under another name; must run in a worker.
 
     Returns:
@@ -139,7 +139,7 @@ async def _duplicate_asking(app: App[Any], preset: Preset) -> str | None:
     return wanted.name
 
 
-async def _delete_asking(app: App[Any], preset: Preset) -> bool:
+async def _delete(app: App[Any], preset: Preset) -> bool:
     """Delete a preset of the user's; must run in a worker.
 
     Returns:

@@ -1,0 +1,55 @@
+"""Samples a run's devices, ranks and host."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import IO
+
+from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
+from trainers.config.options import ConfigError
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDir
+from trainers.runtime.processes import RankProcess
+from trainers.telemetry.keeper import SamplerKeeper
+from trainers.telemetry.order import Order
+
+
+def keep_sampler(
+    run: RunDir,
+    config: RunConfig,
+    ranks: Mapping[int, RankProcess],
+    environment: Mapping[str, str],
+    say: Callable[[Event], None],
+    watch: Callable[[int, Callable[[], None]], None],
+    forget: Callable[[int], None],
+) -> SamplerKeeper:
+    """A keeper of the run's sampler, which starts it when it is first told the time.
+
+    Args:
+        run: The run.
+        config: The run's.
+        ranks: Its ranks' processes.
+        environment: From `rank_environment`.
+        say: Takes events for the journal.
+        watch: Has a function called when a descriptor can be read.
+        forget: Ends that.
+    """
+    try:
+        interval_s = telemetry_interval_s()
+    except ConfigError:
+        # Refused when a run is launched; a supervisor that runs has better to do.
+        interval_s = INTERVAL_S
+    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
+    order = Order(
+        run_dir=str(run.path),
+        ranks={rank: process.pid for rank, process in ranks.items()},
+        gpus=gpus,
+        interval_s=interval_s,
+    )
+
+    def log() -> IO[bytes]:
+        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+    return SamplerKeeper(order, environment, log, say, watch, forget)
