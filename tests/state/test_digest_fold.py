@@ -88,7 +88,7 @@ def assert_same_curve(one: Series, other: Series) -> None:
     assert close.size - np.count_nonzero(close) <= len(one) / 100
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(40), 390, 525])
 def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     dice, events = random.Random(seed), [event for each in history(seed) if (event := decode(encode(each)))]
     cut = dice.randint(1, len(events))

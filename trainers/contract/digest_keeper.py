@@ -66,7 +66,7 @@ CHECKPOINTS = 256
 ALERTS = 200
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "host-sample")
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
 """Kinds that a further attempt leaves as they are."""
 
 
@@ -241,8 +241,7 @@ class DigestKeeper:
         if is_logged(event):
             self._add_to_log(line)
         self._keep(line, 1, "latest", rank)
-        before = self._steps.get(rank, 0)
-        if last >= before:
+        if last >= self._steps.get(rank, 0):
             # Views show a rank's last loss and learning rate, which need not come together.
             self._keep(line, 1, "furthest", rank, LOSS in values, LEARNING_RATE in values)
             self._steps[rank] = last
