@@ -29,7 +29,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.manifest import CheckpointError, newest_usable
-from trainers.contract.newer import why_read_only
+from trainers.contract.newer import why_not_read, why_read_only
 from trainers.contract.notices import leave_order
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
@@ -101,7 +101,7 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if run.is_live():
         raise LaunchError(running)
-    if reason := why_read_only(run):
+    if reason := why_read_only(run) or why_not_read(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
     try:
         lock = run.take_lock()

@@ -1,3 +1,3 @@
 """The terminal program: configures, launches and watches training runs; imports no training framework."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -32,7 +32,8 @@ KEYS = [
     ("y", b"linear"),
     ("t", b"by time"),
     ("t", b"by step"),
-    ("m", None),
+    ("v", None),
+    ("v", None),
     ("]", None),
     ("[", None),
 ]

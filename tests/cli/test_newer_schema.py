@@ -13,7 +13,7 @@ from tests import histories as h
 from tests.cli.terminal import Command
 from tests.screens.run_app import RunApp, until
 from trainers.config.run_config import RunConfig, to_toml
-from trainers.contract.events import RunStarted
+from trainers.contract.events import JOURNAL_SCHEMA, RunStarted
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
@@ -25,14 +25,14 @@ from tuiapp.widgets.alert_strip import AlertStrip
 
 @pytest.fixture(params=["run.toml", "events.jsonl"])
 def newer(request: pytest.FixtureRequest, runs_dir: Path) -> RunDir:
-    """A run with a checkpoint, one of whose files is of schema 2."""
+    """A run with a checkpoint, one of whose files is of a later schema."""
     run = RunDir(runs_dir / h.RUN_ID)
     (run.checkpoints / "step-00000018").mkdir(parents=True)
     run.commands.mkdir()
     text = to_toml(RunConfig(platform="cpu", devices=2))
     run.config.write_text(text.replace("schema = 1", "schema = 2") if request.param == "run.toml" else text)
     events = [
-        msgspec.structs.replace(event, schema=2)
+        msgspec.structs.replace(event, schema=JOURNAL_SCHEMA + 1)
         if isinstance(event, RunStarted) and request.param == "events.jsonl"
         else event
         for event in h.completed()

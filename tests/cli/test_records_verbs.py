@@ -17,6 +17,7 @@ from tests import interrupted
 from tests.cli.terminal import Command
 from tests.contract.recorded import CONFIG, record, record_checkpoint
 from trainers.config.run_config import to_toml
+from trainers.contract.events import Metrics
 from trainers.contract.rundir import RunDir
 
 COMPLETED, FAILED, OTHER = (
@@ -134,6 +135,29 @@ def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
     assert list(rows[0])[5:] == ["test/loss", "test/accuracy", "test/examples", "test/seconds"]
     rows = list(csv.DictReader(io.StringIO(tuiapp("export", COMPLETED, "--what", "samples").out)))
     assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
+
+
+def test_metrics_of_any_name_have_a_column(tuiapp: Command, runs_dir: Path) -> None:
+    values: dict[str, list[float | None]] = {"val/ppl": [12.5], "step": [7.0], "a,\x1b[31mb": [None]}
+    odd = Metrics(rank=1, first_step=3, values=values, lows={"val/ppl": [12.0]}, counts=[4], **h.at(4))
+    broken = Metrics(rank=1, first_step=7, values={"loss": [1.0], "lr": []}, **h.at(5))
+    record(runs_dir, COMPLETED, [h.started(), h.steps(0, 1, 2, 3.0), odd, broken, h.evaluation(1, 6.0)])
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest", "--what", "metrics").out)))
+    assert list(rows[0]) == [
+        "attempt", "time", "rank", "step", "steps", "loss", "lr", "examples", "step_time", "val/ppl", "val/ppl_min",
+        "metric/step", "a,b", "test/loss", "test/accuracy", "test/examples", "test/seconds",
+    ]  # fmt: skip
+    assert [(row["rank"], row["step"], row["steps"], row["loss"] != "") for row in rows] == [
+        ("0", "1", "1", True), ("0", "2", "1", True), ("1", "6", "4", False), ("0", "29", "1", False),
+    ]  # fmt: skip
+    told = rows[2]
+    assert (told["val/ppl"], told["val/ppl_min"], told["metric/step"], told["a,b"]) == ("12.5", "12.0", "7.0", "")
+    (line,) = tuiapp("export", "latest", "--format", "jsonl", "--what", "evaluations").out.splitlines()[1:]
+    assert json.loads(line)["test/accuracy"] == h.evaluation(1, 6.0).values["test/accuracy"][0]
+    (line,) = tuiapp("export", "latest", "--format", "jsonl").out.splitlines()[2:]
+    assert json.loads(line) == {
+        "attempt": 1, "time": h.START + 4, "rank": 1, "step": 6, "steps": 4, "metric/step": 7.0, "a,b": None,
+    }  # fmt: skip
 
 
 def test_a_file_is_written_whole_and_not_overwritten(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record
-from trainers.contract.events import RunStarted, encode
+from trainers.contract.events import JOURNAL_SCHEMA, encode
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.library.find import list_runs
@@ -76,7 +76,7 @@ def test_a_directory_that_may_not_be_read(tmp_path: Path) -> None:
 
 def test_a_journal_of_a_later_version_is_called_that(tmp_path: Path) -> None:
     run = record(tmp_path, FIRST, h.completed())
-    lines = run.journal.read_bytes().replace(b'"run_id"', b'"schema":7,"run_id"', 1)
+    lines = run.journal.read_bytes().replace(b'"schema":2', b'"schema":7', 1)
     run.journal.write_bytes(lines)
     info = summarise(run)
     assert info.status == "newer"
@@ -106,9 +106,8 @@ def test_whatever_stands_in_a_journal(tmp_path: Path, size: int) -> None:
     assert (info.status, info.summary.steps) == ("lost", 0)
 
 
-def test_started_events_need_no_schema() -> None:
-    assert isinstance(h.started(), RunStarted)
-    assert b'"schema"' not in encode(h.started())
+def test_a_journal_s_first_event_says_its_schema() -> None:
+    assert f'"schema":{JOURNAL_SCHEMA},' in encode(h.started()).decode()
 
 
 def test_a_run_of_which_there_is_nothing(tmp_path: Path) -> None:

@@ -44,9 +44,14 @@ def test_a_run(environment: dict[str, str], run: str) -> None:
     with Terminal([*TUIAPP, "attach", run], environment=environment) as terminal:
         terminal.wait(r"COMPLETED|FAILED|LOST|STOPPED")
         check(terminal)
-        for key in ("1", "1", "2", "2", "3", "3", "4", "4", "5", "5", "6", "6", "r", "m", "M", "v", "t", "?", "?"):
+        for key in ("1", "1", "2", "2", "3", "3", "4", "4", "5", "5", "6", "6", "r", "v", "t", "?", "?"):
             terminal.press(key)
         check(terminal)
+        for key in ("m", "M"):
+            terminal.press(key)
+            check(terminal)
+            terminal.press("escape")
+            check(terminal)
         terminal.press("/", "A", "enter")
         check(terminal)
         for key in ("escape", "u", "escape", "s", "escape", "c", "g"):

@@ -182,7 +182,9 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.wait(r"b .*0\.\d+ +✓ completed")
         terminal.press("v")
         terminal.press("m")
-        terminal.wait("test loss|accuracy|examples")
+        terminal.wait("step time")
+        terminal.press("down", "down", "enter")
+        terminal.wait("test loss  by step")
         # Back, and from the completed one into the form.
         terminal.press("escape")
         terminal.wait("2 marked")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract.events import Metrics
+from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
+from tuiapp.screens.metric_list import MetricList
+from tuiapp.state.metrics import available, metric
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
@@ -30,19 +34,82 @@ async def drawn(pilot: Pilot[None], app: RunApp) -> LossChart:
     return one
 
 
-async def test_m_goes_through_all_metrics_that_were_told() -> None:
+def listed(app: RunApp) -> list[str]:
+    """What the list of metrics holds."""
+    return [str(option.prompt).strip() for option in app.screen.query_one(OptionList).options]
+
+
+async def choose(pilot: Pilot[None], app: RunApp, key: str, *keys: str) -> None:
+    """Open the list of metrics and choose one of them."""
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(app.screen, MetricList))
+    await pilot.press(*keys, "enter")
+    await until(pilot, lambda: app.screen is app.run_screen)
+
+
+async def test_m_lists_all_metrics_that_were_reported() -> None:
     app = RunApp(h.running(2, gpus=True))
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
-        seen = []
-        for _ in range(7):
-            seen.append(one.metric)
-            assert str(one.border_title) == f"1 {one.metric}"
-            assert legend(one).startswith(one.metric)
-            await pilot.press("m")
-        assert seen == [
-            "loss", "accuracy", "examples/s", "step time", "learning rate", "utilization", "loss",
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        assert listed(app) == [
+            "✓ loss", "examples/s  (examples_per_second)", "step time  (step_time)", "learning rate  (lr)", "examples",
+            "test", "accuracy  (test/accuracy)", "test loss  (test/loss)", "evaluation time  (test/seconds)",
+            "test examples  (test/examples)", "gpu", "utilization  (gpu/utilization)",
         ]  # fmt: skip
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert one.metric == "loss"
+        for name in available(app.run_screen.state):
+            await pilot.press("m")
+            await until(pilot, lambda: isinstance(app.screen, MetricList))
+            options = app.screen.query_one(OptionList)
+            options.highlighted = [text.removeprefix("✓ ").split("  ")[0] for text in listed(app)].index(
+                metric(name).label
+            )
+            await pilot.press("enter")
+            await until(pilot, lambda: app.screen is app.run_screen)
+            assert one.metric == name
+            assert str(one.border_title) == f"1 {metric(name).label}"
+            assert legend(one).startswith(metric(name).label)
+
+
+async def test_a_metric_of_any_name_is_listed_drawn_and_read_out() -> None:
+    values: dict[str, list[float | None]] = {"train/ppl": [12.5], "[b]reward\x1b[31m": [1.0]}
+    odd = [Metrics(rank=0, first_step=step, values=values, **h.at(9)) for step in range(1, 131)]
+    app = RunApp([*h.running(), *odd])
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        await choose(pilot, app, "m", "end")
+        assert one.metric == "train/ppl"
+        assert (str(one.border_title), legend(one).split("  ")[0]) == ("1 train/ppl", "train/ppl")
+        await pilot.press("v")
+        assert "rank 0 12.50" in legend(one)
+        await pilot.press("v")
+        await choose(pilot, app, "m", *["up"] * 5)
+        assert one.metric == "[b]reward\x1b[31m"
+        assert legend(one).split("  ")[0] == "[b]reward"
+
+
+async def test_many_metrics_are_searched() -> None:
+    values: dict[str, list[float | None]] = {f"layer {n}/norm": [1.0 * n] for n in range(50)}
+    app = RunApp([*h.running(), Metrics(rank=0, first_step=130, values=values, **h.at(9))])
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        await pilot.press(*"norm 4", "down")
+        await until(pilot, lambda: len(listed(app)) == 2 * 14)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert one.metric == "layer 24/norm"
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        await pilot.press(*"nothing like it")
+        await until(pilot, lambda: listed(app) == ["no such metric"])
+        await pilot.press("enter")
+        assert isinstance(app.screen, MetricList)
 
 
 async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
@@ -51,15 +118,15 @@ async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
         one = await drawn(pilot, app)
         other = chart(app, "second")
         assert other.region.area == 0
-        await pilot.press("M")
+        await choose(pilot, app, "M", "home", "down", "down")
         await until(pilot, lambda: other.region.area > 0 and other.drawings > 0)
-        assert (one.metric, other.metric) == ("loss", "accuracy")
+        assert (one.metric, other.metric) == ("loss", RATE)
         assert not one.region.overlaps(other.region)
-        await pilot.press("M")
-        assert other.metric == "examples/s"
-        await pilot.press("m")
-        assert one.metric == "accuracy"
-        await pilot.press("M", "M", "M")
+        await choose(pilot, app, "M", "down")
+        assert other.metric == STEP_TIME
+        await choose(pilot, app, "m", "down")
+        assert one.metric == RATE
+        await choose(pilot, app, "M", "home")
         await until(pilot, lambda: other.region.area == 0)
 
 
@@ -173,7 +240,7 @@ async def test_a_metric_that_was_never_told() -> None:
         await settled(pilot, app)
         one = chart(app)
         assert "waiting for the first step" in str(one.query_one("#waiting", Static).render())
-        one.metric = "accuracy"
+        one.metric = TEST_ACCURACY
         await pilot.pause()
         assert "waiting for the first evaluation" in str(one.query_one("#waiting", Static).render())
 

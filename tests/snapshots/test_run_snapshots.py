@@ -16,7 +16,7 @@ from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import RUNS_DIR, Stage, folded, matrix, press, run_screen
-from trainers.contract.events import AnyEvent
+from trainers.contract.events import AnyEvent, Metrics
 from tuiapp.feeds import end_watch
 
 
@@ -31,6 +31,14 @@ class Scene(NamedTuple):
     """Its directory is gone too."""
     unicode: str = "on"
     no_color: bool = False
+
+
+def many_metrics() -> list[AnyEvent]:
+    """A run of 60 layers, each with metrics of its own."""
+    values: dict[str, list[float | None]] = {
+        f"layer {n}/{what}": [1.0 * n] for n in range(60) for what in ("norm", "gradient norm")
+    }
+    return [*h.running(), Metrics(rank=0, first_step=130, values=values, **h.at(8.8))]
 
 
 SCENES: dict[str, Scene] = {
@@ -62,8 +70,10 @@ SCENES: dict[str, Scene] = {
     "failed-log": Scene(interrupted.failed, keys=("5",)),
     "search": Scene(h.running, keys=("slash", *"epoch")),
     "one-rank": Scene(h.running, keys=("y", "r", "r")),
-    "metric": Scene(h.running, keys=("m",)),
-    "second-chart": Scene(h.running, keys=("M",)),
+    "metrics": Scene(h.running, keys=("m",)),
+    "metrics-many": Scene(many_metrics, keys=("m", *"layer 1", "down")),
+    "metric": Scene(h.running, keys=("m", "down", "enter")),
+    "second-chart": Scene(h.running, keys=("M", "down", "down", "enter")),
     "cursor": Scene(h.running, keys=("v", "left", "left")),
     "zoom": Scene(h.running, keys=("plus", "plus")),
     "help": Scene(h.running, keys=("question_mark",)),

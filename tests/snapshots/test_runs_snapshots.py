@@ -127,7 +127,7 @@ SCENES: dict[str, Scene] = {
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "compare-2": Scene(compare(2), ready=compared),
-    "compare-4": Scene(compare(4), ("m",), compared),
+    "compare-4": Scene(compare(4), ("m", "down", "enter"), compared),
     "compare-8": Scene(compare(8), ready=compared),
     "compare-by-time": Scene(compare(3), ("t", "y", "1"), compared),
     "compare-zoomed": Scene(compare(3), ("plus", "plus", *["left"] * 4), compared),

@@ -37,7 +37,8 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """The supervisor is up; the first event of an attempt."""
 
     run_id: str
-    schema: int = JOURNAL_SCHEMA
+    schema: int = msgspec.field(default_factory=lambda: JOURNAL_SCHEMA)
+    """Always written, as a default is not: a journal that does not say it has schema 1."""
     attempt: int = 1
     resumed_from: int = 0
     """The step of the checkpoint that this attempt goes on from; 0 when it starts anew."""

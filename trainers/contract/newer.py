@@ -1,4 +1,4 @@
-"""Runs that a later version of tuiapp wrote: they can be looked at, not changed."""
+"""Runs that another version of tuiapp wrote: a later one's can be looked at, not changed; an earlier one's not read."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def why_read_only(run: RunDir) -> str:
     except OSError:
         return ""
     return ""
+
+
+def why_not_read(run: RunDir) -> str:
+    """Why this version does not read the journal, which an earlier one wrote, in words; "" when it does."""
+    try:
+        return look(run.journal).older
+    except (NewerJournalError, OSError):
+        return ""

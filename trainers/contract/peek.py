@@ -20,10 +20,15 @@ class NewerJournalError(Exception):
     """A later version of tuiapp wrote the journal; the message says which schema it has."""
 
 
-class _Opening(msgspec.Struct):
-    """What is read of the first line, whatever else stands there."""
+OPENED_BY = {1: "0.1.0"}
+"""Earlier schemas -> the last version of tuiapp that reads them."""
 
-    schema: int = JOURNAL_SCHEMA
+
+class _Opening(msgspec.Struct):
+    """What is read of the first line, whatever else it holds."""
+
+    type: str = ""
+    schema: int = 1
 
 
 _opening = msgspec.json.Decoder(_Opening)
@@ -38,6 +43,17 @@ class Glance:
     first: AnyEvent | None = None
     lines: tuple[bytes, ...] = ()
     """The last ones; the first may start within a line, the last may be torn."""
+    schema: int = JOURNAL_SCHEMA
+    """Not above this version's."""
+
+    @property
+    def older(self) -> str:
+        """Why this version does not read the journal, which an earlier one wrote, in words; "" when it does."""
+        if self.schema == JOURNAL_SCHEMA:
+            return ""
+        version = OPENED_BY.get(self.schema, "")
+        reader = f"tuiapp {version} opens it" if version else "no version of tuiapp opens it"
+        return f"its journal has schema {self.schema}: {reader}, this version reads schema {JOURNAL_SCHEMA}"
 
     @property
     def last(self) -> AnyEvent | None:
@@ -72,17 +88,20 @@ def look(journal: Path) -> Glance:
     finally:
         os.close(fd)
     line, newline, _ = head.partition(b"\n")
-    if newline:
-        _check_schema(line)
-    return Glance(True, size, decode(line) if newline else None, tuple(end.split(b"\n")))
+    schema = _schema_of(line) if newline else JOURNAL_SCHEMA
+    return Glance(True, size, decode(line) if newline else None, tuple(end.split(b"\n")), schema)
 
 
-def _check_schema(line: bytes) -> None:
+def _schema_of(line: bytes) -> int:
+    """The schema that a journal's first line names; this version's where the line is damaged."""
     try:
-        schema = _opening.decode(line).schema
+        opening = _opening.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
+        return JOURNAL_SCHEMA
+    schema = opening.schema
     if schema > JOURNAL_SCHEMA:
         raise NewerJournalError(
             f"its journal has schema {schema}, this version of tuiapp reads {JOURNAL_SCHEMA}: update tuiapp to see it"
         )
+    # A journal whose first line was lost is read as far as it goes.
+    return schema if opening.type == "run-started" else JOURNAL_SCHEMA

@@ -40,11 +40,18 @@ class RunInfo:
     reason: str
     started: float | None
     """Seconds since the epoch."""
+    older: str = ""
+    """Why this version does not read its journal, which an earlier one wrote; "" when it does."""
 
     @property
     def is_live(self) -> bool:
         """Whether it goes on."""
         return self.status == "running"
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its journal can be read whole."""
+        return self.status not in ("newer", "unreadable") and not self.older
 
     @property
     def best_accuracy(self) -> float | None:
@@ -103,15 +110,17 @@ def summarise(run: RunDir) -> RunInfo:
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
         started = seen.first.time
+    problem = problem or seen.older
     if isinstance(end := seen.last, RunEnded) and not live:
-        return RunInfo(run, "newer" if newer else end.status, config, problem, end.summary, end.reason, started)
+        status: RunStatus = "newer" if newer else end.status
+        return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older)
     partial = _so_far(run, seen.tail(), seen.first, started)
     if newer:
-        return RunInfo(run, "newer", config, problem, partial, "", started)
+        return RunInfo(run, "newer", config, problem, partial, "", started, seen.older)
     if live or (not seen.exists and _is_starting(started)):
-        return RunInfo(run, "running", config, problem, partial, "", started)
+        return RunInfo(run, "running", config, problem, partial, "", started, seen.older)
     reason = "its supervisor died without saying why; see supervisor.log"
-    return RunInfo(run, "lost", config, problem, partial, reason, started)
+    return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older)
 
 
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:

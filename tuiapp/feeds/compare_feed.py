@@ -63,7 +63,7 @@ class CompareFeed:
     def _begin(self, run: Compared) -> JournalReader:
         """Take in the run's digest, if it has one; returns what reads the rest."""
         directory = run.info.directory
-        digest = read_digest(directory) if run.info.status not in ("newer", "unreadable") else None
+        digest = read_digest(directory) if run.info.is_readable else None
         if digest is not None:
             with self.lock:
                 run.curves.load(digest)
@@ -74,7 +74,7 @@ class CompareFeed:
         """Take in the next piece of a journal; whether there may be more."""
         if self._closed.is_set():
             return False
-        events = reader.read() if run.info.status not in ("newer", "unreadable") else []
+        events = reader.read() if run.info.is_readable else []
         with self.lock:
             run.curves.fold(events)
         progress = _share(reader.offset, run.info.directory) if events else None

@@ -17,6 +17,7 @@ from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_keys import view_actions, view_keys
+from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis
@@ -41,8 +42,7 @@ class CompareScreen(QuietScreen[None]):
     AUTO_FOCUS: ClassVar[str | None] = "CompareChart"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("m", "metric(1)", "Metric", id="compare.metric"),
-        Binding("M", "metric(-1)", "Metric before", id="compare.metric-before", show=False),
+        Binding("m", "metric", "Metric", id="compare.metric"),
         Binding("t", "axis", "Axis", id="compare.axis"),
         Binding("y", "toggle_log_scale", "Log y", id="compare.log"),
         Binding("left_square_bracket", "smooth(-1)", "Less smooth", key_display="[", id="compare.rougher", show=False),
@@ -222,12 +222,15 @@ class CompareScreen(QuietScreen[None]):
         """Look into the chart, or read its values."""
         self._does[what]()
 
-    def action_metric(self, by: int) -> None:
-        """Draw the next quantity that any of the runs has told of."""
+    def action_metric(self) -> None:
+        """List the metrics that any of the runs has reported, and draw the one that is chosen."""
         with self._feed.lock:
-            told = ordered(name for run in self._feed.runs for name in run.curves.names)
-        place = told.index(self.metric) + by if self.metric in told else 0
-        self.metric = told[place % len(told)] if told else LOSS
+            names = ordered({LOSS, *(name for run in self._feed.runs for name in run.curves.names)})
+
+        def draw(name: str | None) -> None:
+            self.metric = name or self.metric
+
+        self.app.push_screen(MetricList(names, self.metric, title="Metric"), draw)
 
     def action_axis(self) -> None:
         """Lay the curves over each other by steps, by time since the start, or by epochs."""

@@ -92,7 +92,7 @@ class RunScreen(RunActions):
         self.run = run
         self._reader = RunReader(run, feed or JournalFeed(run), clock)
         self._control = RunControl(self, run, resumer)
-        self._charts = RunCharts(self)
+        self._charts = RunCharts(self, self.arrange_panels)
         self._second = -1
         self._put_off = 0
         self._arranged: Arrangement | None = None

@@ -51,8 +51,6 @@ class RunActions(QuietScreen[None]):
     def action_chart(self, what: str) -> None:
         """Do what a key says with the charts."""
         self._charts.do(what)
-        if what == "second":
-            self.arrange_panels()
 
     def action_next_rank(self) -> None:
         """Choose the next rank for the chart and the log; after the last one, all of them."""

@@ -10,6 +10,7 @@ from textual.screen import Screen
 
 from trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.screens.chart_keys import view_actions
+from tuiapp.screens.metric_list import NOTHING, MetricList
 from tuiapp.state.metrics import available, metric
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.widgets.loss_chart import LossChart
@@ -23,15 +24,16 @@ class RunCharts:
 
     Args:
         screen: Where they are: `#loss`, and `#second`, which is there when asked for or where there is much room.
+        arrange: Gives the second chart its room, or takes it.
     """
 
-    def __init__(self, screen: Screen[None]) -> None:
-        self._screen = screen
+    def __init__(self, screen: Screen[None], arrange: Callable[[], None]) -> None:
+        self._screen, self._arrange = screen, arrange
         self._asked: bool | None = None
         """Whether the second chart was asked for; None while nobody has said."""
         self._does: dict[str, Callable[[], None]] = {
-            "metric": self._next_metric,
-            "second": self._next_second,
+            "metric": self._choose_metric,
+            "second": self._choose_second,
             "log": self._toggle_log,
             "smoother": lambda: self._smooth(1),
             "rougher": lambda: self._smooth(-1),
@@ -90,24 +92,31 @@ class RunCharts:
         """Draw one rank alone, or over the others; None for all."""
         self.main.rank = self.second.rank = rank
 
-    def _next_metric(self) -> None:
-        other = self.main if self.active is self.second else self.second
-        self.active.next_metric(other.metric if self.wants_second else None)
+    def _choose_metric(self) -> None:
+        """List the run's metrics for the chart that has the focus."""
+        chart = self.active
 
-    def _next_second(self) -> None:
-        """Show the second chart, then go through its metrics, then take it away."""
-        state = self.main.state
-        names = [name for name in available(state) if name != self.main.metric]
-        if not self.wants_second:
-            self._asked = True
-            if self.second.metric == self.main.metric and names:
-                self.second.metric = names[0]
-        elif self.second.metric in names[:-1]:
-            self.second.metric = names[names.index(self.second.metric) + 1]
-        else:
-            self._asked = False
-            if names:
-                self.second.metric = names[0]
+        def draw(name: str | None) -> None:
+            if name:
+                chart.metric = name
+                self.show_titles()
+
+        self._screen.app.push_screen(MetricList(available(self.main.state), chart.metric, title="Metric"), draw)
+
+    def _choose_second(self) -> None:
+        """List the run's metrics for the second chart, and the choice to have none."""
+
+        def draw(name: str | None) -> None:
+            if name is not None:
+                self._asked = name != NOTHING
+                self.second.metric = name or self.second.metric
+                self.show_titles()
+                self._arrange()
+
+        drawn = self.second.metric if self.wants_second else ""
+        names = available(self.main.state)
+        asked = MetricList(names, drawn, title="Metric of the second chart", nothing="no second chart")
+        self._screen.app.push_screen(asked, draw)
 
     def _toggle_log(self) -> None:
         self.active.log_scale = not self.active.log_scale

@@ -136,26 +136,36 @@ class RunsScreen(QuietScreen[None]):
         if info is None:
             return False
         if action == "resume":
-            return info.status in OVER and info.config is not None
+            return info.status in OVER and info.config is not None and not info.older
         if action == "stop":
             return info.is_live
         if action == "clone":
             return info.config is not None
         if action == "delete":
             return not info.is_live or bool(self._marked)
-        readable = info.status not in ("newer", "unreadable")
-        return readable or action in ("mark", "delete", "copy_path")
+        if info.older and action in ("open", "replay", "export"):
+            # It says what opens the run.
+            return True
+        return info.is_readable or action in ("mark", "delete", "copy_path")
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
         """Show the run: live, or as it ended."""
-        if info := self.current:
-            self.post_message(OpenRun(info.directory))
+        self._open()
 
     def action_replay(self) -> None:
         """Show the run over again."""
-        if info := self.current:
-            self.post_message(OpenRun(info.directory, replay=True))
+        self._open(replay=True)
+
+    def _open(self, *, replay: bool = False) -> None:
+        if (info := self.current) and not self._tell_older(info, "opened"):
+            self.post_message(OpenRun(info.directory, replay=replay))
+
+    def _tell_older(self, info: RunInfo, what: str) -> bool:
+        """Say why a run of an earlier version cannot be opened or exported; whether it is one."""
+        if info.older:
+            tell(self.app, f"{info.directory.run_id} cannot be {what}: {info.older}.", "warning")
+        return bool(info.older)
 
     def action_mark(self) -> None:
         """Mark the run for comparing or deleting, or take its mark away; go on to the next one."""
@@ -210,7 +220,7 @@ class RunsScreen(QuietScreen[None]):
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
         """Write the run's figures to a file, having asked which and where."""
-        if info := self.current:
+        if (info := self.current) and not self._tell_older(info, "exported"):
             await export_asking(self.app, info)
 
     @work(exclusive=True, group="ask")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.summary import RunInfo
+from tuiapp.state.metrics import KNOWN
 from tuiapp.state.text import (
     MISSING,
     format_count,
     format_duration,
-    format_metric,
     format_percent,
-    format_rate,
     sanitize,
 )
 
@@ -45,12 +45,14 @@ def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:
     return [info for info in infos if info.config is None]
 
 
+_LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS, TEST_ACCURACY, RATE))
+
 _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
     ("state", lambda info: info.status),
-    ("best accuracy", lambda info: format_percent(info.best_accuracy, 2)),
-    ("test loss", lambda info: format_metric(info.summary.test_loss)),
-    ("loss", lambda info: format_metric(info.summary.loss)),
-    ("examples/s", lambda info: format_rate(info.summary.examples_per_second)),
+    (f"best {_ACCURACY.label}", lambda info: format_percent(info.best_accuracy, 2)),
+    (_TEST_LOSS.label, lambda info: _TEST_LOSS.format(info.summary.test_loss)),
+    (_LOSS.label, lambda info: _LOSS.format(info.summary.loss)),
+    (_RATE.label, lambda info: _RATE.format(info.summary.examples_per_second)),
     ("took", lambda info: format_duration(info.summary.seconds)),
     ("steps", lambda info: format_count(info.summary.steps)),
     ("epochs done", lambda info: format_count(round(info.summary.epochs, 1))),

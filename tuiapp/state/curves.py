@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Literal, TypeAlias
@@ -47,6 +48,8 @@ VALUES_PER_BUCKET = 8
 """So many times as many values of a rank as a curve has buckets wait to be added: together they cost little."""
 
 WAITING_SAMPLES = 8192
+
+NAN = float("nan")
 
 MAX_NAMES = 1000
 """Metrics of a run that have curves."""
@@ -104,7 +107,7 @@ class RankCurves:
     def merge(self, name: str, series: Series) -> None:
         """Take in a whole curve."""
         self._settle()
-        self._series.setdefault(name, Series(self._capacity)).merge(series)
+        self._of(name).merge(series)
 
     def _settle(self) -> None:
         """Give all curves what they have not been given."""
@@ -139,7 +142,12 @@ class RankCurves:
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
             steps, values, bounds = steps[order], values[order], tuple(each[order] for each in bounds)
-        self._series.setdefault(name, Series(self._capacity)).add(steps, values, *bounds)
+        self._of(name).add(steps, values, *bounds)
+
+    def _of(self, name: str) -> Series:
+        if name not in self._series:
+            self._series[name] = Series(self._capacity)
+        return self._series[name]
 
 
 class Curves:
@@ -329,8 +337,15 @@ def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:
     return np.repeat(firsts - 1 - before, sizes) + done, counts.astype(np.float64)
 
 
-def _joined(columns: Iterable[Sequence[float | None]]) -> Floats:
-    return np.array([*chain.from_iterable(columns)], np.float64)
+def _joined(columns: Sequence[list[float | None]]) -> Floats:
+    values = array("d")
+    try:
+        for column in columns:
+            values.fromlist(column)  # type: ignore[arg-type]
+    except TypeError:
+        values = array("d", [NAN if value is None else value for value in chain.from_iterable(columns)])
+    # Twice as fast as numpy takes lists.
+    return np.frombuffer(values, np.float64)
 
 
 def _bound(event: Metrics, side: Literal["lows", "highs"], name: str) -> list[float | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trainers.contract.metrics import (
     DATA_WAIT,
@@ -24,8 +25,10 @@ from trainers.contract.metrics import (
     group_of,
 )
 from tuiapp.state.axis_labels import Unit
-from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
+
+if TYPE_CHECKING:
+    from tuiapp.state.run_facts import RunFacts
 
 UTILIZATION = "gpu/utilization"
 """Of the GPUs, by their samples: the only curves that no rank reports."""

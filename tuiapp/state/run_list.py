@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
 from trainers.contract.summary import RunInfo
+from tuiapp.state.metrics import KNOWN
 from tuiapp.state.text import (
     MISSING,
     format_count,
     format_duration,
-    format_metric,
-    format_percent,
-    format_rate,
     sanitize,
 )
 
@@ -108,17 +107,24 @@ COLUMNS = (
         "accuracy",
         "best acc",
         8,
-        lambda i: format_percent(i.best_accuracy, 1),
+        lambda i: KNOWN[TEST_ACCURACY].format(i.best_accuracy),
         lambda i: _number(i.best_accuracy),
         1,
         True,
     ),
-    Column("loss", "loss", 7, lambda i: format_metric(i.summary.loss), lambda i: _number(i.summary.loss), 5),
+    Column(
+        "loss",
+        KNOWN[LOSS].label,
+        7,
+        lambda i: KNOWN[LOSS].format(i.summary.loss),
+        lambda i: _number(i.summary.loss),
+        5,
+    ),
     Column(
         "speed",
         "ex/s",
         8,
-        lambda i: format_rate(i.summary.examples_per_second),
+        lambda i: KNOWN[RATE].format(i.summary.examples_per_second),
         lambda i: _number(i.summary.examples_per_second),
         6,
         True,

@@ -6,6 +6,7 @@ import gc
 import sys
 from argparse import Namespace
 
+from trainers.contract.newer import why_not_read
 from tuiapp.library.find import default_runs_dir, find_run
 
 TURN_S = 0.001
@@ -17,6 +18,10 @@ def open_dashboard(options: Namespace) -> int:
     """Open the dashboard, on a run if one is given; a clear word where there is no terminal."""
     directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
+    if run and (older := why_not_read(run)):
+        from tuiapp.verbs.facts import UsageError
+
+        raise UsageError(f"{run.run_id} cannot be opened: {older}.")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         from tuiapp.state.text import sanitize
 

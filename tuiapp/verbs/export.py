@@ -18,8 +18,8 @@ def export_run(options: Namespace) -> int:
     """Write the figures to a file, or to stdout."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
-    if info.status in ("newer", "unreadable"):
-        raise ExportError(f"{run.run_id} cannot be exported: {info.problem}")
+    if not info.is_readable:
+        raise ExportError(f"{run.run_id} cannot be exported: {info.older or info.problem}")
     to_stdout = options.output in (None, "-")
     if to_stdout:
         count = write_rows(sys.stdout, run, options.what, options.format or "csv")

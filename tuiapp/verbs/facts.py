@@ -38,7 +38,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
 def run_efficiency(info: RunInfo) -> Efficiency:
     """What a run has made of its devices, over all of its journal."""
     meter = EfficiencyMeter()
-    if info.status not in ("newer", "unreadable"):
+    if info.is_readable:
         digest = read_digest(info.directory)
         if digest is not None:
             meter.load(digest)

@@ -14,9 +14,11 @@ from trainers.contract.events import Alert, AnyEvent, RankFailed
 from trainers.contract.journal import read_tail
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
+from tuiapp.state.metrics import KNOWN
 from tuiapp.state.run_list import choose, dataset, devices, order
 from tuiapp.state.text import (
     MISSING,
@@ -24,9 +26,7 @@ from tuiapp.state.text import (
     format_clock,
     format_count,
     format_duration,
-    format_metric,
     format_percent,
-    format_rate,
     join_words,
     plural,
     sanitize,
@@ -157,12 +157,11 @@ def _row(info: RunInfo) -> tuple[str, ...]:
 
 def _told(info: RunInfo) -> dict[str, str]:
     summary = info.summary
+    figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
     return {
         "state": info.status,
         "steps": f"{summary.steps:,}",
-        "loss": format_metric(summary.loss),
-        "accuracy": format_percent(summary.test_accuracy, 1),
-        "examples/s": format_rate(summary.examples_per_second),
+        **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
         "took": format_duration(summary.seconds),
         "started": _moment(info.started),
     }

@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
-from tuiapp.state.metrics import available
 from tuiapp.state.run_facts import RunFacts
 from tuiapp.terminal.reliable_timers import SureTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
@@ -144,16 +143,6 @@ class LossChart(SureTimers, Zoomable):
         """Take the next stronger or weaker smoothing."""
         place = SMOOTHINGS.index(self.smoothing) + by
         self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
-
-    def next_metric(self, but: str | None = None) -> None:
-        """Draw the next quantity that the run has told of.
-
-        Args:
-            but: One that is drawn elsewhere.
-        """
-        names = [name for name in available(self._state) if name != but] or [LOSS]
-        place = names.index(self.metric) + 1 if self.metric in names else 0
-        self.metric = names[place % len(names)]
 
     def watch_metric(self) -> None:
         """A key was pressed."""

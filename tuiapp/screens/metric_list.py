@@ -1,0 +1,110 @@
+"""Which metric to draw: a list of those that a run has reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from tuiapp.state.metrics import metric
+from tuiapp.state.text import sanitize
+from tuiapp.terminal.resize import LatestSize
+
+MANY = 16
+"""With more metrics there is a field to search them by."""
+
+MAX_NAME = 60
+
+NOTHING = ""
+"""Chosen in the place of a metric's name."""
+
+
+class MetricList(ModalScreen[str | None], LatestSize[str | None]):
+    """Lists metrics by group; gives back the name of the one chosen, or None on escape.
+
+    Args:
+        names: The metrics.
+        drawn: The one that is drawn now.
+        title: What it is chosen for.
+        nothing: What is said of drawing none, which gives back `NOTHING`; "" where that cannot be chosen.
+    """
+
+    CSS_PATH = "metric_list.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        Binding("down", "move('cursor_down')", "Next", show=False),
+        Binding("up", "move('cursor_up')", "Previous", show=False),
+        Binding("pagedown", "move('page_down')", "Page down", show=False),
+        Binding("pageup", "move('page_up')", "Page up", show=False),
+    ]
+
+    def __init__(self, names: Sequence[str], drawn: str, *, title: str, nothing: str = "") -> None:
+        super().__init__()
+        self._names, self._drawn, self._title, self._nothing = names, drawn, title, nothing
+
+    def compose(self) -> ComposeResult:  # noqa: D102
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content(self._title)
+            if len(self._names) > MANY:
+                yield Input(placeholder=f"Search {len(self._names):,} metrics", id="search", max_length=MAX_NAME)
+            yield OptionList(id="metrics", markup=False)
+
+    def on_mount(self) -> None:
+        """Put the cursor on what is drawn."""
+        self._show("")
+        self.query_one("#search" if self.query("#search") else "#metrics").focus()
+
+    @on(Input.Changed, "#search")
+    def _search(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    @on(Input.Submitted, "#search")
+    def _take_highlighted(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _take(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        place = int(event.option_id or 0)
+        self.dismiss(self._names[place] if place >= 0 else NOTHING)
+
+    def action_move(self, where: str) -> None:
+        """Move the list's cursor while the search has the focus."""
+        getattr(self.query_one(OptionList), f"action_{where}")()
+
+    def _show(self, search: str) -> None:
+        """List the metrics in which every word of a search is found."""
+        words = search.lower().split()
+        groups: dict[str, list[int]] = {"": []}
+        for place, name in enumerate(self._names):
+            shown = metric(name)
+            if all(word in f"{name} {shown.label}".lower() for word in words):
+                groups.setdefault(shown.group, []).append(place)
+        options = [Option(Content(self._nothing), id="-1")] if self._nothing and not words else []
+        for group, places in groups.items():
+            if group:
+                options.append(Option(Content.styled(group, "$text-primary"), disabled=True))
+            options += [Option(self._line(self._names[place]), id=str(place)) for place in places]
+        if not options:
+            options.append(Option(Content("no such metric"), disabled=True))
+        box = self.query_one(OptionList)
+        box.clear_options()
+        box.add_options(options)
+        chosen = str(self._names.index(self._drawn)) if self._drawn in self._names else "-1"
+        ids = [option.id for option in options]
+        box.highlighted = ids.index(chosen) if chosen in ids else next((n for n, one in enumerate(ids) if one), None)
+
+    def _line(self, name: str) -> Content:
+        label, own = metric(name).label, sanitize(name, MAX_NAME)
+        mark = "✓ " if name == self._drawn else "  "
+        # Not fainter than the label: on the cursor's ground, in some themes, that cannot be read.
+        return Content(f"{mark}{label}" if label == own else f"{mark}{label}  ({own})")
