@@ -1,7 +1,5 @@
-"""What the dashboard costs, in a pty of 120 x 40: `python -m tests.benchmarks.dashboard`. Takes about two minutes.
+"""What the dashboard costs, in a pty of 120 x 40: `python -m tests.benchmarks.dashboard`. Takes about a minute.
 
-- Opening a finished run of 100,000 steps x 8 ranks: from the program's start until header, curves over their whole
-  width, all ranks and the last line of the log stand on the screen; the most memory it ever had resident.
 - Watching 8 ranks at 200 steps/s each, written by a process of its own: the share of a core, and the bytes written to
   the terminal per second.
 - Meanwhile 56 keys, one after the other: from the key to the moment when the terminal has got what it asks for.
@@ -23,12 +21,9 @@ from pathlib import Path
 import psutil
 
 from tests.benchmarks.drawing import time_drawing
-from tests.benchmarks.long_run import RANKS, record
 from tests.pty.terminal import Terminal
 from trainers.contract.rundir import RunDir
 
-ROUNDS = 5
-STEPS = 100_000
 WATCH_S = 20.0
 PAST_STEPS = 4000
 
@@ -66,36 +61,6 @@ class Home:
 
 def watch(home: Home, run: RunDir) -> Terminal:
     return Terminal([sys.executable, "-P", "-m", "tuiapp", "attach", str(run.path)], environment=home.environment)
-
-
-def fully_drawn(terminal: Terminal) -> bool:
-    """Whether header, curve, as many ranks as there is room for, and log stand on the screen."""
-    lines = terminal.screen.display
-    text = "\n".join(lines)
-    ranks = sum("100,000" in line and "done" in line for line in lines)
-    curve = [
-        place for line in lines for place, each in enumerate(line[:70]) if each == "◆" or "\u2800" < each <= "\u28ff"
-    ]
-    spread = bool(curve) and max(curve) >= 66 and min(curve) <= 14
-    return "COMPLETED" in text and "100,000/100,000" in text and ranks >= RANKS - 1 and spread and "completed" in text
-
-
-def shows(terminal: Terminal, data: bytes) -> bool:
-    """Whether all is drawn once the terminal has got this as well."""
-    terminal.show(data)
-    return fully_drawn(terminal)
-
-
-def open_run(home: Home, run: RunDir) -> tuple[float, float, float]:
-    """Seconds until it is drawn, seconds of processor time, MB at most."""
-    with watch(home, run) as terminal:
-        arrivals = terminal.gather(lambda come: b"COMPLETED" in come, 30, quiet_s=0.5)
-        times = psutil.Process(terminal.process.pid).cpu_times()
-        status = Path(f"/proc/{terminal.process.pid}/status").read_text()
-        peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
-        drawn = next((at for at, data in arrivals if shows(terminal, data)), None)
-        assert drawn is not None, terminal.text
-    return drawn - terminal.began, times.user + times.system, peak
 
 
 def share_of_core(terminal: Terminal, seconds: float) -> tuple[float, float]:
@@ -153,30 +118,11 @@ def measure_live(home: Home) -> None:
     )
 
 
-WORDS = {1: "every step", 4: "windows of 4"}
-
-
-def measure_opening(home: Home, name: str, window: int) -> None:
-    run = home.run(name)
-    size = record(run, STEPS, window)
-    rounds = [open_run(home, run) for _ in range(ROUNDS)]
-    seconds, used, peaks = zip(*rounds, strict=True)
-    print(
-        f"opened, {WORDS[window]:13} {statistics.median(seconds):.2f} s   {min(seconds):.2f} to {max(seconds):.2f} s   "
-        f"(0.7 s), processor {statistics.median(used):.2f} s, "
-        f"{max(peaks):.0f} MB at most (120 MB), journal {size / 1e6:.0f} MB"
-    )
-
-
 def main() -> None:
-    wanted = set(sys.argv[1:]) or {"open", "open-all", "live", "draw"}
+    wanted = set(sys.argv[1:]) or {"live", "draw"}
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as directory:
         home = Home(Path(directory))
-        if "open" in wanted:
-            measure_opening(home, "0004", 4)
-        if "open-all" in wanted:
-            measure_opening(home, "0001", 1)
         if "live" in wanted:
             measure_live(home)
     if "draw" in wanted:

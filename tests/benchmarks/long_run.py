@@ -122,18 +122,6 @@ class Run:
             yield LogLine(rank=int(second) // 5 % RANKS, stream="stdout", text=f"second {second:.0f} passed", **at)
 
 
-def record(run: RunDir, steps: int, window: int = WINDOW) -> int:
-    """Write the journal of a finished run; give its size in bytes."""
-    made = Run(steps, time.time() - steps / STEPS_PER_SECOND - 60, window)
-    writer = JournalWriter(run.journal)
-    writer.append(made.beginning(run.run_id))
-    for first in range(1, steps + 1, round(STEPS_PER_SECOND * FLUSH_S)):
-        writer.append(made.flush(first))
-    writer.append(made.end())
-    writer.close()
-    return run.journal.stat().st_size
-
-
 def go_on(run: RunDir, past_steps: int, seconds: float) -> None:
     """Hold a run's lock and write it as it goes on, at its own pace."""
     held = run.take_lock()

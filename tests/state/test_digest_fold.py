@@ -9,17 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import histories as h
 from tests.contract.digest_runs import history
 from tests.contract.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
 from trainers.contract import digest_keeper
 from trainers.contract.digest import Digest
-from trainers.contract.events import Event, decode, encode
+from trainers.contract.events import Event, Metrics, decode, encode
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.state import curves, rank_state, run_facts
 from tuiapp.state.curves import Curves
+from tuiapp.state.devices import gpu
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.run_state import RunState
 from tuiapp.state.series import LOW, Series
@@ -85,7 +88,7 @@ def assert_same_curve(one: Series, other: Series) -> None:
     assert close.size - np.count_nonzero(close) <= len(one) / 100
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 390, 525])
 def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     dice, events = random.Random(seed), [event for each in history(seed) if (event := decode(encode(each)))]
     cut = dice.randint(1, len(events))
@@ -174,3 +177,35 @@ def test_a_feed_of_the_whole_journal_takes_no_digest(run: RunDir) -> None:
     until(lambda: taken.extend(feed.take(100)) or len(taken) == len(events))  # type: ignore[func-returns-value]
     feed.close()
     assert not any(isinstance(each, Digest) for each in taken)
+
+
+def test_the_efficiency_of_late(run: RunDir) -> None:
+    """Averaged over half a minute, of which a digest keeps all."""
+    events: list[Event] = [h.started(2, gpus=True), *(h.rank_started(rank, gpus=True) for rank in range(2))]
+    for number in range(500):
+        for rank in range(2):
+            values: dict[str, list[float | None]] = {
+                "step_time": [0.02] * 10,
+                "examples": [32.0 + number] * 10,
+                "data_wait": [number / 1e5] * 10,
+            }
+            events.append(Metrics(rank=rank, first_step=1 + 10 * number, values=values, **h.at(2 + number / 5)))
+            if number % 5 == 0:
+                events.append(h.device_sample(rank, 2 + number / 5))
+    one, other = fold([digest_of(run, events)]).efficiency(), fold(events).efficiency()
+    assert one.data_wait_share
+    assert one.mfu
+    for name in one.__dataclass_fields__:
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=0.01), name
+
+
+def test_a_digest_keeps_as_much_as_views_show() -> None:
+    assert digest_keeper.HISTORY >= gpu.HISTORY
+    assert digest_keeper.LOG_LINES >= run_facts.MAX_LOG_LINES
+    assert digest_keeper.CHECKPOINTS >= run_facts.MAX_CHECKPOINTS
+    assert digest_keeper.BATCHES_PER_RANK >= rank_state.MAX_BATCHES
+    assert digest_keeper.BATCHES_PER_RANK / 5 >= run_facts.EFFICIENCY_WINDOW_S
+    assert digest_keeper.MAX_NAMES == curves.MAX_NAMES
+    assert digest_keeper.MAX_GPUS == gpu.MOST_GPUS
+    assert digest_keeper.SAMPLE_BUCKETS == curves.SAMPLE_BUCKETS
+    assert RunState().alerts.maxlen == digest_keeper.ALERTS

@@ -53,7 +53,7 @@ class Curve:
 
     @property
     def columns(self) -> tuple[array[int] | array[float], ...]:
-        """The buckets, one array per row, in the order of `Curve.__doc__`."""
+        """`keys` to `gaps`, in the order in which they are listed above."""
         return self.keys, self.first, self.last, self.low, self.high, self.total, self.count, self.gaps
 
     def add(

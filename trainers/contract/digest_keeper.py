@@ -2,8 +2,8 @@
 
 Curves hold the values of metrics. Of all other events those lines are kept, as they stand in the journal, without which
 the state of a view would be another: of most kinds the last of each rank or device, of samples as many as a view draws,
-of what the log shows the last 5,000. What an attempt leaves behind when the run is
-resumed is forgotten here as there; so are the curves of ranks that the new attempt does not have.
+of what the log shows the last 5,000. What an attempt leaves behind when the run is resumed is forgotten here as there;
+so are the curves of ranks that the new attempt does not have.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import (
     DATA_WAIT,
     EXAMPLES,
+    LEARNING_RATE,
+    LOSS,
     MAX_RANKS,
     RATE,
     STEP_TIME,
@@ -65,7 +67,7 @@ CHECKPOINTS = 256
 ALERTS = 200
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "host-sample")
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
 """Kinds that a further attempt leaves as they are."""
 
 
@@ -243,7 +245,11 @@ class DigestKeeper:
         last = steps[-1]
         if is_logged(event):
             self._add_to_log(line)
-        self._keep(line, 1, "metrics", rank, *values)
+        self._keep(line, 1, "latest", rank)
+        if last >= self._steps.get(rank, 0):
+            # Views show a rank's last loss and learning rate, which need not come together.
+            self._keep(line, 1, "furthest", rank, LOSS in values, LEARNING_RATE in values)
+            self._steps[rank] = last
         if STEP_TIME in values:
             batch = batch_of(event)
             self._meter.add_batch(batch)
@@ -252,7 +258,6 @@ class DigestKeeper:
             if batches is None or batches.maxlen != most:
                 batches = self._batches[rank] = deque(batches or (), most)
             batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
-        self._steps[rank] = max(self._steps.get(rank, 0), last)
         self._timeline.add(event.time, last)
         lows, highs = event.lows or {}, event.highs or {}
         for name, column in values.items():

@@ -57,12 +57,6 @@ class Timeline:
 
         return np.interp(steps, self.steps, self.times)
 
-    def steps_at(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Which steps were made at these seconds of the run."""
-        import numpy as np
-
-        return np.interp(seconds, self.times, self.steps)
-
     def _time_of(self, step: int) -> float:
         """When a step was made, between two marks in proportion."""
         after = bisect_right(self.steps, step)

@@ -14,8 +14,9 @@ from trainers.contract.rundir import RunDir
 WRITE_EVERY_BYTES = 4 << 20
 """How far the journal grows from one digest to the next: to read so much takes a view 0.1 s."""
 
-MAX_UNREAD_BYTES = 32 << 20
-"""What is read of the attempts before, at most; where their digest does not reach further, no new one is made."""
+MAX_UNREAD_BYTES = 16 << 20
+"""What is read of the attempts before, at most: two seconds of processor time. Where their digest does not reach that
+far, no new one is made."""
 
 CHUNK_BYTES = 1 << 17
 """What is read at a time: the supervisor stays small."""

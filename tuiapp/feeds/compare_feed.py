@@ -63,7 +63,7 @@ class CompareFeed:
     def _begin(self, run: Compared) -> JournalReader:
         """Take in the run's digest, if it has one; returns what reads the rest."""
         directory = run.info.directory
-        digest = read_digest(directory) if run.info.status not in ("newer", "unreadable") else None
+        digest = read_digest(directory) if run.info.is_readable else None
         if digest is not None:
             with self.lock:
                 run.curves.load(digest)
