@@ -76,10 +76,10 @@ def resume_command(run: RunDir) -> str:
         plan = read_plan(run.plan)
     except (OSError, ValueError):
         return ""
-    status = summarise(run).status
-    if status in ("running", "completed") or (point := resume_point(run)) is None:
+    info = summarise(run)
+    if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:
         return ""
-    if not has_more(point.step, plan.total_steps, status):
+    if not has_more(point.step, plan.total_steps, info.status):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"
