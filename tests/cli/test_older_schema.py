@@ -65,6 +65,7 @@ def test_it_is_listed_with_what_its_first_and_last_event_say(tuiapp: Command, ol
     assert SENTENCE in shown.out
     write_older(older, ended=False)
     assert (summarise(older).status, summarise(older).older) == ("lost", SENTENCE)
+    assert "--resume" not in tuiapp("show", "latest").out
 
 
 @pytest.mark.parametrize("words", [["export"], ["run", "--resume"], ["attach"], ["replay"]])

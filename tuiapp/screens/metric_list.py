@@ -41,10 +41,10 @@ class MetricList(ModalScreen[str | None], LatestSize[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
-        Binding("down", "move('cursor_down')", "Next", show=False),
-        Binding("up", "move('cursor_up')", "Previous", show=False),
-        Binding("pagedown", "move('page_down')", "Page down", show=False),
-        Binding("pageup", "move('page_up')", "Page up", show=False),
+        Binding("down", "move('cursor_down')", "Next metric", id="metrics.next", show=False),
+        Binding("up", "move('cursor_up')", "Previous metric", id="metrics.previous", show=False),
+        Binding("pagedown", "move('page_down')", "A page down", id="metrics.page-down", show=False),
+        Binding("pageup", "move('page_up')", "A page up", id="metrics.page-up", show=False),
     ]
 
     def __init__(self, names: Sequence[str], drawn: str, *, title: str, nothing: str = "") -> None:

@@ -153,7 +153,7 @@ def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Char
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
     _mark_evaluations(chart, state, view)
-    _set_y_axis(chart, view, rows)
+    set_y_axis(chart, view.metric, rows)
     ticks = time_ticks if view.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
     return chart
@@ -193,9 +193,9 @@ def _reduce(series: Series, chart: Chart, state: RunFacts, columns: int) -> Redu
 
 
 def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
-    middle = _scaled(smooth(reduced.mean, weight), log)
+    middle = scaled(smooth(reduced.mean, weight), log)
     # Unsmoothed, every extreme is drawn.
-    low, high = (middle, middle) if weight else (_scaled(reduced.low, log), _scaled(reduced.high, log))
+    low, high = (middle, middle) if weight else (scaled(reduced.low, log), scaled(reduced.high, log))
     return Curve(source.label, source.color, middle, low, high, reduced.gaps)
 
 
@@ -207,17 +207,18 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
     if some.any():
         known = means[:, some]
         bounds[:, some] = np.nanmin(known, axis=0), np.nanmax(known, axis=0), np.nanmean(known, axis=0)
-    low, high, mean = (_scaled(smooth(each, weight), log) for each in bounds)
+    low, high, mean = (scaled(smooth(each, weight), log) for each in bounds)
     breaks = np.sum([each.gaps for each in reduced], axis=0)
     return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
 
 
-def _scaled(values: Floats, log: bool) -> Floats:
+def scaled(values: Floats, log: bool) -> Floats:
+    """Values as they are drawn: on a logarithmic axis their decimal logarithms, where they have any."""
     if not log:
         return values
-    scaled = np.full(len(values), np.nan)
-    np.log10(values, out=scaled, where=values > 0)
-    return scaled
+    powers = np.full(len(values), np.nan)
+    np.log10(values, out=powers, where=values > 0)
+    return powers
 
 
 def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
@@ -234,22 +235,23 @@ def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
     left, right = chart.x_range if chart.curves else (float(places.min()), float(places.max()))
     if not chart.curves:
         chart.x_range = chart.extent = (left, max(right, left + 1))
-    values = _scaled(values, view.log)
+    values = scaled(values, view.log)
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
     chart.held_out = metric(name).group
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
 
 
-def _set_y_axis(chart: Chart, view: View, rows: int) -> None:
+def set_y_axis(chart: Chart, name: str, rows: int) -> None:
+    """Fit the axis of values to what is drawn of a metric, in so many rows of cells."""
     drawn = [*chart.curves, *([chart.band] if chart.band else [])]
     ends = [np.array([y for _, y in chart.evaluations])]
     ends += [values for curve in drawn for values in (curve.low, curve.high)]
     values = np.concatenate(ends)
     values = values[~np.isnan(values)]
     if len(values):
-        chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not view.log)
-    unit = metric(view.metric).unit
-    if unit == "share" and not view.log:
+        chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not chart.log)
+    unit = metric(name).unit
+    if unit == "share" and not chart.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
-    ticks = log_ticks if view.log else value_ticks
+    ticks = log_ticks if chart.log else value_ticks
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainers.contract.metrics import LOSS
-from tuiapp.state.axes import log_ticks, short_duration, step_ticks, time_ticks, value_range, value_ticks
-from tuiapp.state.chart import Chart, Curve
+from tuiapp.state.axes import short_duration, step_ticks, time_ticks, value_ticks
+from tuiapp.state.chart import Chart, Curve, scaled, set_y_axis
 from tuiapp.state.curves import ALL, Axis, Curves
 from tuiapp.state.metrics import metric
-from tuiapp.state.series import Floats, smooth
+from tuiapp.state.series import smooth
 from tuiapp.state.text import MISSING
 from tuiapp.state.window import Window, in_sight
 
@@ -59,10 +59,10 @@ def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, col
     weight = 0.0 if metric(look.metric).held_out else look.smoothing
     for letter, color, series, places in sources:
         reduced = series.reduce(columns, *chart.x_range, places)
-        middle = _scaled(smooth(reduced.mean, weight), log=look.log)
+        middle = scaled(smooth(reduced.mean, weight), look.log)
         if not np.isnan(middle).all():
             chart.curves.append(Curve(letter, color, middle, middle, middle, reduced.gaps))
-    _set_y_axis(chart, look, rows)
+    set_y_axis(chart, look.metric, rows)
     chart.x_ticks = _x_ticks(chart, look.axis, max(2, columns // 24))
     chart.marks = _letters(chart.curves)
     return chart
@@ -79,23 +79,6 @@ def place_words(place: float, axis: Axis) -> str:
     if axis == "time":
         return short_duration(place)
     return f"step {place:,.0f}" if axis == "step" else f"epoch {place:.2f}"
-
-
-def _scaled(values: Floats, *, log: bool) -> Floats:
-    return np.log10(np.where(values > 0, values, np.nan)) if log else values
-
-
-def _set_y_axis(chart: Chart, look: Look, rows: int) -> None:
-    if not chart.curves:
-        return
-    values = np.concatenate([curve.middle for curve in chart.curves])
-    values = values[~np.isnan(values)]
-    chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not look.log)
-    unit = metric(look.metric).unit
-    if unit == "share" and not look.log:
-        chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
-    ticks = log_ticks if look.log else value_ticks
-    chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
 
 
 def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:

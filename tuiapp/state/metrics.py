@@ -47,8 +47,6 @@ class Metric:
     format: Callable[[float | None], str] = format_metric
     """A value in words, at most nine characters."""
     unit: Unit = ""
-    of_run: bool = False
-    """Whether one rank reports it for all of the run."""
 
     @property
     def group(self) -> str:
@@ -81,17 +79,17 @@ KNOWN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(LOSS, "loss"),
-        Metric(TEST_ACCURACY, "accuracy", _share, "share", of_run=True),
-        Metric(TEST_LOSS, "test loss", of_run=True),
+        Metric(TEST_ACCURACY, "accuracy", _share, "share"),
+        Metric(TEST_LOSS, "test loss"),
         Metric(RATE, "examples/s", _rate),
         Metric(STEP_TIME, "step time", format_seconds, "s"),
         Metric(DATA_WAIT, "data wait", format_seconds, "s"),
         Metric(LEARNING_RATE, "learning rate", _learning_rate),
-        Metric(GRADIENT_NORM, "gradient norm", of_run=True),
+        Metric(GRADIENT_NORM, "gradient norm"),
         Metric(UTILIZATION, "utilization", _percent, "%"),
         Metric(EXAMPLES, "examples", _rate),
-        Metric(TEST_SECONDS, "evaluation time", format_seconds, "s", of_run=True),
-        Metric(TEST_EXAMPLES, "test examples", _rate, of_run=True),
+        Metric(TEST_SECONDS, "evaluation time", format_seconds, "s"),
+        Metric(TEST_EXAMPLES, "test examples", _rate),
     )
 }
 """In the order in which they are offered."""

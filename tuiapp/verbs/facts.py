@@ -68,12 +68,13 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 
 
 def resume_command(run: RunDir) -> str:
-    """What goes on with a run; "" when it goes on, has made all its steps, or has nothing to go on from."""
+    """What goes on with a run; "" when it is live, has made all its steps, or cannot be resumed."""
     try:
         config = read_config(run)
     except (ConfigError, OSError):
         return ""
-    if run.is_live() or summarise(run).status == "completed" or not _has_more(run, config):
+    info = summarise(run)
+    if info.is_live or info.status == "completed" or not info.is_readable or not _has_more(run, config):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"
