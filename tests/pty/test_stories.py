@@ -183,8 +183,8 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.press("v")
         terminal.press("m")
         terminal.wait("step time")
-        terminal.press("down", "down", "enter")
-        terminal.wait("test loss  by step")
+        terminal.press("down", "enter")
+        terminal.wait("examples/s  by step")
         # Back, and from the completed one into the form.
         terminal.press("escape")
         terminal.wait("2 marked")
