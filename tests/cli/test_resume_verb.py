@@ -173,6 +173,7 @@ def test_checkpoint_of_a_run_that_is_over(tuiapp: Command, run: RunDir) -> None:
 def test_a_run_whose_data_file_is_gone_is_shown(tuiapp: Command, run: RunDir) -> None:
     saved(run)
     run.config.write_text(run.config.read_text().replace('dataset = "digits"', 'dataset = "npz:/gone.npz"'))
+    run.plan.write_text(run.plan.read_text().replace('"dataset": "digits"', '"dataset": "npz:/gone.npz"'))
     done = tuiapp("show", "latest")
     assert done.code == 0, done
     assert "npz:/gone.npz" in done.out

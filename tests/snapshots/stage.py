@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from tuiapp.app import TuiApp
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.loss_chart import LossChart
 
-SIZES = ((80, 24), (120, 40), (200, 60))
-THEMES = ("dark", "light")
+SMALL, MEDIUM, LARGE = (80, 24), (120, 40), (200, 60)
 
 RUNS_DIR = Path("/home/ada/runs")
 """Where runs seem to lie; there is nothing."""
@@ -78,23 +76,24 @@ def run_screen(
     return RunScreen(RunDir(runs_dir / h.RUN_ID), feed, clock=lambda: h.START + now)
 
 
-def matrix(
-    scenes: Iterable[str], *, light: Container[str] = (), light_sizes: Container[tuple[int, int]] = ((120, 40),)
-) -> list[ParameterSet]:
-    """Each scene at each size in the dark theme; in the light one at the middle size, or at those given.
+def matrix(scenes: Iterable[str], *, light: Container[str] = (), large: Container[str] = ()) -> list[ParameterSet]:
+    """Each scene at the two usual sizes in the dark theme.
 
-    The first scene, and those named in `light`, are in the light theme at each size too.
+    The first scene is at the large size and in the light theme as well. It is always compared, the others at one size
+    in turn; the rest of the pictures is compared with the slow tests.
 
-    The first scene is always compared, the others at one size in turn; the rest of the pictures is compared with the
-    slow tests.
+    Args:
+        scenes: Their names.
+        light: Where colour says most: these are in the light theme, too.
+        large: Where much room changes the layout: these are at 200×60, too.
     """
     cases: list[ParameterSet] = []
     for place, name in enumerate(scenes):
-        for size, theme in product(SIZES, THEMES):
-            if theme == "light" and size not in light_sizes and place and name not in light:
-                continue
-            always = size == SIZES[place % len(SIZES)] and theme == "dark"
-            always |= place == 0 and (theme == "dark" or size == (120, 40))
+        pictures = [(SMALL, "dark"), (MEDIUM, "dark")]
+        pictures += [(MEDIUM, "light")] if not place or name in light else []
+        pictures += [(LARGE, "dark")] if not place or name in large else []
+        for size, theme in pictures:
+            always = not place or (size, theme) == pictures[place % 2]
             identity = f"{name}-{size[0]}x{size[1]}-{theme}"
             cases.append(pytest.param(name, size, theme, id=identity, marks=() if always else pytest.mark.slow))
     return cases

@@ -17,7 +17,7 @@ from textual.pilot import Pilot
 from tests import histories as h
 from tests.screens.configure_app import screen, type_into
 from tests.snapshots.conftest import Before, ComparePicture
-from tests.snapshots.stage import SIZES, TWO_CORES, Stage, matrix, press, until
+from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
 from trainers.config.machine import Gpu, GpuProcess, Machine
 from trainers.config.run_config import RunConfig
 from trainers.contract.rundir import RunDir
@@ -189,7 +189,14 @@ SCENES: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light_sizes=SIZES))
+LIGHT = ("wrong-values", "menu")
+"""Where colour says most: in the light theme, too."""
+
+LARGE = ("gpus-8", "wrong-values")
+"""Where much room changes the layout: at 200×60, too."""
+
+
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
 async def test_configure(
     name: str, size: tuple[int, int], theme: str, compare_picture: ComparePicture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,10 +86,13 @@ SCENES: dict[str, Scene] = {
 }
 
 LIGHT = ("alert", "failed", "gpu-8", "panel-devices", "panel-sharding")
-"""Where colour says most: in the light theme at each size."""
+"""Where colour says most: in the light theme, too."""
+
+LARGE = ("gpu-8", "gpu-16", "cpu-16", "failed", "hang", "second-chart", "panel-devices", "panel-sharding")
+"""Where much room changes the layout: at 200×60, too."""
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT))
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
 async def test_run(
     name: str,
     size: tuple[int, int],

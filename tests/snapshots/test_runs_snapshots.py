@@ -17,7 +17,7 @@ from tests.contract.recorded import CONFIG, record
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_devices_screen import Recorded
 from tests.snapshots.conftest import ComparePicture
-from tests.snapshots.stage import SIZES, Stage, matrix, press, until
+from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
@@ -142,7 +142,14 @@ SCENES: dict[str, Scene] = {
 }
 
 
-@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light_sizes=SIZES))
+LIGHT = ("compare-4", "devices-8")
+"""Where colour says most: in the light theme, too."""
+
+LARGE = ("compare-8", "devices-8", "replay")
+"""Where much room changes the layout: at 200×60, too."""
+
+
+@pytest.mark.parametrize(("name", "size", "theme"), matrix(SCENES, light=LIGHT, large=LARGE))
 async def test_runs(
     name: str,
     size: tuple[int, int],

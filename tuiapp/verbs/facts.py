@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import find_dataset
 from trainers.config.plan import read_plan
 from trainers.contract.digest import read_digest
 from trainers.contract.facts import config_facts, run_facts
@@ -74,7 +76,8 @@ def resume_command(run: RunDir) -> str:
     """What resumes a run; "" when it is running, is complete, or has no checkpoint to resume from."""
     try:
         plan = read_plan(run.plan)
-    except (OSError, ValueError):
+        find_dataset(plan.config.dataset)
+    except (OSError, ValueError, DatasetError):
         return ""
     info = summarise(run)
     if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:
