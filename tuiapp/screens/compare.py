@@ -100,7 +100,7 @@ class CompareScreen(CoveredScreenFix[None]):
         with self._feed.lock:
             return fits and self._drawn == self._feed.version and not self._is_reading
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield CompareChart()
         yield CompareTable()
         yield SteadyFooter(show_command_palette=False)

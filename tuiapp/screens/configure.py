@@ -115,7 +115,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """The machine is being looked at."""
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         self._is_made = True
         yield Static(id="machine")
         with Horizontal(id="body"):

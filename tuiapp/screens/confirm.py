@@ -49,7 +49,7 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
         self._text = "\n".join(sanitize_lines(text))
         self._choices = choices
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
             dialog.border_title = Content(self._title)
             if self._text:

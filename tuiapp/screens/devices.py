@@ -42,7 +42,7 @@ class DevicesScreen(CoveredScreenFix[None]):
         self.state = RunState()
         self._feed = feed or SamplerFeed(runs_dir, INTERVAL_S)
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield DevicePanel(id="devices", classes="-alone")
         yield SteadyFooter(show_command_palette=False)
 

@@ -58,7 +58,7 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         self._run_id = run_id
         self._suggested = self._file_name("steps", "csv")
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
             dialog.border_title = Content(sanitize(f"Export {self._run_id}"))
             with Horizontal(id="choices"):

@@ -42,7 +42,7 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
         super().__init__()
         self._beneath = beneath
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog") as dialog:
             dialog.border_title = Content("Keys")
             dialog.border_subtitle = Content("esc closes · ^p finds by name")

@@ -51,7 +51,7 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
         super().__init__()
         self._names, self._drawn, self._title, self._nothing = names, drawn, title, nothing
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
             dialog.border_title = Content(self._title)
             if len(self._names) > MANY:

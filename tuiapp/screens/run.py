@@ -163,7 +163,7 @@ class RunScreen(CoveredScreenFix[None]):
         """Whether the run goes on, as far as is known; what a replay shows does not."""
         return self.state.is_live and self._reader.replay is None
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield RunHeader(id="header")
         yield ReplayBar(id="replay")
         yield AlertStrip(id="alert")

@@ -105,7 +105,7 @@ class RunsScreen(CoveredScreenFix[None]):
         """Those that are marked, in the order in which they were."""
         return list(self._marked)
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
         yield Input(placeholder="words that all must be found: failed torch-ddp resnet18 …", id="filter")
         yield Static(id="instead", markup=False)

@@ -68,7 +68,7 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         self._title, self._does, self._description, self._overwrites = title, does, description, overwrites
         self._own = own
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
             dialog.border_title = Content(self._title)
             yield Label("Name")

@@ -16,7 +16,7 @@ class ReliableTimers(MessagePump):
     upstream.
     """
 
-    def set_timer(  # noqa: D102
+    def set_timer(
         self, delay: float, callback: TimerCallback | None = None, *, name: str | None = None, pause: bool = False
     ) -> Timer:
         timer = super().set_timer(delay, callback, name=name, pause=pause)

@@ -42,13 +42,13 @@ class CompareChart(Zoomable):
     axis: Axis = "step"
     """What the lower axis counts."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
         yield Static(id="instead", markup=False)
         yield Plot(id="plot")
 
     @property
-    def least_span(self) -> float:  # noqa: D102
+    def least_span(self) -> float:
         return LEAST_SPAN[self.axis]
 
     @property

@@ -37,7 +37,7 @@ class CompareTable(ScrollableContainer):
     _read_out: Line | None = None
     """What was read out last."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(id="rows", markup=False)
 
     def show(

@@ -40,7 +40,7 @@ class FailurePanel(VerticalScroll):
         self._directory = sanitize(directory)
         self._shown: object = None
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static("no rank has failed", markup=False)
 
     def show(self, state: RunFacts) -> None:

@@ -32,7 +32,7 @@ FAINT = "$text-muted"
 class FactLines(Static):
     """Lines of facts with " · " between them; of a line that is too long, as many facts as there is room for."""
 
-    def render(self) -> RenderResult:  # noqa: D102
+    def render(self) -> RenderResult:
         lines = self.content if isinstance(self.content, Content) else Content()
         return Content("\n").join(_whole_facts(line, self.content_size.width) for line in lines.split("\n"))
 
@@ -78,7 +78,7 @@ class LaunchFacts(Vertical):
     class LaunchRequested(Message):
         """The user pressed the button."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         with VerticalScroll(id="failure-scroll", can_focus=False):
             yield Static(id="failure")
         with Horizontal(id="facts-row"):

@@ -146,7 +146,7 @@ class LogRows(ScrollView, can_focus=True):
         """
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
-    def render_line(self, y: int) -> Strip:  # noqa: D102
+    def render_line(self, y: int) -> Strip:
         number = self.scroll_offset.y + y
         width = self.scrollable_content_region.width
         if number >= len(self._rows):

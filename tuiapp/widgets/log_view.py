@@ -74,7 +74,7 @@ class LogView(Vertical):
         self._wanted_count = 0
         """How many of the lines are shown."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(id="status", markup=False)
         yield LogRows()
         # Compact: in one row there is no room for the border that the focus draws, and for what is typed.

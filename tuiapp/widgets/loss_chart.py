@@ -75,7 +75,7 @@ class LossChart(ReliableTimers, Zoomable):
         self.drawings = 0
         """How often the curves were drawn."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(id="legend", markup=False)
         yield Static(why_empty(LOSS, live=True), id="waiting", markup=False)
         yield Plot(id="plot")
@@ -118,7 +118,7 @@ class LossChart(ReliableTimers, Zoomable):
         self._draw_soon()
 
     @property
-    def least_span(self) -> float:  # noqa: D102
+    def least_span(self) -> float:
         return LEAST_SPAN[self.by_time]
 
     @property

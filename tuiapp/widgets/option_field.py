@@ -73,7 +73,7 @@ class OptionField(Widget):
         self._notes = words.notes
         self._unavailable = words.unavailable
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         if self.option.menu:
             typed = bool(self.option.prefix_of(self._text))
             choice = ChoiceInput(

@@ -35,7 +35,7 @@ class PanelTabs(Widget):
 
         index: int
 
-    def render(self) -> Content:  # noqa: D102
+    def render(self) -> Content:
         parts = []
         for index, label in enumerate(self._labels):
             style = "bold reverse" if index == self.active else MUTED

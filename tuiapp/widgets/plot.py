@@ -110,7 +110,7 @@ class Plot(Widget):
         if regions:
             self.refresh(*regions)
 
-    def render_line(self, y: int) -> Strip:  # noqa: D102
+    def render_line(self, y: int) -> Strip:
         base = self.rich_style
         if self._cells is None or y >= len(self._axes):
             return Strip.blank(self.size.width, base)

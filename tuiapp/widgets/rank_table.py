@@ -102,7 +102,7 @@ class RankTable(Vertical):
         """The ranks from the first row to the last."""
         self._shown: Content | None = None
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(WAITING, id="heading", markup=False)
         with VerticalScroll():
             yield Static(id="rows", markup=False)

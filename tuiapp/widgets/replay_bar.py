@@ -55,7 +55,7 @@ class ReplayBar(Widget):
             self._mark, self._times, self._fraction = mark, times, fraction
             self.refresh()
 
-    def render(self) -> Content:  # noqa: D102
+    def render(self) -> Content:
         mark = Content.styled(f" {self._mark} ", "bold reverse")
         space = "pause" if "▶" in self._mark else "play"
         keys = f" · space {space} · , . seek · < > speed" if self.size.width >= 110 else ""

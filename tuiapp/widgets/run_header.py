@@ -56,10 +56,10 @@ class RunHeader(Widget):
         if self._shown is None or not content.is_same(self._shown):
             self.refresh()
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: D102
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return 3
 
-    def render(self) -> Content:  # noqa: D102
+    def render(self) -> Content:
         self._shown = self._build(self.content_size.width)
         return self._shown
 

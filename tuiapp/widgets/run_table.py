@@ -170,7 +170,7 @@ class RunTable(ScrollView, can_focus=True):
                 self.post_message(self.RunChosen(self._infos[row]))
             self.cursor = row
 
-    def render_line(self, y: int) -> Strip:  # noqa: D102
+    def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         if y == 0:
             segments = [Segment(self._heading(), self.rich_style + self.get_component_rich_style("runs--header"))]

@@ -14,7 +14,7 @@ class SteadyFooter(Footer):
     _shown: object = None
     """What its keys were made from."""
 
-    async def recompose(self) -> None:  # noqa: D102
+    async def recompose(self) -> None:
         if not self.is_attached:
             return
         shown = dict[str, object]()

@@ -37,7 +37,7 @@ class TextPanel(VerticalScroll):
         self._height = 0
         """Lines on show: only when they change is a layout due."""
 
-    def compose(self) -> ComposeResult:  # noqa: D102
+    def compose(self) -> ComposeResult:
         yield Static(Content.styled(self.WAITING, MUTED), markup=False)
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
