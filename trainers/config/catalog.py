@@ -32,6 +32,10 @@ class Backend:
     """How many CPU devices it can work on; None: as many as the machine takes."""
     keras_backend: str = ""
     """What Keras is to compute with; "" where there is no Keras."""
+    keys: tuple[str, ...] = ()
+    """Configuration keys that only some backends take, and this one does."""
+    max_compiled_devices: int | None = None
+    """How many devices `compile` can serve; None: all."""
 
     def missing(self) -> list[str]:
         """The packages that are not installed here."""
@@ -185,6 +189,7 @@ BACKENDS = {
             packages=("torch",),
             extras=("torch",),
             process_per_device=True,
+            keys=("sync_batch_norm", "compile"),
         ),
         Backend(
             "torch-dp",
@@ -194,6 +199,9 @@ BACKENDS = {
             extras=("torch",),
             process_per_device=False,
             max_cpu_devices=1,
+            keys=("compile",),
+            # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
+            max_compiled_devices=1,
         ),
         Backend(
             "jax-sharding",
@@ -231,6 +239,12 @@ BACKENDS = {
         ),
     )
 }
+
+
+def backends_with(key: str) -> tuple[str, ...]:
+    """The backends that take a configuration key which not all of them take."""
+    return tuple(name for name, backend in BACKENDS.items() if key in backend.keys)
+
 
 MODELS = {
     model.name: model

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
 from trainers.config.datasets import DATASETS, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 
@@ -71,11 +71,16 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = "float32"
     sync_batch_norm: Annotated[
         bool,
-        Option("Optimization", "Sync BatchNorm", "statistics of the global batch", only=("backend", ("torch-ddp",))),
+        Option(
+            "Optimization",
+            "Sync BatchNorm",
+            "statistics of the global batch",
+            only=("backend", backends_with("sync_batch_norm")),
+        ),
     ] = False
     compile: Annotated[
         bool,
-        Option("Optimization", "torch.compile", "a minute to compile", only=("backend", ("torch-ddp", "torch-dp"))),
+        Option("Optimization", "torch.compile", "a minute to compile", only=("backend", backends_with("compile"))),
     ] = False
 
     epochs: Annotated[int, Option("Run", "Epochs", "passes over the data", minimum=1, maximum=1_000_000)] = 10
@@ -186,8 +191,8 @@ def cross_check(config: RunConfig) -> list[Problem]:
     if config.platform == "cpu" and most and config.devices > most:
         message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
         problems.append(Problem("devices", message, also=("backend", "platform")))
-    elif config.backend == "torch-dp" and config.compile and config.devices > 1:
-        message = "cannot reach the copies that torch-dp makes for several devices; take one device, or torch-ddp."
+    elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
+        message = f"cannot reach the copies that {config.backend} makes for several devices; take one, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
