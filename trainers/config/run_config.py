@@ -192,7 +192,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
         message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
         problems.append(Problem("devices", message, also=("backend", "platform")))
     elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
-        message = f"cannot reach the copies that {config.backend} makes for several devices; take one, or torch-ddp."
+        message = "cannot reach a model's copies on several devices; take one device, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
