@@ -50,9 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def epochs_after(self, step: int) -> range:
         """The epochs that have steps after this one, counted from 1; none after the last."""
-        return (
-            range(self.epoch_of(step + 1), self.epoch_of(self.total_steps) + 1) if step < self.total_steps else range(0)
-        )
+        last = self.epoch_of(self.total_steps) if step < self.total_steps else 0
+        return range(self.epoch_of(step + 1), last + 1)
 
     def ends_epoch(self, step: int) -> bool:
         """Whether a step is an epoch's last, or the run's."""
