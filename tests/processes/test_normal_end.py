@@ -71,7 +71,11 @@ def test_each_rank_reports_its_own_loss_and_its_own_slice(runs_dir: Path) -> Non
         assert all(event.shards[0].index == [(0, 256), (0, 784)] for event in parameter)
 
 
-def test_what_lies_in_the_run_directory(tmp_path: Path, home: Path, request: pytest.FixtureRequest) -> None:
+def test_what_lies_in_the_run_directory(
+    tmp_path: Path, home: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch sets it when another test of this process compiles.
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     before = os.umask(0)
     request.addfinalizer(lambda: os.umask(before))
     with launched(RunConfig(model="mlp", platform="cpu", epochs=1, max_steps=3), tmp_path / "data" / "runs") as run:

@@ -238,7 +238,7 @@ async def test_a_run_lost_before_its_journal_held_a_checkpoint(tmp_path: Path, s
         if saved:
             await asked(pilot)
             words = " ".join(str(each.render()) for each in app.screen.query(Static))
-            assert "It goes on from step 29, with the same configuration." in words
+            assert "continues from step 29, with the same configuration." in words
         else:
             await until(pilot, lambda: "This run has no checkpoint to resume from." in said(app))
 
