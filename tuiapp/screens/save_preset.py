@@ -1,4 +1,4 @@
-"""Asks under which name the form is to be saved."""
+"""Asks for the name under which to save the form."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from tuiapp.terminal.resize import ResizeLoopFix
 
 @dataclass(frozen=True, slots=True)
 class PresetName:
-    """What the user wants a preset to be called."""
-
     name: str
     description: str
     """One line; "" keeps that of an existing preset."""
@@ -30,7 +28,7 @@ class PresetName:
 class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None]):
     """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself.
 
-    Saves, renames and duplicates: what differs is the words, and whether a name that is taken will do.
+    Used to save, rename and duplicate.
     """
 
     CSS_PATH = "save_preset.tcss"
@@ -52,16 +50,9 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         overwrites: bool = True,
         own: str = "",
     ) -> None:
-        """Prepare the question.
+        """`existing` has the names of the user's other presets, `own` that of a preset being renamed.
 
-        Args:
-            suggested: The name to start with; "" for none.
-            existing: Names of the user's other presets.
-            title: What it is about.
-            does: What the button says.
-            description: To start with.
-            overwrites: Whether a name of those that exist may be taken, after a further question.
-            own: The name that the preset has, where one is renamed.
+        With `overwrites` an existing name is accepted, after a further question.
         """
         super().__init__()
         self._suggested, self._existing = suggested, existing
@@ -81,7 +72,6 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Start with the name."""
         self.query_one("#name", Input).focus()
         self._judge()
 
