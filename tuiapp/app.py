@@ -69,10 +69,7 @@ class TuiApp(ReliableTimers, App[None]):
         settings: Settings | None = None,
         problems: Sequence[Problem] = (),
     ) -> None:
-        """Without `run` the program begins with Configure; `replay_speed` None shows the run as it is.
-
-        `preset` and `config` fill the form; `machine` None inspects this machine; `launcher` is called in a thread.
-        """
+        """`replay_speed` None shows `run` as it is; `machine` None inspects it; `launcher` is called in a thread."""
         no_color = os.environ.get("NO_COLOR")
         # A screen shown later brings its own stylesheet.
         super().__init__(css_path=self.CSS_PATH[:1] if run else None)
@@ -112,7 +109,6 @@ class TuiApp(ReliableTimers, App[None]):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a key is being handled: all else can wait."""
         return self._keys.is_answering
 
     def get_css_variables(self) -> dict[str, str]:
@@ -145,11 +141,9 @@ class TuiApp(ReliableTimers, App[None]):
 
     @property
     def farewell(self) -> str:
-        """Text to print after the program ends: this session's runs that continue; "" without any."""
         return self._navigation.farewell
 
     def action_watch(self) -> None:
-        """Shows the newest live run, or else the one of this session that ended last."""
         if self.screen is self._configure:
             self._navigation.watch_newest()
 

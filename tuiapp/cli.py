@@ -37,7 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Runs one command; prints the errors meant for the user to stderr."""
     from tuiapp.verbs.broken_pipe import redirect_to_devnull
 
     _stand_in_for_closed_streams()

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 
 class Navigation:
-    """Pushes and pops screens.
-
-    Each screen is imported when it is first shown: its charts or fields would delay the program's first picture.
+    """Imports each screen when it is first shown, so that its charts or fields do not delay the first picture.
 
     `form` returns Configure, the lowest screen; `shown` is called with each run that is shown live.
     """
@@ -37,12 +35,10 @@ class Navigation:
         self._has_pushed = False
 
     def live_runs(self) -> list[RunDir]:
-        """This session's runs that continue, the latest first."""
         return [run for run in reversed(self.runs) if run.is_live()]
 
     @property
     def farewell(self) -> str:
-        """Text to print after the program ends: this session's runs that continue; "" without any."""
         return farewell(self.live_runs(), self._stopping)
 
     async def may_leave(self) -> bool:

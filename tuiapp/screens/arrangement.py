@@ -21,11 +21,9 @@ CONTAINERS = "#charts, #left, #right, #upper, #lower"
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     fault: Fault
-    """Selects whether the last panel is shown, and its title."""
     chosen: str
     """The panel shown alone; "" for all."""
     single: bool
-    """The terminal fits only one panel at a time."""
     second: bool
     wide: bool
 

@@ -40,7 +40,6 @@ class CompareScreen(CoveredScreenFix[None]):
     CSS_PATH = "compare.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "CompareChart"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric", "Metric", id="compare.metric"),
         Binding("t", "axis", "Axis", id="compare.axis"),
@@ -65,7 +64,6 @@ class CompareScreen(CoveredScreenFix[None]):
 
     metric: reactive[str] = reactive(LOSS, init=False)
     axis: reactive[Axis] = reactive("step", init=False)
-    """The x axis by which the curves are aligned."""
     log_scale: reactive[bool] = reactive(False, init=False)
     smoothing: reactive[float] = reactive(0.6, init=False)
     """Weight of the past in the moving average, in [0, 1)."""
@@ -86,7 +84,6 @@ class CompareScreen(CoveredScreenFix[None]):
 
     @property
     def is_read(self) -> bool:
-        """Whether everything is read and drawn."""
         fits = self._drawn_size == self.query_one(Plot).size or not self.query_one(Plot).display
         with self._feed.lock:
             return fits and self._drawn == self._feed.version and not self._is_reading

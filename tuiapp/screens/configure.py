@@ -89,15 +89,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         machine: Machine | None = None,
         launcher: Launcher | None = None,
     ) -> None:
-        """Presets are read when the screen is shown.
-
-        Args:
-            runs_dir: Where runs are created.
-            preset: The initial preset; None for the defaults.
-            config: The form's initial values; None for the preset's.
-            machine: None to inspect this machine.
-            launcher: Called in a thread; None for a real launch.
-        """
+        """None for `preset` means the defaults, for `machine` an inspection, for `launcher` a real launch."""
         super().__init__()
         self._runs_dir = runs_dir
         self._machine = machine
@@ -187,7 +179,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._load(Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
 
     def action_undo(self) -> None:
-        """Restores what the form held before the last load."""
         if self._before_load is not None:
             (self._preset, texts), self._before_load = self._before_load, None
             self._fill(texts)
@@ -252,7 +243,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self.post_message(RunLaunched(run))
 
     async def _build_form(self, tries: int = 5) -> None:
-        """Builds the fields once their picture and the footer are shown."""
         if tries and not self.query(FooterKey):
             self.call_after_refresh(self._build_form, tries - 1)
             return
@@ -275,7 +265,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @property
     def _texts(self) -> dict[str, str]:
-        """Returns the form's texts, built or not."""
         return self.query_one(ConfigForm).texts if self._is_made else to_texts(self._draft.config)
 
     def _fill(self, texts: dict[str, str]) -> None:

@@ -76,7 +76,6 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
 
     @on(RadioSet.Changed)
     def _rename(self) -> None:
-        """Adapts the path to the choice until the user edits it."""
         box, suggested = self.query_one("#path", Input), self._file_name(self._what, self._format)
         if box.value == self._suggested:
             box.value = suggested

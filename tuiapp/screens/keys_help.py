@@ -57,7 +57,6 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
 
 
 def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Groups keys and their descriptions by the screen, the focused widget and the program."""
     groups: dict[DOMNode, dict[str, tuple[list[str], str]]] = {}
     found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
     for node, binding in found:
@@ -74,7 +73,6 @@ def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[s
 
 
 def _place(node: DOMNode) -> int:
-    """Orders the screen first, the program last."""
     return 2 if isinstance(node, App) else 0 if isinstance(node, Screen) else 1
 
 

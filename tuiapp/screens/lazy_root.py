@@ -11,10 +11,7 @@ from tuiapp.terminal.resize import ResizeLoopFix
 
 
 class LazyRootScreen(ResizeLoopFix[None]):
-    """An empty screen that pushes another one when it comes to the front: Textual cannot replace the lowest.
-
-    Opening a run then neither imports nor builds the form beneath it.
-    """
+    """Pushes another screen once shown, so that opening a run builds no form: Textual cannot replace the lowest."""
 
     def __init__(self, make: Callable[[], Screen[Any]]) -> None:
         super().__init__()

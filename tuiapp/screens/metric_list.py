@@ -28,10 +28,7 @@ NOTHING = ""
 
 
 class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
-    """Lists metrics by group; returns the chosen name, or None on escape.
-
-    A label `nothing` adds the choice to draw none, which returns `NOTHING`.
-    """
+    """Returns the chosen name, or None on escape; a label `nothing` adds a choice that returns `NOTHING`."""
 
     CSS_PATH = "metric_list.tcss"
 
@@ -76,7 +73,6 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
         getattr(self.query_one(OptionList), f"action_{where}")()
 
     def _show(self, search: str) -> None:
-        """Lists the metrics that contain every word of a search."""
         words = search.lower().split()
         groups: dict[str, list[int]] = {"": []}
         for place, name in enumerate(self._names):

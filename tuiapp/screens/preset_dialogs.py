@@ -31,11 +31,7 @@ def can_be_loaded(app: App[Any], preset: Preset) -> bool:
 
 
 async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
-    """Saves a configuration as a user preset, asking before it overwrites one; must run in a worker.
-
-    Returns:
-        The preset's file; None when nothing was written.
-    """
+    """Saves a user preset, asking before it overwrites one, and returns its file or None; must run in a worker."""
     # Those on disk now: the screen's list may be stale.
     existing = _names()
     suggested = loaded.name if loaded and loaded.name in existing else ""
@@ -59,11 +55,7 @@ async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) 
 
 
 async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str | None:
-    """Renames, duplicates or deletes a preset after asking; must run in a worker.
-
-    Returns:
-        The resulting preset's name, "" after a deletion; None when nothing changed.
-    """
+    """Asks, then changes a preset; returns its new name, "" if deleted, None if unchanged. Must run in a worker."""
     if change == "rename":
         return await _rename(app, preset)
     if change == "duplicate":

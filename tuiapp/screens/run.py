@@ -46,9 +46,7 @@ CATCH_UP_S = 0.003
 """Until the next tick while events are left over or a key is being answered."""
 
 FIRST_PICTURE_S = 0.3
-"""How long the first picture waits for a journal that is read to its end by then: it would otherwise be empty, and as
-costly as the next.
-"""
+"""How long the first picture waits for a journal to be read: it would be empty, and as costly as the next."""
 
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
@@ -66,7 +64,6 @@ REPLAY_KEYS: list[BindingType] = [
     Binding("less_than_sign", "replay('slower')", "Slower", id="run.slower", key_display="<", show=False),
     Binding("greater_than_sign", "replay('faster')", "Faster", id="run.faster", key_display=">", show=False),
 ]
-"""Only work in a replay."""
 
 CHART_KEYS: list[BindingType] = [
     Binding("m", "chart('metric')", "Metric", id="run.metric"),
@@ -107,20 +104,15 @@ RUN_KEYS: list[BindingType] = [
 
 
 class RunScreen(CoveredScreenFix[None]):
-    """Header, curves, devices, ranks, sharding and log of one run."""
-
     CSS_PATH = "run.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = ""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     BINDINGS: ClassVar[list[BindingType]] = RUN_KEYS
-
     chosen: reactive[str] = reactive("", repaint=False)
     """The panel shown alone; "" for all, where all fit."""
-
     single: reactive[bool] = reactive(False, repaint=False)
-    """The terminal fits only one panel at a time."""
 
     def __init__(
         self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time, resumer: Resumer = resume
@@ -133,7 +125,6 @@ class RunScreen(CoveredScreenFix[None]):
         self._asked_to_stop = False
         """This attempt was asked to stop, whether or not it has confirmed."""
         self._resuming = False
-        """A further attempt is being started."""
         self._charts = RunCharts(self, self.arrange_panels)
         self._put_off = 0
         self._arranged: Arrangement | None = None
@@ -200,7 +191,6 @@ class RunScreen(CoveredScreenFix[None]):
         self._show(self._reader.read(FOLD_BUDGET_S))
 
     def _show(self, reading: Reading) -> None:
-        """Shows what changed and schedules the next tick."""
         if reading.topics:
             self._show_topics(reading.topics)
         if replay := self._reader.replay:
@@ -263,7 +253,6 @@ class RunScreen(CoveredScreenFix[None]):
         self.chosen = PANELS[event.index]
 
     def action_panel(self, name: str) -> None:
-        """Shows a panel alone, or all panels again."""
         self.chosen = "" if self.chosen == name and not self.single else name
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
@@ -287,7 +276,6 @@ class RunScreen(CoveredScreenFix[None]):
         self.choose_rank(ranks[(place + 1) % len(ranks)])
 
     def choose_rank(self, rank: int | None) -> None:
-        """Draws one rank and shows only its lines; None for all."""
         self.query_one(LogView).rank = self.query_one(RankTable).chosen = rank
         self._charts.choose_rank(rank)
 

@@ -20,10 +20,7 @@ SECOND_WIDTH, SECOND_HEIGHT = 160, 45
 
 
 class RunCharts:
-    """Applies keys to the focused chart, or to both where they share the visible range.
-
-    `arrange` shows or hides `#second`.
-    """
+    """Applies keys to the focused chart, or to both if they share the range; `arrange` shows or hides `#second`."""
 
     def __init__(self, screen: Screen[None], arrange: Callable[[], None]) -> None:
         self._screen, self._arrange = screen, arrange

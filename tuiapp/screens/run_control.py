@@ -31,16 +31,9 @@ def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
 
 
 async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool]) -> bool:
-    """Asks the user, then the run; must run in a worker.
+    """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
-    Args:
-        app: Shows questions and notices.
-        run: The run to stop.
-        again: Whether it is already stopping: offers to stop it at once.
-        is_live: Whether the run is still live after the answer.
-
-    Returns:
-        Whether the run was asked.
+    `again` offers to stop an already stopping run at once; `is_live` is checked after the answer.
     """
     if again:
         choice = Choice(
@@ -70,18 +63,9 @@ async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Call
 async def confirm_resume(
     app: App[Any], run: RunDir, resumer: Resumer, step: int | None, done: int, begun: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Resumes an ended run after asking; must run in a worker.
+    """Resumes an ended run after asking; returns whether it was resumed. Must run in a worker.
 
-    Args:
-        app: Shows questions and notices.
-        run: The run to resume.
-        resumer: Resumes it.
-        step: Of the checkpoint; None where the journal names none: the disk is then searched.
-        done: The last completed step.
-        begun: Called once the user has agreed; False cancels.
-
-    Returns:
-        Whether it was resumed.
+    `step` is the checkpoint's: None searches the disk; `begun` is called on consent and may cancel with False.
     """
     if step is None:
         if (point := await asyncio.to_thread(resume_point, run)) is None:

@@ -37,12 +37,9 @@ SEEK_FRACTION = 0.05
 class Reading(NamedTuple):
     topics: frozenset[Topic]
     more: bool
-    """Whether events are left over."""
 
 
 class RunReader:
-    """Folds a feed's events into a run's state."""
-
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
         self._run, self._feed, self._clock = run, feed, clock
         self.replay = feed if isinstance(feed, ReplayFeed) else None
@@ -123,7 +120,6 @@ class RunReader:
         return due
 
     def _begin_anew(self) -> bool:
-        """Resets the state if the replay went back to the start."""
         if self.replay is None or self.replay.generation == self._generation:
             return False
         self._generation = self.replay.generation

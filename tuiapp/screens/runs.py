@@ -46,7 +46,6 @@ class RunsScreen(CoveredScreenFix[None]):
     CSS_PATH = "runs.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
-
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", tooltip="Open the run", id="runs.open"),
         Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),
@@ -188,7 +187,6 @@ class RunsScreen(CoveredScreenFix[None]):
         return bool(info.older)
 
     def action_mark(self) -> None:
-        """Toggles the mark of the run and moves to the next one."""
         if (info := self.current) is None:
             return
         run = info.directory
@@ -259,7 +257,6 @@ class RunsScreen(CoveredScreenFix[None]):
             tell(self.app, str(info.directory.path), "information", title="Copied")
 
     def action_sort(self, name: str) -> None:
-        """Sorts by a column, or reverses the order if already sorted by it."""
         self._reverse = not self._reverse if self._by == name else False
         self._by = name
         self._show()
@@ -292,7 +289,6 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(RunTable).focus()
 
     def action_back(self) -> None:
-        """Clears the filter, or else leaves the screen."""
         box = self.query_one("#filter", Input)
         if box.display:
             box.value = ""

@@ -47,7 +47,6 @@ async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
 
 
 def _delete(infos: Sequence[RunInfo]) -> list[str]:
-    """Returns the errors."""
     problems = []
     for info in infos:
         try:

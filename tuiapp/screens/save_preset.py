@@ -26,10 +26,7 @@ class PresetName:
 
 
 class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None]):
-    """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself.
-
-    Used to save, rename and duplicate.
-    """
+    """Asks for a checked name and a description to save, rename or duplicate; None on escape. Writes nothing itself."""
 
     CSS_PATH = "save_preset.tcss"
 
@@ -50,10 +47,7 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         overwrites: bool = True,
         own: str = "",
     ) -> None:
-        """`existing` has the names of the user's other presets, `own` that of a preset being renamed.
-
-        With `overwrites` an existing name is accepted, after a further question.
-        """
+        """`own` is the name of a preset to rename; with `overwrites`, a name in `existing` needs a further question."""
         super().__init__()
         self._suggested, self._existing = suggested, existing
         self._title, self._does, self._description, self._overwrites = title, does, description, overwrites

@@ -55,13 +55,9 @@ _LEVELS = " .:=#"
 
 
 class AsciiFilter(LineFilter):
-    """Replaces each non-ASCII character by a look-alike of one cell, or "?".
-
-    Filters lines as they are sent to the terminal, unknown to the widgets.
-    """
+    """Replaces each non-ASCII character sent to the terminal by a look-alike of one cell, or "?"."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Keeps each segment's width in cells."""
         return [
             segment if segment.text.isascii() else Segment(to_ascii(segment.text), segment.style, segment.control)
             for segment in segments

@@ -72,7 +72,6 @@ class PatientDriver(LinuxDriver):
             self._app.post_message(Resize(size, size))
 
     def run_input_thread(self) -> None:
-        """Reads input until told to stop, or until the terminal is gone."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("ignore").decode
         sequences = EscapeSequences()
@@ -107,10 +106,7 @@ class PatientDriver(LinuxDriver):
         self._loop.call_soon_threadsafe(self._end, signal.SIGHUP)
 
     def _told_to_end(self, number: int, _: FrameType | None) -> None:
-        """Ends in order and restores the terminal.
-
-        Interrupts the main thread anywhere, even in a blocked write: only safe calls.
-        """
+        """Ends in order; interrupts the main thread anywhere, even in a blocked write: only safe calls."""
         self._ending = number
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         self._loop.call_soon_threadsafe(self._end, number)

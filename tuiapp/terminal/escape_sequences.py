@@ -19,9 +19,7 @@ _STRING = re.compile(rb"\x1b[\]PX^_](?=[^\x00-\x1f\x7f])")
 
 _STRING_REST = re.compile(rb"[^\x00-\x1f\x7f]*(\x07|\x1b\\|\x1b\Z)?")
 _X10_REPORT = re.compile(rb"\x1b\[M[\x20-\xff]{3}")
-"""From terminals with no other mouse protocol (tmux after a reattach). Coordinates are raw bytes, beyond column 95
-invalid UTF-8, which crashes Textual (textual#6668); it ignores the others.
-"""
+"""From terminals with no other mouse protocol; raw bytes beyond column 95 crash Textual (textual#6668)."""
 
 _PASTE, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 _PASTE_END_BEGUN = re.compile(rb"\x1b(?:\[(?:2(?:0(?:1)?)?)?)?\Z")

@@ -11,11 +11,7 @@ STEPS = {"app.focus_next": 1, "app.focus_previous": -1}
 
 
 def move_focus(screen: Screen[Any], key: str, times: int) -> int:
-    """Moves the focus as `times` presses of a key do, but paints and restyles only its start and end.
-
-    Returns:
-        The number of presses used: those before the first that does anything else.
-    """
+    """Moves the focus as `times` presses of a key do, painting only the end; returns how many presses only moved it."""
     chain, start = screen.focus_chain, screen.focused
     if start not in chain:
         return 0

@@ -33,9 +33,7 @@ READY_PATIENCE_S = 3.0
 """After that a key goes to a screen that is not ready: it may be the one to leave by."""
 
 MAX_PASTED = 4096
-"""Most characters of a paste: the longest field value is a path. Pasting a whole log by mistake would take most of a
-minute to draw.
-"""
+"""Most characters of a paste: the longest value is a path, and drawing a whole log would take most of a minute."""
 
 LEAVE_PATIENCE_S = 0.5
 """How long the key that quits waits for earlier ones, which are then dropped."""
@@ -53,7 +51,6 @@ class KeyQueue:
         self._busy: asyncio.Task[None] | None = None
         self._answered_at = 0.0
         self._last = ""
-        """The key handled last."""
         self._leaving: asyncio.Task[None] | None = None
 
     @property
@@ -113,10 +110,7 @@ class KeyQueue:
         await self._deliver(event)
 
     def _move_focus(self) -> bool:
-        """Applies a repeated key's focus moves at once.
-
-        Only after it was handled once: that may close the focused menu.
-        """
+        """Applies a repeated key's focus moves at once, after the first: that may close the focused menu."""
         again = takewhile(lambda event: isinstance(event, events.Key) and event.key == self._last, self._waiting)
         times = sum(1 for _ in again)
         moves = move_focus(self._app.screen, self._last, times) if times > 1 else 0
@@ -179,5 +173,4 @@ class KeyQueue:
 
 
 def _character(event: events.Event) -> str:
-    """Returns what a key types; "" for other keys and pastes."""
     return (event.character or "") if isinstance(event, events.Key) and event.is_printable else ""

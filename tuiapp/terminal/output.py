@@ -53,7 +53,6 @@ class TerminalOutput:
         pass
 
     def write(self, text: str) -> None:
-        """Writes everything, or gives up."""
         # Neither Textual nor this program writes C1 characters, which begin sequences in some terminals: they come from
         # outside and are removed. A lone surrogate must not end the writer.
         data = memoryview(_C1.sub("", text).encode(self._encoding, "replace"))

@@ -87,10 +87,7 @@ class ChoiceInput(Widget, can_focus=True):
         notes: Mapping[str, str] | None = None,
         unavailable: Mapping[str, str] | None = None,
     ) -> None:
-        """Each of `prefixes` is a menu entry at the end, for a value that the owner then lets the user type.
-
-        `notes` maps values to one-line descriptions, `unavailable` to the reason and a remedy.
-        """
+        """Each of `prefixes` is an entry for typed values; `unavailable` maps values to a reason and a remedy."""
         super().__init__()
         self.choices = choices
         self.prefixes = prefixes
@@ -165,7 +162,5 @@ class ChoiceInput(Widget, can_focus=True):
 
 
 class _Menu(OptionList):
-    """As wide as its entries, wrapped where the screen is too narrow."""
-
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return min(super().get_content_width(container, viewport), viewport.width - self.gutter.width)

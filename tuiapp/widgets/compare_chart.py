@@ -60,12 +60,7 @@ class CompareChart(Zoomable):
             self._width, self.cursor = event.size.width, None
 
     def show(self, chart: Chart, instead: str) -> bool:
-        """Draws the chart and returns whether the plot is resized at the next layout.
-
-        Args:
-            chart: With two values per column of cells.
-            instead: Text shown in place of missing curves; "" to draw.
-        """
+        """Returns whether the plot is resized at the next layout; `instead` is shown in place of missing curves."""
         self._chart = chart
         comes = self.has_class("-empty") and not instead
         self.set_class(bool(instead), "-empty")

@@ -43,10 +43,7 @@ ROOMY_LINES = 40
 
 
 class ConfigForm(VerticalScroll, can_focus=False):
-    """Shows a draft's keys in groups, hides those that do not apply, and reports changes.
-
-    Draws a picture of its fields until `build` replaces it with the fields themselves.
-    """
+    """Shows a draft's keys in groups; draws a picture of its fields until `build` replaces it."""
 
     BINDING_GROUP_TITLE = "Form"
 
@@ -82,7 +79,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._unavailable = {name: reason for name, backend in BACKENDS.items() if (reason := backend.unavailable())}
         self._building = False
         self._fields: list[OptionField] = []
-        """Empty until the form is built."""
 
     @property
     def is_built(self) -> bool:
@@ -139,7 +135,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
         return {field.option.key: field.text for field in self._fields} or dict(self._texts)
 
     def load(self, texts: Mapping[str, str]) -> None:
-        """Fills all fields without posting `ConfigChanged`."""
         self._texts = dict(texts)
         for field in self._fields:
             field.show_text(texts[field.option.key])
@@ -158,7 +153,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
             checklist.show(draft.config.device_ids)
 
     async def show_machine(self, machine: Machine) -> None:
-        """Lists the machine's GPUs, if any, or updates their readings."""
         self._machine = machine
         if self.is_built and not any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
             await self._list_gpus()

@@ -37,7 +37,6 @@ class DevicePanel(TextPanel):
 
     @property
     def _alone(self) -> bool:
-        """Whether it has a screen to itself or is the chosen panel."""
         return self.has_class("-alone") or self.screen.has_class("-one")
 
     def _brief(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
@@ -69,7 +68,6 @@ class DevicePanel(TextPanel):
         )
 
     def _most_lines(self) -> int:
-        """Half of the container's height."""
         holder = self.parent.size.height if isinstance(self.parent, Widget) else 0
         return max(4, holder // 2 - 2 - len(_problems(self._state)))
 

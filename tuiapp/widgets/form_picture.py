@@ -19,10 +19,7 @@ CONTROL_STYLE = "$foreground on $surface"
 
 
 def form_picture(words: Sequence[FieldWords], draft: Draft, *, width: int, columns: int, roomy: bool) -> list[Content]:
-    """Returns the form's groups as lines of `width` cells.
-
-    With two columns the second and last groups are beside the third, below the first, as in configure.tcss.
-    """
+    """With two columns the second and last groups are beside the third, below the first, as in configure.tcss."""
     first, second, third, last = GROUPS
     end = [Content("")] if roomy else []
 

@@ -17,7 +17,6 @@ NAME_CELLS = 24
 """Most cells of a GPU's name."""
 
 LEAST_NAME_CELLS = 5
-"""Fewest cells of it."""
 
 PADDING_CELLS = 2
 
@@ -26,10 +25,7 @@ VENDOR = "NVIDIA "
 
 
 class GpuChecklist(OptionList):
-    """One line per GPU: index, name, memory, utilization, users. None checked means the first ones.
-
-    Textual's `SelectionList` distinguishes checked from unchecked by colour alone.
-    """
+    """One line per GPU; none checked means the first ones. Textual's `SelectionList` shows checked by colour alone."""
 
     BINDING_GROUP_TITLE = "GPUs"
 
@@ -64,7 +60,6 @@ class GpuChecklist(OptionList):
         """UUIDs: a GPU that falls off the bus shifts the indices of those after it."""
 
     def show(self, device_ids: Sequence[str]) -> None:
-        """Checks GPUs by index or UUID."""
         named = set(device_ids)
         self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {str(gpu.index), gpu.uuid} & named)
         self._write()
@@ -138,7 +133,7 @@ def details(gpu: Gpu) -> str:
 
 
 def _users(gpu: Gpu) -> dict[str, str]:
-    """Maps each user of a GPU's memory to its number of processes and bytes."""
+    """Returns for each user of a GPU's memory the number of processes and the memory, as text."""
     users: dict[str, list[int | None]] = {}
     for process in gpu.processes or ():
         # No name: a user outside this container, or with hidden processes.

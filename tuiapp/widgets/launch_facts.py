@@ -22,7 +22,6 @@ LABEL_CELLS = 10
 BETWEEN = " · "
 
 ASIDE = "   "
-"""Separates the less important facts."""
 
 FAINT = "$text-muted"
 

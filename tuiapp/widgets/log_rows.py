@@ -31,7 +31,6 @@ class LogRows(ScrollView, can_focus=True):
     follow: reactive[bool] = reactive(True)
     needle: reactive[str] = reactive("")
     """Text to highlight, case-insensitive."""
-
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log--prefix",
         "log--stdout",
@@ -51,7 +50,6 @@ class LogRows(ScrollView, can_focus=True):
         self._width = 0
         """Width of a row, including its prefix."""
         self._found = -1
-        """The row last found by `find`, or -1."""
 
     def add(self, entries: list[LogEntry]) -> None:
         width = max(20, self._width - PREFIX_CELLS)
@@ -82,14 +80,7 @@ class LogRows(ScrollView, can_focus=True):
         self.add(entries)
 
     def find(self, by: int) -> tuple[int, int]:
-        """Goes to a row that contains the needle, wrapping around.
-
-        Args:
-            by: 1 for the next one, -1 for the previous one.
-
-        Returns:
-            Its 1-based number among the matches, and their count; zeros without a match.
-        """
+        """Goes to the next (1) or previous (-1) match and returns its 1-based number and the count; zeros for none."""
         wanted = self.needle.casefold()
         places = [number for number, (_, text) in enumerate(self._rows) if wanted in text.casefold()] if wanted else []
         if not places:
@@ -130,10 +121,7 @@ class LogRows(ScrollView, can_focus=True):
             self.scroll_end(animate=False, force=True, x_axis=False)
 
     def _go_to_end(self) -> None:
-        """Scrolls without animation: rows added next must not count as scrolled back.
-
-        Forced, because Textual learns only at its next layout that there is something to scroll.
-        """
+        """Scrolls at once and by force: Textual learns only at its next layout that there is more to scroll."""
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def render_line(self, y: int) -> Strip:

@@ -55,18 +55,13 @@ class LogView(Vertical):
     ]
 
     rank: reactive[int | None] = reactive(None)
-    """None shows all ranks."""
-
     pattern: reactive[str] = reactive("")
     """Shows only lines with this text, case-insensitive."""
-
     stream: reactive[tuple[str, ...]] = reactive(())
-    """Shows only these streams; empty for all."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._place = ""
-        """The position among the matches, as text."""
         self._state = RunFacts()
         self._seen = 0
         self._wanted_count = 0
@@ -116,11 +111,7 @@ class LogView(Vertical):
         self.stream = STREAMS[(STREAMS.index(self.stream) + 1) % len(STREAMS)]
 
     def find(self, by: int) -> None:
-        """Goes to the next match among all lines, or the previous one.
-
-        Args:
-            by: 1 or -1.
-        """
+        """Goes to the next (1) or previous (-1) match among all lines."""
         rows = self.query_one(LogRows)
         if self.pattern:
             rows.needle = self.pattern
@@ -166,7 +157,6 @@ class LogView(Vertical):
         self._refill()
 
     def _wanted(self, entries: list[LogEntry]) -> list[LogEntry]:
-        """Filters many thousands of entries at a time."""
         rank, stream, pattern = self.rank, self.stream, self.pattern.casefold()
         if rank is not None:
             entries = [entry for entry in entries if entry.rank in (rank, None)]

@@ -48,13 +48,10 @@ class LossChart(ReliableTimers, Zoomable):
     metric: reactive[str] = reactive(LOSS)
     smoothing: reactive[float] = reactive(0.6)
     """Weight of the past in the moving average, in [0, 1)."""
-
     log_scale: reactive[bool] = reactive(False)
     by_time: reactive[bool] = reactive(False)
     """Whether the x axis shows seconds of the run instead of steps."""
-
     rank: reactive[int | None] = reactive(None)
-    """None draws all ranks."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

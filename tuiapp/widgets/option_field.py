@@ -49,8 +49,6 @@ class OptionField(Widget):
     """
 
     changed: reactive[bool] = reactive(False, toggle_class="-changed")
-    """Whether it differs from the loaded preset."""
-
     problem: reactive[str] = reactive("")
     """What is wrong with the value, or ""."""
 

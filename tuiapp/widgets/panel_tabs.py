@@ -23,7 +23,6 @@ class PanelTabs(Widget):
 
     names: reactive[tuple[str, ...]] = reactive(())
     """The labels, each starting with its key."""
-
     active: reactive[int] = reactive(0)
 
     @dataclass

@@ -10,11 +10,7 @@ from textual.suggester import Suggester
 
 
 class PathSuggester(Suggester):
-    """Suggests the first directory or matching file that completes a path typed after a prefix.
-
-    Args:
-        prefixes: As "npz:", which suggests files that end in .npz.
-    """
+    """Suggests the first path that completes the typed one; a prefix "npz:" limits files to .npz."""
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         # Not cached: directories change.

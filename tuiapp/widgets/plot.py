@@ -72,7 +72,6 @@ class Plot(Widget):
         self._styles: dict[int, Style] = {}
         self._plotext: Plotext | None = None
         self._held: int | None = None
-        """Column where the mouse was pressed, while it is held."""
 
     @property
     def columns(self) -> int:
@@ -83,12 +82,7 @@ class Plot(Widget):
         return max(2, self.size.height - BOTTOM_CELLS)
 
     def show(self, chart: Chart, cursor: int | None = None) -> None:
-        """Draws a chart; repaints only what changed.
-
-        Args:
-            chart: With two values per column of cells.
-            cursor: The column of dots at which a line is drawn.
-        """
+        """Repaints only what changed; `cursor` is in columns of dots, two per cell."""
         cells = rasterize(chart, self.columns, self.rows, None if cursor is None else cursor // 2)
         theme = self.app.theme
         axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks)
@@ -120,7 +114,6 @@ class Plot(Widget):
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _runs(self, row: int, base: Style) -> Iterator[Segment]:
-        """Yields a row's segments, adjacent cells of one colour merged."""
         assert self._cells is not None
         inks = self._cells.inks[row]
         text = self._cells.characters[row].astype("<u4").tobytes().decode("utf-32-le")

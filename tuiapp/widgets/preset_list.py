@@ -19,7 +19,6 @@ HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · de
 """Key hints below the list, longest first; the first one that fits is shown."""
 
 BESIDE_HINT_CELLS = 2
-"""Cells of the border around the hint."""
 
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
@@ -56,10 +55,7 @@ class PresetList(OptionList):
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
-        """Lists presets in this order and highlights the one named `cursor`.
-
-        "" keeps the highlighted name or, if it is gone, its index, and initially highlights the loaded preset.
-        """
+        """`cursor` "" keeps the highlighted name or, if it is gone, its index; initially the loaded preset."""
         before = cursor or (self.cursor.name if self.cursor else loaded)
         place = list(self._presets.values()).index(self.cursor) if self.cursor else 0
         self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}

@@ -95,7 +95,6 @@ class RankTable(Vertical):
         self._state = RunFacts()
         self._now = 0.0
         self._order: list[int] = []
-        """The ranks in row order."""
         self._shown: Content | None = None
 
     def compose(self) -> ComposeResult:

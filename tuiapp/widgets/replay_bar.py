@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class ReplayBar(Widget):
-    """Shows a replay's speed and its position in the run; a click seeks."""
-
     DEFAULT_CSS = """
     ReplayBar {
         height: 1;
@@ -39,7 +37,6 @@ class ReplayBar(Widget):
         """Start and length of the progress line, in cells."""
 
     def show(self, *, speed: float, paused: bool, position: float, duration: float) -> None:
-        """Shows a replay's state: `speed` in seconds of the run per second, `position` and `duration` in seconds."""
         mark = f"{'❚❚' if paused else '▶ '} REPLAY ×{speed:g}"
         times = f"{format_duration(position)} of {format_duration(duration)}"
         room = max(1, 2 * self.size.width)

@@ -47,7 +47,6 @@ class RunHeader(Widget):
         self._shown: Content | None = None
 
     def show(self, state: RunFacts, now: float) -> None:
-        """Shows the run at a time in seconds since the epoch; skips unchanged content."""
         self._state, self._now = state, now
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):

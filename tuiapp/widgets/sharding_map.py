@@ -16,8 +16,6 @@ LEAST_UNEVEN_CELLS = 4
 
 
 class ShardingMap(TextPanel):
-    """Every reported array with its shape, mesh and spec, and a picture of its parts."""
-
     WAITING = "no array has been reported yet"
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
@@ -65,7 +63,7 @@ def _fitting(words: list[str], array: ArrayState, width: int) -> str:
 
 
 def _size(array: ArrayState) -> str:
-    """Bytes of it per device."""
+    """Bytes of it per device, as text."""
     sizes = sorted({sum(shard.bytes for shard in shards) for shards in array.shards.values()})
     if len(sizes) > 1:
         return f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
@@ -94,8 +92,6 @@ def _span(pair: tuple[int, int]) -> str:
 
 
 class _Picture:
-    """Draws arrays as cells, one per part: its devices' letters on their colours."""
-
     def __init__(self, devices: list[Device], width: int, *, dark: bool) -> None:
         self._width = width
         self._letters = {device: letter(index) for index, device in enumerate(devices)}
@@ -137,7 +133,6 @@ class _Picture:
         return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
 
     def _rows(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
-        """Draws parts along one dimension, wrapped onto several lines if too many."""
         widest = max((len(self._names(devices)) for _, devices in cells), default=1)
         if self._cell_width(len(cells)) >= min(widest, 3):
             return [self._row(cells, dimension)]
@@ -152,10 +147,7 @@ class _Picture:
         return " ".join(self._letters.get(device, "?") for device in devices)
 
     def _row(self, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0) -> Content:
-        """Draws parts that differ along a dimension, in their devices' colours, hatched where several devices hold one.
-
-        Leaves room for `of` cells, if that is more than there are.
-        """
+        """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
         widths = self._cell_widths(max(of, len(cells)))
         names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
@@ -176,7 +168,6 @@ class _Picture:
         return Content.assemble(*parts)
 
     def _without(self, devices: list[Device]) -> Content:
-        """Lists devices that hold nothing of an array."""
         verb = "holds" if len(devices) == 1 else "hold"
         return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
 

@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class TextPanel(VerticalScroll):
-    """Shows what a subclass's `lines` returns for a run."""
-
     DEFAULT_CSS = """
     TextPanel {
         background: $background;
@@ -26,8 +24,6 @@ class TextPanel(VerticalScroll):
     """
 
     WAITING: ClassVar[str] = ""
-    """Shown before there are lines."""
-
     LEAST_WIDTH: ClassVar[int] = 24
     """Below this width lines are cut, not fitted."""
 

@@ -16,14 +16,10 @@ PAN = 0.2
 
 
 class Zoomable(Vertical, can_focus=True):
-    """Holds a `Plot`, its visible range and its cursor.
-
-    Subclasses draw: they keep `_chart` as last drawn and redraw when `window` or `cursor` changes.
-    """
+    """A `Plot` with a visible range; subclasses draw, keep `_chart`, and redraw as `window` or `cursor` change."""
 
     window: reactive[Window | None] = reactive(None)
     """The visible range of the x axis; None for all."""
-
     cursor: reactive[int | None] = reactive(None)
     """The column of dots whose values are shown, which freezes the chart; None for no cursor."""
 
@@ -43,12 +39,7 @@ class Zoomable(Vertical, can_focus=True):
         return (min(right, last) - left) / (last - first)
 
     def zoom(self, by: int, column: int | None = None) -> None:
-        """Zooms in or out.
-
-        Args:
-            by: 1 to zoom in, -1 to zoom out.
-            column: The column of dots that stays in place; by default the cursor's, or the newest.
-        """
+        """Zooms in (1) or out (-1) around a column of dots, by default the cursor's, or the newest."""
         column = self.cursor if column is None else column
         self.window = zoomed(
             self.window,
