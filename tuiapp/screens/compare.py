@@ -40,6 +40,7 @@ class CompareScreen(CoveredScreenFix[None]):
     CSS_PATH = "compare.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "CompareChart"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric", "Metric", id="compare.metric"),
         Binding("t", "axis", "Axis", id="compare.axis"),

@@ -237,7 +237,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _launch(self, config: RunConfig) -> None:
         try:
             run = self._launcher(config, self._runs_dir, self._machine)
-        except Exception as error:  # Whatever it is: it is shown, and the form with all that was typed stays.
+        except Exception as error:  # Shown to the user, who keeps the form.
             self.post_message(LaunchFailed(error))
         else:
             self.post_message(RunLaunched(run))
@@ -313,7 +313,7 @@ def inspect_for(screen: Screen[Any]) -> None:
     """Inspects this machine in a thread and posts the result to a screen."""
     try:
         found = MachineInspected(inspect_machine())
-    except Exception as error:  # A machine that cannot be looked at is no reason to end; a launch looks again.
+    except Exception as error:  # Not fatal: a launch inspects the machine again.
         found = MachineInspected(None, f"Cannot look for devices: {error}")
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):

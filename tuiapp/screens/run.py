@@ -46,11 +46,10 @@ CATCH_UP_S = 0.003
 """Until the next tick while events are left over or a key is being answered."""
 
 FIRST_PICTURE_S = 0.3
-"""How long the first picture waits for a journal to be read: it would be empty, and as costly as the next."""
+"""How long the first picture waits for a journal to be read; before, it would be empty and as costly as the next."""
 
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
-
 
 PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
 """In the order of their keys, 1 to 6; the last one exists only after a failure or in a hang."""
@@ -110,6 +109,7 @@ class RunScreen(CoveredScreenFix[None]):
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     BINDINGS: ClassVar[list[BindingType]] = RUN_KEYS
+
     chosen: reactive[str] = reactive("", repaint=False)
     """The panel shown alone; "" for all, where all fit."""
     single: reactive[bool] = reactive(False, repaint=False)

@@ -83,7 +83,7 @@ async def confirm_resume(
     app.notify("Resuming…")
     try:
         resumed = await asyncio.to_thread(resumer, run)
-    except Exception as error:  # Whatever it is: it is said, and the run is as it was.
+    except Exception as error:  # Shown to the user; the run is unchanged.
         tell(app, str(error) or repr(error), "error")
         return False
     for note in resumed.notes:

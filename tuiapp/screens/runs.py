@@ -46,6 +46,7 @@ class RunsScreen(CoveredScreenFix[None]):
     CSS_PATH = "runs.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", tooltip="Open the run", id="runs.open"),
         Binding("x", "mark", "Mark", tooltip="Mark or unmark", id="runs.mark"),

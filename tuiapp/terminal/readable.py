@@ -10,7 +10,6 @@ LEAST_CONTRAST = 4.5
 """For text: WCAG 2.2, success criterion 1.4.3."""
 
 GROUNDS = ("background", "surface", "panel")
-
 TEXTS = ("foreground", "text-primary", "text-secondary", "text-accent", "text-success", "text-warning", "text-error")
 
 MUTED = ("text-muted", "foreground-muted")

@@ -14,7 +14,6 @@ from tuiapp.state.draft import Draft
 from tuiapp.widgets.field_words import CONTROL_CELLS, LABEL_CELLS, FieldWords
 
 BETWEEN_COLUMNS = 3
-
 CONTROL_STYLE = "$foreground on $surface"
 
 

@@ -17,7 +17,6 @@ NAME_CELLS = 24
 """Most cells of a GPU's name."""
 
 LEAST_NAME_CELLS = 5
-
 PADDING_CELLS = 2
 
 VENDOR = "NVIDIA "

@@ -18,11 +18,8 @@ from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
-
 BETWEEN = " · "
-
 ASIDE = "   "
-
 FAINT = "$text-muted"
 
 

@@ -20,7 +20,6 @@ from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
 REDRAW_S = 0.2
-
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 LEAST_SPAN = {False: 4.0, True: 0.5}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
 
 LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
-
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
 

@@ -19,7 +19,6 @@ HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · de
 """Key hints below the list, longest first; the first one that fits is shown."""
 
 BESIDE_HINT_CELLS = 2
-
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
