@@ -50,7 +50,7 @@ class TerminalOutput:
         return self._fd
 
     def flush(self) -> None:
-        pass
+        """Does nothing: output is not buffered."""
 
     def write(self, text: str) -> None:
         # Neither Textual nor this program writes C1 characters, which begin sequences in some terminals: they come from
