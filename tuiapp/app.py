@@ -1,4 +1,4 @@
-"""The terminal program: the screens, how one gets from one to the other, and how one leaves."""
+"""The terminal program: its screens, navigation between them, and quitting."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from tuiapp.screens.configure import ConfigureScreen, Launcher
 
 STRAYS_S = 0.5
-"""After which strays are looked for."""
+"""Delay before strays are looked for."""
 
 
 class TuiApp(ReliableTimers, App[None]):
-    """Configures, launches and watches training runs. Runs go on without it."""
+    """Configures, launches and watches training runs. Runs continue without it."""
 
     TITLE = "tuiapp"
 
-    # Textual reads the stylesheet of every screen but the default one by itself.
+    # Textual reads the stylesheets of all screens but the default one by itself.
     CSS_PATH = ["app.tcss", "screens/configure.tcss"]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,25 +69,13 @@ class TuiApp(ReliableTimers, App[None]):
         settings: Settings | None = None,
         problems: Sequence[Problem] = (),
     ) -> None:
-        """Prepare the program.
-
-        Args:
-            runs_dir: Where runs are made and looked for.
-            run: The run to watch at once; None to begin with Configure.
-            replay_speed: How fast to replay that run; None to show it as it stands.
-            preset: The preset Configure starts from; None for the defaults.
-            config: What the form holds at first; None for the preset's values.
-            machine: What this machine has; None to find out.
-            launcher: Starts a run; called in a thread. None for a real launch.
-            settings: The user's; None for the defaults.
-            problems: What is wrong with the file they come from.
-        """
+        """`replay_speed` None shows `run` as it is; `machine` None inspects it; `launcher` is called in a thread."""
         no_color = os.environ.get("NO_COLOR")
-        # A screen that comes later brings its stylesheet along.
+        # A screen shown later brings its own stylesheet.
         super().__init__(css_path=self.CSS_PATH[:1] if run else None)
         for theme in UNREADABLE_THEMES:
             self.unregister_theme(theme)
-        # Textual takes NO_COLOR for itself; the processes we start must see it too.
+        # Textual removes NO_COLOR for itself; child processes must see it too.
         if no_color is not None:
             os.environ["NO_COLOR"] = no_color
         self._preferences = Preferences(self, settings or Settings(unicode="on"), problems)
@@ -106,12 +94,12 @@ class TuiApp(ReliableTimers, App[None]):
         self._look_for_strays = partial(offer_to_end_strays, self, runs_dir)
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's driver for this platform, made patient."""
+        """Textual's driver for this platform, or `PatientDriver` in its place."""
         found = super().get_driver_class()
         return PatientDriver if issubclass(PatientDriver, found) else found
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys one after the other, presses of the mouse after those that wait; all else as it comes."""
+        """Queues keys, and mouse presses behind them; passes on all other events at once."""
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._keys.put(event)
         elif isinstance(event, events.MouseDown | events.MouseUp) and not event.is_forwarded:
@@ -121,20 +109,17 @@ class TuiApp(ReliableTimers, App[None]):
 
     @property
     def is_answering(self) -> bool:
-        """Whether a key is being dealt with: all else can wait."""
         return self._keys.is_answering
 
     def get_css_variables(self) -> dict[str, str]:
-        """The theme's colours, all of them readable."""
         self.theme_variables = readable(super().get_css_variables())
         return self.theme_variables
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's, and those that the settings ask for."""
         return [*super().get_line_filters(), *self._preferences.filters]
 
     def get_default_screen(self) -> Screen[Any]:
-        """Configure lies beneath all other screens, but is not made before it is seen."""
+        """Configure is the lowest screen, built only when it is first shown."""
         return LazyRootScreen(self._form) if self._first_run else self._form()
 
     def _form(self) -> ConfigureScreen:
@@ -143,7 +128,6 @@ class TuiApp(ReliableTimers, App[None]):
         return self._configure
 
     def on_mount(self) -> None:
-        """Watch the run that was given."""
         self._preferences.begin()
         self._ends.begin()
         self.call_after_refresh(collect_from_now_on)
@@ -152,25 +136,21 @@ class TuiApp(ReliableTimers, App[None]):
             self._navigation.replay(self._first_run, self._replay_speed)
         elif self._first_run:
             self._navigation.watch(self._first_run)
-        # It looks at every process of the machine: nothing to be done before the first picture.
+        # It inspects every process of the machine: not before the first picture.
         self.set_timer(STRAYS_S, lambda: self.run_worker(self._look_for_strays(), group="strays"))
 
     @property
     def farewell(self) -> str:
-        """What to print after the program has ended: which runs of this session go on; "" when none does."""
         return self._navigation.farewell
 
     def action_watch(self) -> None:
-        """Show the newest run that goes on, or else the one of this session that ended last."""
         if self.screen is self._configure:
             self._navigation.watch_newest()
 
     def action_show_runs(self) -> None:
-        """Show the list of runs."""
         self._navigation.show_runs()
 
     def action_devices(self) -> None:
-        """Show what the devices of this machine do, without a run."""
         self._navigation.show_devices()
 
     @on(RunLaunched)
@@ -190,12 +170,11 @@ class TuiApp(ReliableTimers, App[None]):
         self._navigation.clone(event.run, event.config)
 
     async def action_quit(self) -> None:
-        """What the palette calls leaving."""
+        """The palette's name for quitting."""
         self.action_leave()
 
     @work(group="leave")
     async def action_leave(self) -> None:
-        """End the program; asks first what is to become of the runs of this session that go on."""
         if isinstance(self.screen, ModalScreen):
             self.notify("Answer the question first: escape cancels.", markup=False)
             return
@@ -206,12 +185,10 @@ class TuiApp(ReliableTimers, App[None]):
             self.exit()
 
     def action_toggle_help(self) -> None:
-        """Show the keys of where one is."""
         if not isinstance(self.screen, ModalScreen):
             from tuiapp.screens.keys_help import KeysHelp
 
             self.push_screen(KeysHelp(self.screen))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Each thing that can be done on the screen, once."""
         yield from system_commands(self, screen, super().get_system_commands(screen))

@@ -1,4 +1,4 @@
-"""The command line: what the verbs and their options are. What they do is in `tuiapp.verbs`.
+"""The command line: verbs and options; `tuiapp.verbs` implements them.
 
 stdout is data, stderr is narration. Exit codes: 0 completed, 1 run failed, 2 usage or configuration, 3 stopped on
 request, 130 interrupted; `doctor`: 0, 1, 2 for pass, warn, fail; `devices` without --watch: 1 when a driver hangs or
@@ -28,23 +28,15 @@ INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: Those after the program's name; by default the process's own.
-
-    Returns:
-        The exit code.
-    """
+    """Runs one command, by default from the process's arguments, and returns the exit code."""
     try:
         return _run(arguments)
     except KeyboardInterrupt:
-        # Also while modules are still imported, which takes a second on a busy machine.
+        # Also during imports, which take a second on a busy machine.
         return INTERRUPTED
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    """Run one command; what it raises for its user to read goes to stderr."""
     from tuiapp.verbs.broken_pipe import redirect_to_devnull
 
     _stand_in_for_closed_streams()
@@ -54,7 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output (`tuiapp runs | head`) has enough.
+        # The reader of our output (`tuiapp runs | head`) has enough.
         redirect_to_devnull(sys.stdout)
         return 0
     except OSError as error:
@@ -76,8 +68,8 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _stand_in_for_closed_streams() -> None:
-    """Put the null device where the shell closed a standard stream (`>&-`): Python leaves None there."""
-    # They are for the whole process: nothing could close them earlier.
+    """Opens the null device for standard streams that the shell closed (`>&-`), which are None in Python."""
+    # They last as long as the process.
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115
     if sys.stdout is None:
@@ -86,12 +78,12 @@ def _stand_in_for_closed_streams() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A file's name may be no text, a terminal's encoding may lack our signs: neither is worth a traceback.
+            # A file name may be invalid text, a terminal's encoding may lack our symbols: neither is worth a traceback.
             stream.reconfigure(errors="backslashreplace")
 
 
 class _Parser(argparse.ArgumentParser):
-    """What was typed is quoted in error messages, whatever it was."""
+    """Quotes what the user typed in error messages, whatever it is."""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         from tuiapp.state.text import sanitize
@@ -99,7 +91,7 @@ class _Parser(argparse.ArgumentParser):
         super()._print_message("\n".join(map(sanitize, message.split("\n"))), file)
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
-        """Refuse what is no verb, or none of an option's words, and name the one that was meant."""
+        """Rejects an unknown verb or choice and suggests the closest one."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -110,7 +102,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+    """Returns the parser of the whole command line."""
     parser: argparse.ArgumentParser = _Parser(
         prog="tuiapp",
         description="Configure, launch and watch multi-device training. Without a verb: the dashboard.",
@@ -191,7 +183,6 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """What is done with runs that are over, mostly."""
     compare = verbs.add_parser("compare", help="print in which keys runs differ, and what each came to")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more")
     _json(compare)
@@ -285,7 +276,7 @@ def _set(parser: argparse.ArgumentParser) -> None:
 
 
 def _runs_dir(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
-    # Given before the verb or after it; a verb's own default must not undo what stood before.
+    # Allowed before and after the verb; a verb's default must not override an earlier value.
     parser.add_argument(
         "--runs-dir",
         type=arguments.directory,

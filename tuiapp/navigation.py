@@ -1,4 +1,4 @@
-"""How one gets from one screen to the other; which runs this session has shown."""
+"""Navigation between screens, and the runs that this session has shown."""
 
 from __future__ import annotations
 
@@ -20,16 +20,9 @@ if TYPE_CHECKING:
 
 
 class Navigation:
-    """Puts screens over each other and takes them away again.
+    """Imports each screen when it is first shown, so that its charts or fields do not delay the first picture.
 
-    Each screen is imported when it is first shown: its charts, or its fields, take a while, and the program's first
-    picture must not wait for them.
-
-    Args:
-        app: Whose screens.
-        runs_dir: Where runs are looked for.
-        form: Gives Configure, the screen beneath all others.
-        shown: Is told of each run that is shown live.
+    `form` returns Configure, the lowest screen; `shown` is called with each run that is shown live.
     """
 
     def __init__(
@@ -37,21 +30,19 @@ class Navigation:
     ) -> None:
         self._app, self._runs_dir, self._form, self._shown = app, runs_dir, form, shown
         self.runs: list[RunDir] = []
-        """Those shown in this session, the last one last."""
+        """Runs shown in this session, the latest last."""
         self._stopping: set[RunDir] = set()
         self._has_pushed = False
 
     def live_runs(self) -> list[RunDir]:
-        """Those of this session that go on, the last one first."""
         return [run for run in reversed(self.runs) if run.is_live()]
 
     @property
     def farewell(self) -> str:
-        """What to print after the program has ended: which runs of this session go on; "" when none does."""
         return farewell(self.live_runs(), self._stopping)
 
     async def may_leave(self) -> bool:
-        """Ask what is to become of the runs of this session that go on; whether to end. Must run in a worker."""
+        """Asks whether to stop this session's live runs; returns whether to quit. Must run in a worker."""
         going_on = [run for run in self.live_runs() if run not in self._stopping]
         decided = await confirm_quit(self._app, going_on) if going_on else "leave"
         if decided == "stopping":
@@ -59,7 +50,6 @@ class Navigation:
         return decided != "stay"
 
     def watch(self, run: RunDir) -> None:
-        """Show a run as it stands, live or ended."""
         from tuiapp.screens.run import RunScreen
 
         self.runs = [*(known for known in self.runs if known != run), run]
@@ -70,21 +60,20 @@ class Navigation:
             self._push(RunScreen(run))
 
     def replay(self, run: RunDir, speed: float = 1.0) -> None:
-        """Show a run from its first step, at the pace at which it went."""
+        """Plays a run from its first step; `speed` 1 is its original pace."""
         from tuiapp.feeds.replay_feed import ReplayFeed
         from tuiapp.screens.run import RunScreen
 
         self._push(RunScreen(run, ReplayFeed(run, speed)))
 
     def show_devices(self) -> None:
-        """Show the devices of this machine, without a run."""
         from tuiapp.screens.devices import DevicesScreen
 
         if not isinstance(self._app.screen, DevicesScreen | ModalScreen):
             self._push(DevicesScreen(self._runs_dir))
 
     def watch_newest(self) -> None:
-        """Show the newest run that goes on, or else the one of this session that ended last."""
+        """Shows the newest live run, or else the one of this session that ended last."""
         live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
         chosen = next(iter([*self.live_runs(), *([live] if live else []), *self.runs[::-1]]), None)
         if chosen is None:
@@ -93,7 +82,6 @@ class Navigation:
             self.watch(chosen)
 
     def show_runs(self) -> None:
-        """Show the list of runs."""
         from tuiapp.screens.runs import RunsScreen
 
         if isinstance(self._app.screen, ModalScreen):
@@ -102,16 +90,14 @@ class Navigation:
             self._push(RunsScreen(self._runs_dir))
 
     def compare(self, runs: tuple[RunDir, ...]) -> None:
-        """Show runs side by side."""
         from tuiapp.screens.compare import CompareScreen
 
         self._push(CompareScreen(runs))
 
     def clone(self, run: RunDir, config: RunConfig) -> None:
-        """Go to the form, filled with a run's configuration."""
         form = self._form()
         if not self._back_to(lambda screen: screen is form):
-            # It comes by itself once there is nothing else.
+            # Resuming the lowest screen builds the form.
             lowest = self._app.screen_stack[0]
             self._back_to(lambda screen: screen is lowest)
         form.load_like(run, config)
@@ -122,7 +108,7 @@ class Navigation:
         self._has_pushed = True
 
     def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
-        """Take away what lies over a screen; whether there is such a one."""
+        """Pops the screens above the wanted one; returns whether there is one."""
         stack = self._app.screen_stack
         if not any(is_wanted(screen) for screen in stack):
             return False

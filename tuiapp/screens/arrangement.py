@@ -1,4 +1,4 @@
-"""Which of the Run screen's panels are on show."""
+"""Decides which of the Run screen's panels are shown."""
 
 from __future__ import annotations
 
@@ -16,33 +16,20 @@ WIDE = 160
 """From this width on a failure leaves room for the log beside it."""
 
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
-"""What the panels stand in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """What decides which panels are on show."""
-
     fault: Fault
-    """Whether there is a failure or a hang to show, and so what the last panel is called."""
     chosen: str
-    """The panel that gets all the room; "" for none."""
+    """The panel shown alone; "" for all."""
     single: bool
-    """There is room for one at a time only."""
     second: bool
-    """Whether the second chart stands beside the first one."""
     wide: bool
-    """Whether the screen has at least `WIDE` columns."""
 
 
 def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> None:
-    """Show all panels, or one, with the containers around it.
-
-    Args:
-        screen: Where they are, with tabs for them.
-        panels: Their ids; the last one is for a failure, or a hang.
-        wanted: What decides.
-    """
+    """Shows all panels or one, with the containers around it; the last of `panels` is for a failure or a hang."""
     failed, single = bool(wanted.fault), wanted.single
     names = panels if failed else panels[:-1]
     shown = wanted.chosen or ((names[-1] if failed else names[0]) if single else "")
@@ -55,12 +42,12 @@ def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> 
     tabs.display = single
     for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single)):
         screen.set_class(is_set, name, update=False)
-    # Only of what depends on those classes: of all that is on the screen it would take three times as long.
+    # Only of what depends on those classes: restyling the whole screen would take three times as long.
     screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))
     for name in panels:
         panel = screen.query_one(f"#{name}", Widget)
         visible = name in names and (not shown or name == shown)
-        # A traceback needs the whole width; the log is a key away.
+        # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
         panel.display = visible and not crowded
     screen.query_one("#second").display = wanted.second and screen.query_one("#loss").display

@@ -1,4 +1,4 @@
-"""The keys by which a chart is looked into: the same wherever there is one."""
+"""The keys to zoom, pan and read a chart, the same on every screen."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from textual.binding import Binding, BindingType
 from tuiapp.widgets.zoomable import Zoomable
 
 FAR_CELLS = 10
-"""How far the cursor goes with shift."""
+"""Cells that shift moves the cursor by."""
 
 
 def view_keys(screen: str, *, show: bool) -> list[BindingType]:
-    """Keys to zoom, to pan, and to read values; their action is `chart`.
-
-    Args:
-        screen: What the keys' names begin with.
-        show: Whether the footer tells the foremost of them.
-    """
+    """Returns bindings of the action `chart`; `screen` prefixes their ids, `show` puts the main ones in the footer."""
     return [
         Binding("v", "chart('cursor')", "Read values", id=f"{screen}.read-values", show=show),
         Binding("plus,equals_sign", "chart('in')", "Zoom in", id=f"{screen}.zoom-in", key_display="+", show=show),
@@ -32,11 +27,7 @@ def view_keys(screen: str, *, show: bool) -> list[BindingType]:
 
 
 def view_actions(active: Callable[[], Zoomable]) -> dict[str, Callable[[], None]]:
-    """What those keys do.
-
-    Args:
-        active: Gives the chart that they act on.
-    """
+    """Returns the function of each argument of the action `chart`, for the chart that `active` returns."""
 
     def whole() -> None:
         active().window = None

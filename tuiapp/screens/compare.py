@@ -1,4 +1,4 @@
-"""Compare: the curves of several runs over each other, the keys in which they differ, and what each came to."""
+"""Compare: the curves of several runs in one chart, the keys that differ, and the results."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.25
-"""How often what was read meanwhile is drawn."""
+"""Between two drawings of newly read events."""
 
 
 class CompareScreen(CoveredScreenFix[None]):
-    """One chart with a curve per run, and a table that is its legend."""
+    """One chart with a curve per run, and a table that is its legend; takes two to eight runs."""
 
     CSS_PATH = "compare.tcss"
 
@@ -64,38 +64,27 @@ class CompareScreen(CoveredScreenFix[None]):
     ]
 
     metric: reactive[str] = reactive(LOSS, init=False)
-    """What is drawn."""
     axis: reactive[Axis] = reactive("step", init=False)
-    """What the curves lie over each other by."""
     log_scale: reactive[bool] = reactive(False, init=False)
-    """Whether the axis of values is logarithmic."""
     smoothing: reactive[float] = reactive(0.6, init=False)
-    """Weight of the past in the moving average."""
+    """Weight of the past in the moving average, in [0, 1)."""
 
     def __init__(self, runs: Sequence[RunDir]) -> None:
-        """Prepare the screen.
-
-        Args:
-            runs: Two or more, at most eight.
-        """
         super().__init__()
         self._feed = CompareFeed(runs)
         self._drawn = -1
         self._drawn_size: Size | None = None
-        """The plot's, when it was drawn."""
         self._does = view_actions(lambda: self.chart)
         self._hidden: set[int] = set()
         self._patience = 2
-        """Looks at what was read before an empty chart is explained."""
+        """Ticks before an empty chart is explained."""
 
     @property
     def chart(self) -> CompareChart:
-        """Where the curves are."""
         return self.query_one(CompareChart)
 
     @property
     def is_read(self) -> bool:
-        """Whether all that there is is read and drawn."""
         fits = self._drawn_size == self.query_one(Plot).size or not self.query_one(Plot).display
         with self._feed.lock:
             return fits and self._drawn == self._feed.version and not self._is_reading
@@ -106,7 +95,6 @@ class CompareScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
         self.watch(self.chart, "window", self._draw, init=False)
         self.watch(self.chart, "cursor", self._move_cursor, init=False)
         self._feed.start()
@@ -115,7 +103,6 @@ class CompareScreen(CoveredScreenFix[None]):
         self.call_after_refresh(self._draw)
 
     def on_unmount(self) -> None:
-        """Read no more."""
         self._feed.close()
 
     @property
@@ -126,7 +113,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self._patience -= 1
         if self._patience == 0:
             self._drawn = -1
-        # While values are read out the curves stand still. The plot's size changes with the table's, too.
+        # The curves are frozen while a cursor reads values. The plot's size also changes with the table's.
         grown = self._feed.version != self._drawn and self.chart.cursor is None
         if grown or self._drawn_size != self.query_one(Plot).size:
             self._draw()
@@ -140,7 +127,7 @@ class CompareScreen(CoveredScreenFix[None]):
         shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
         with self._feed.lock:
             chart = build_comparison(shown, look, columns=2 * plot.columns, rows=plot.rows)
-        # Small journals are read in a moment: nothing need take the chart's place meanwhile.
+        # Small journals are read at once: no notice needs to replace the chart.
         empty = not chart.curves and (self._patience <= 0 or not self._is_reading)
         if self.chart.show(chart, self._why_empty() if empty else ""):
             self.call_after_refresh(self._draw_if_changed)
@@ -148,7 +135,6 @@ class CompareScreen(CoveredScreenFix[None]):
         self._show_words()
 
     def _move_cursor(self) -> None:
-        """Show the line and the values at it; without one, catch up."""
         if self.chart.cursor is None:
             self._draw()
         else:
@@ -156,14 +142,13 @@ class CompareScreen(CoveredScreenFix[None]):
             self._show_words()
 
     def _show_words(self) -> None:
-        """Say over the curves what is drawn, and in the table what the runs are and what is read."""
         runs, chart, reading = self._feed.runs, self.chart.drawn, None
         label = metric(self.metric).label
         heading = [label, *self._settings()]
         if self.chart.cursor is not None:
             values = read_out(chart, self.chart.cursor, self.metric)
             here, end = (place_words(x, self.axis) for x in (chart.x_at(self.chart.cursor), chart.extent[1]))
-            # As wide as it gets, so that the columns beside it stand still.
+            # Padded to its widest text so that the columns beside it do not move.
             reading = Line(here.ljust(len(end)), tuple(values.get(place, MISSING) for place in range(len(runs))))
             heading = [label, here, "stands still", "v: go on"]
         title = f"Compare {plural(len(runs), 'run')}"
@@ -185,7 +170,6 @@ class CompareScreen(CoveredScreenFix[None]):
         return f"none of these runs has told of {metric(self.metric).label}{by_epoch}: m for another"
 
     def _settings(self) -> list[str]:
-        """How the curves are drawn, and how much of them is in sight or read."""
         reading = [run.progress for run in self._feed.runs if run.progress is not None]
         read = (
             f"reading {plural(len(reading), 'run')}, {format_percent(sum(reading) / len(reading))}" if reading else ""
@@ -205,30 +189,24 @@ class CompareScreen(CoveredScreenFix[None]):
         ]
 
     def watch_metric(self) -> None:
-        """A key was pressed: other values are to be read."""
         self.chart.cursor = None
         self._draw()
 
     def watch_axis(self, axis: Axis) -> None:
-        """A key was pressed: what was in sight is meant in the other unit."""
         self.chart.axis = axis
         self.chart.window = self.chart.cursor = None
         self._draw()
 
     def watch_log_scale(self) -> None:
-        """A key was pressed."""
         self._draw()
 
     def watch_smoothing(self) -> None:
-        """A key was pressed."""
         self._draw()
 
     def action_chart(self, what: str) -> None:
-        """Look into the chart, or read its values."""
         self._does[what]()
 
     def action_metric(self) -> None:
-        """List the metrics that any of the runs has reported, and draw the one that is chosen."""
         with self._feed.lock:
             names = ordered({LOSS, *(name for run in self._feed.runs for name in run.curves.names)})
 
@@ -238,25 +216,20 @@ class CompareScreen(CoveredScreenFix[None]):
         self.app.push_screen(MetricList(names, self.metric, title="Metric"), draw)
 
     def action_axis(self) -> None:
-        """Lay the curves over each other by steps, by time since the start, or by epochs."""
         self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
 
     def action_toggle_log_scale(self) -> None:
-        """Switch the axis of values between linear and logarithmic."""
         self.log_scale = not self.log_scale
 
     def action_smooth(self, by: int) -> None:
-        """Smooth the curves more or less."""
         place = SMOOTHINGS.index(self.smoothing) + by
         self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
 
     def action_show_curve(self, place: int) -> None:
-        """Draw a run's curve, or leave it out."""
         if place < len(self._feed.runs):
             self._hidden ^= {place}
             self._draw()
 
     def action_back(self) -> None:
-        """Leave the screen."""
         if len(self.app.screen_stack) > 1:
             self.dismiss()

@@ -37,7 +37,7 @@ from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]
-"""Starts a run: `trainers.launch.launch`, or a test's stand-in."""
+"""Starts a run: `trainers.launch.launch`, or a test's replacement."""
 
 
 class LaunchFailed(Message):
@@ -49,7 +49,7 @@ class LaunchFailed(Message):
 
 
 class MachineInspected(Message):
-    """It is known what this machine has, or why that cannot be known."""
+    """The inspection of this machine succeeded or failed."""
 
     def __init__(self, machine: Machine | None, problem: str = "") -> None:
         super().__init__()
@@ -58,8 +58,6 @@ class MachineInspected(Message):
 
 
 class ConfigureScreen(ResizeLoopFix[None]):
-    """Where a run is put together and launched."""
-
     CSS_PATH = "configure.tcss"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
@@ -81,7 +79,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
     ]
 
     launching: reactive[bool] = reactive(False, init=False)
-    """Whether a run is being started."""
 
     def __init__(
         self,
@@ -92,15 +89,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         machine: Machine | None = None,
         launcher: Launcher | None = None,
     ) -> None:
-        """Prepare the screen; the presets are read when it is shown.
-
-        Args:
-            runs_dir: Where runs are made.
-            preset: The preset to start from; None for the defaults.
-            config: What the form holds at first; None for the preset's values.
-            machine: What this machine has; None to find out.
-            launcher: Starts a run; called in a thread. None for a real launch.
-        """
+        """None for `preset` means the defaults, for `machine` an inspection, for `launcher` a real launch."""
         super().__init__()
         self._runs_dir = runs_dir
         self._machine = machine
@@ -110,9 +99,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._draft = examine(to_texts(config or self._base), self._base, machine)
         self._failure = ""
         self._is_made = False
-        """Its widgets have been."""
         self._looking = False
-        """The machine is being looked at."""
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
 
     def compose(self) -> ComposeResult:
@@ -127,7 +114,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     async def on_mount(self) -> None:
-        """Show what is known, and find out what the machine has."""
         self.query_one(PresetList).focus()
         await self._show_machine()
         self._show()
@@ -137,16 +123,15 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @property
     def takes_keys(self) -> bool:
-        """Keys that are typed before the fields are there wait for them."""
+        """Keys typed before the fields exist wait for them."""
         return any(form.takes_keys for form in self.query(ConfigForm))
 
     def watch_launching(self, launching: bool) -> None:
-        """Let the button say so."""
         self.query_one(LaunchFacts).launching = launching
 
     @property
     def command(self) -> str | None:
-        """The command that does what a launch would do; None while a field cannot be read."""
+        """The equivalent command; None while a field is invalid."""
         elsewhere = None if self._runs_dir == default_runs_dir() else str(self._runs_dir)
         preset = self._preset
         return command_line(
@@ -159,7 +144,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @on(LaunchFacts.LaunchRequested)
     def action_launch(self) -> None:
-        """Start a run with what the form holds."""
         if self.launching:
             return
         if self._draft.problems:
@@ -172,7 +156,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @work(group="ask")
     async def action_save(self) -> None:
-        """Ask for a name and save the form as a preset of the user's."""
         if not self._draft.is_sound:
             self._refuse("A preset is saved once what is marked has been put right.")
             return
@@ -180,13 +163,12 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
-        """Put the cursor into the list of presets, read anew: their files may have been edited by hand."""
+        """Focuses the presets, read anew: their files may have been edited by hand."""
         self._read_presets()
         self.add_class("-choosing")
         self.call_after_refresh(self.query_one(PresetList).focus)
 
     def action_copy_command(self) -> None:
-        """Copy the command to the terminal's clipboard."""
         if self.command is None:
             self._refuse("There is no command before what is marked has been put right.")
             return
@@ -194,24 +176,21 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.notify(sanitize(self.command), title="Copied", markup=False)
 
     def load_like(self, run: RunDir, config: RunConfig) -> None:
-        """Fill the form with a run's configuration, to start another one like it."""
         self._load(Preset(run.run_id, run.path, builtin=True, config=config, is_run=True))
 
     def action_undo(self) -> None:
-        """Bring back what the form held before the last load."""
         if self._before_load is not None:
             (self._preset, texts), self._before_load = self._before_load, None
             self._fill(texts)
 
     def action_restore(self) -> None:
-        """Take back all changes to the preset, or to the defaults."""
         self._load(self._preset)
 
     def action_look_again(self) -> None:
-        """Find out what the machine has, and has free, now; what is known stands until then."""
+        """Inspects the machine again; the known facts stay until then."""
         if not self._looking:
             self._looking = True
-            # A daemon thread, because a driver that does not answer must not keep the program from ending.
+            # A daemon thread: a driver that does not answer must not keep the program from ending.
             threading.Thread(target=inspect_for, args=(self,), name="inspect-machine", daemon=True).start()
 
     @on(ConfigForm.ConfigChanged)
@@ -258,19 +237,18 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _launch(self, config: RunConfig) -> None:
         try:
             run = self._launcher(config, self._runs_dir, self._machine)
-        except Exception as error:  # Whatever it is: it is shown, and the form with all that was typed stays.
+        except Exception as error:  # Shown to the user, who keeps the form.
             self.post_message(LaunchFailed(error))
         else:
             self.post_message(RunLaunched(run))
 
     async def _build_form(self, tries: int = 5) -> None:
-        """Make the fields, once their picture stands and the footer too."""
         if tries and not self.query(FooterKey):
             self.call_after_refresh(self._build_form, tries - 1)
             return
         await self.query_one(ConfigForm).build()
         if self.focused is None:
-            # There is no room for the presets.
+            # The presets do not fit.
             self.query_one(ConfigForm).focus_field("backend")
 
     def _load(self, preset: Preset | None) -> None:
@@ -287,7 +265,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @property
     def _texts(self) -> dict[str, str]:
-        """What the form holds, or will hold."""
         return self.query_one(ConfigForm).texts if self._is_made else to_texts(self._draft.config)
 
     def _fill(self, texts: dict[str, str]) -> None:
@@ -296,14 +273,14 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._rebase(self._preset)
 
     def _read_presets(self, loaded: str = "", cursor: str = "") -> None:
-        """List the presets as they are on disk; the form's, and the cursor's, is the one named, or else as before."""
+        """Lists the presets on disk, keeping the loaded one and the cursor unless named."""
         self._presets = list_presets()
         name = loaded or (self._preset.name if self._preset else "")
         run = self._preset if self._preset and self._preset.is_run and not loaded else None
         self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None), cursor)
 
     def _rebase(self, preset: Preset | None, cursor: str = "") -> None:
-        """Compare what the form holds with another preset, or with the defaults."""
+        """Compares the form with another preset, or with the defaults."""
         self._preset = preset
         self.query_one(PresetList).show(self._presets, preset.name if preset else None, cursor)
         self._examine(self._texts)
@@ -333,11 +310,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 
 def inspect_for(screen: Screen[Any]) -> None:
-    """Look at this machine, in a thread, and tell a screen."""
+    """Inspects this machine in a thread and posts the result to a screen."""
     try:
         found = MachineInspected(inspect_machine())
-    except Exception as error:  # A machine that cannot be looked at is no reason to end; a launch looks again.
+    except Exception as error:  # Not fatal: a launch inspects the machine again.
         found = MachineInspected(None, f"Cannot look for devices: {error}")
-    # The program may have ended meanwhile, and its event loop with it.
+    # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         screen.post_message(found)

@@ -19,14 +19,14 @@ from tuiapp.terminal.resize import ResizeLoopFix
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 
 ROOM_CELLS = 66
-"""Answers wider than this together stand under each other: the dialog must fit 80 columns."""
+"""Answers that are wider together are stacked: the dialog must fit 80 columns."""
 
 BUTTON_FRAME_CELLS = 7
-"""What a button takes beyond its label: border, padding and the gap to the next one."""
+"""Border, padding and gap of a button."""
 
 
 class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
-    """Asks a question; gives back the id of the answer chosen, or None on escape."""
+    """Asks a question; returns the id of the chosen answer, or None on escape."""
 
     CSS_PATH = "confirm.tcss"
 
@@ -37,13 +37,7 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
     ]
 
     def __init__(self, title: str, text: str, choices: Sequence[tuple[str, str, str]]) -> None:
-        """Prepare the question.
-
-        Args:
-            title: What is asked, in a few words.
-            text: What follows from each answer; "" for none.
-            choices: Each answer's id, label and variant (default, primary, error or warning); the first is focused.
-        """
+        """`choices`: id, label and variant (default, primary, error, warning) of each answer; the first is focused."""
         super().__init__()
         self._title = sanitize(title)
         self._text = "\n".join(sanitize_lines(text))

@@ -1,4 +1,4 @@
-"""Devices: what the GPUs and the host do, without a run."""
+"""Devices: readings of the GPUs and the host, without a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 INTERVAL_S = 1.0
 TICK_S = 0.2
-"""How often what has arrived is shown."""
 
 
 class DevicesScreen(CoveredScreenFix[None]):
-    """The panel of devices with a sampler of its own, which ends with the screen."""
+    """The device panel with its own sampler, which ends with the screen; `runs_dir` names the disk shown."""
 
     CSS_PATH = "devices.tcss"
 
@@ -32,12 +31,6 @@ class DevicesScreen(CoveredScreenFix[None]):
     ]
 
     def __init__(self, runs_dir: Path, feed: SamplerFeed | None = None) -> None:
-        """Prepare the screen.
-
-        Args:
-            runs_dir: Whose disk is shown.
-            feed: Gives the samples; a sampler of its own by default.
-        """
         super().__init__()
         self.state = RunState()
         self._feed = feed or SamplerFeed(runs_dir, INTERVAL_S)
@@ -47,12 +40,10 @@ class DevicesScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to sample."""
         self.query_one(DevicePanel).border_title = Content("devices of this machine")
         self.set_interval(TICK_S, self._take)
 
     def on_unmount(self) -> None:
-        """End the sampler."""
         self._feed.close()
 
     def _take(self) -> None:

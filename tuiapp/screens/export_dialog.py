@@ -1,4 +1,4 @@
-"""Asks what of a run is to be written, in which format, and where."""
+"""Asks which part of a run to export, in which format, and where."""
 
 from __future__ import annotations
 
@@ -25,15 +25,13 @@ TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the user wants written."""
-
     path: Path
     what: What
     form: Format
 
 
 class ShapedRadioButton(RadioButton):
-    """Textual's tells on from off by colour alone."""
+    """Textual's distinguishes on from off by colour alone."""
 
     @property
     def _button(self) -> Content:
@@ -49,11 +47,6 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]
 
     def __init__(self, run_id: str) -> None:
-        """Prepare the question.
-
-        Args:
-            run_id: The run's.
-        """
         super().__init__()
         self._run_id = run_id
         self._suggested = self._file_name("steps", "csv")
@@ -78,13 +71,11 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Start with the path."""
         self.query_one("#path", Input).focus()
         self._judge()
 
     @on(RadioSet.Changed)
     def _rename(self) -> None:
-        """Let the path follow the choice for as long as it is ours."""
         box, suggested = self.query_one("#path", Input), self._file_name(self._what, self._format)
         if box.value == self._suggested:
             box.value = suggested

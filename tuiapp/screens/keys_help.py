@@ -1,4 +1,4 @@
-"""The keys of where one is, by what they belong to."""
+"""The keys that work now, by screen, widget and program."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from tuiapp.state.text import fit
 from tuiapp.terminal.resize import ResizeLoopFix
 
 KEY_CELLS, WORDS_CELLS = 11, 23
-"""What a key and its words take of a column."""
+"""Cells of a key and of its description."""
 
 FRAME_CELLS = 7
 """The dialog's border, padding and scroll bar."""
 
 
 class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
-    """Lists the keys that work on a screen; the same key, or escape, takes it away.
-
-    Args:
-        beneath: The screen.
-    """
+    """Lists the keys that work on the screen beneath; the same key, or escape, closes it."""
 
     CSS_PATH = "keys_help.tcss"
 
@@ -49,11 +45,9 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
             yield Static(self._text(self.app.size.width), id="keys")
 
     def on_mount(self) -> None:
-        """Let the arrow keys scroll."""
         self.query_one("#dialog").focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """List them in as many columns as there is room for."""
         self.query_one("#keys", Static).update(self._text(event.size.width))
 
     def _text(self, width: int) -> Content:
@@ -63,12 +57,11 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
 
 
 def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the keys belong to, with each one's name and words: the screen, the focused widget, the program."""
     groups: dict[DOMNode, dict[str, tuple[list[str], str]]] = {}
     found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
     for node, binding in found:
         action = binding.action.removeprefix("app.")
-        # What the screen says of the program's keys for the footer, it says for all of them.
+        # The screen's names for the program's footer keys replace the program's.
         told = groups.get(screen, {}) if isinstance(node, App) else {}
         group = told if action in told else groups.setdefault(node, {})
         keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
@@ -80,7 +73,6 @@ def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[s
 
 
 def _place(node: DOMNode) -> int:
-    """The screen comes first, the program last."""
     return 2 if isinstance(node, App) else 0 if isinstance(node, Screen) else 1
 
 

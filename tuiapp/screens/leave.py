@@ -1,4 +1,4 @@
-"""Leaving the program while runs go on."""
+"""Leaving the program while runs continue."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trainers.contract.rundir import RunDir
 from tuiapp.screens.confirm import Choice
 
 Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
-"""What was decided: not to leave, to leave the runs running, or to leave having told them to stop."""
+"""The decision: not to leave, to leave the runs running, or to leave after stopping them."""
 
 COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
-"""Answer → what the runs are told."""
+"""Answer → the command sent to the runs."""
 
 
 async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
-    """Ask what is to become of the runs that go on, and tell them; must run in a worker."""
+    """Asks whether to stop the runs that continue, and sends the command; must run in a worker."""
     answer = await app.push_screen_wait(_question(runs))
     if answer == "leave":
         return "leave"
@@ -35,7 +35,7 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
 
 
 def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
-    """What a user who has left should know of the runs that go on: a line each."""
+    """Returns a line for each run that continues after the program ends."""
     return "\n".join(
         f"Run {run.run_id} is stopping. See what came of it: tuiapp attach {run.run_id}"
         if run in stopping

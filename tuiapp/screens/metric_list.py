@@ -1,4 +1,4 @@
-"""Which metric to draw: a list of those that a run has reported."""
+"""Chooses the metric to draw from those that a run has reported."""
 
 from __future__ import annotations
 
@@ -19,23 +19,16 @@ from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 
 MANY = 16
-"""With more metrics there is a field to search them by."""
+"""With more metrics a search field is shown."""
 
 MAX_NAME = 60
 
 NOTHING = ""
-"""Chosen in the place of a metric's name."""
+"""Returned for no metric."""
 
 
 class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
-    """Lists metrics by group; gives back the name of the one chosen, or None on escape.
-
-    Args:
-        names: The metrics.
-        drawn: The one that is drawn now.
-        title: What it is chosen for.
-        nothing: What is said of drawing none, which gives back `NOTHING`; "" where that cannot be chosen.
-    """
+    """Returns the chosen name, or None on escape; a label `nothing` adds a choice that returns `NOTHING`."""
 
     CSS_PATH = "metric_list.tcss"
 
@@ -59,7 +52,6 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
             yield OptionList(id="metrics", markup=False)
 
     def on_mount(self) -> None:
-        """Put the cursor on what is drawn."""
         self._show("")
         self.query_one("#search" if self.query("#search") else "#metrics").focus()
 
@@ -78,11 +70,9 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
         self.dismiss(self._names[place] if place >= 0 else NOTHING)
 
     def action_move(self, where: str) -> None:
-        """Move the list's cursor while the search has the focus."""
         getattr(self.query_one(OptionList), f"action_{where}")()
 
     def _show(self, search: str) -> None:
-        """List the metrics in which every word of a search is found."""
         words = search.lower().split()
         groups: dict[str, list[int]] = {"": []}
         for place, name in enumerate(self._names):
@@ -106,5 +96,5 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
     def _line(self, name: str) -> Content:
         label, own = metric(name).label, sanitize(name, MAX_NAME)
         mark = "✓ " if name == self._drawn else "  "
-        # Not fainter than the label: on the cursor's ground, in some themes, that cannot be read.
+        # Not fainter than the label: unreadable on the cursor's background in some themes.
         return Content(f"{mark}{label}" if label == own else f"{mark}{label}  ({own})")

@@ -1,4 +1,4 @@
-"""What the palette offers: each thing once."""
+"""The palette's commands: each one once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 
 KEPT = {"Theme", "Maximize", "Minimize", "Screenshot"}
-"""Of Textual's own commands those that no key of ours does."""
+"""Textual's commands that no key of ours has."""
 
 
 def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[SystemCommand]) -> Iterator[SystemCommand]:
-    """Textual's commands, and all that has a key on the screen.
-
-    Args:
-        app: The app.
-        screen: The screen that the palette lies over.
-        textuals: What Textual offers by itself.
-    """
+    """Yields Textual's commands and all that has a key on the screen."""
     yield from (command for command in textuals if command.title in KEPT)
     said: set[str] = set()
     for node, binding in own_bindings(screen):
-        # Those of widgets move a cursor or the focus, but for what has a name of its own. Two keys may do the same,
-        # and a key of the app's may be named again for the footer.
+        # Widgets' keys only move a cursor or the focus unless they have a name. Two keys may do the same,
+        # and a key of the app may be renamed for the footer.
         if (isinstance(node, App | Screen) or binding.id) and binding.description not in said:
             said.add(binding.description)
             action = partial(app.run_action, binding.action, screen)
@@ -36,7 +30,7 @@ def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[Syste
 
 
 def own_bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
-    """The keys of ours that work on a screen now, and where they do: Textual's widgets have many that only scroll."""
+    """Yields our keys that work on a screen now, with their nodes: Textual's widgets have many that only scroll."""
     for node, binding, enabled, _ in screen.active_bindings.values():
         if enabled and binding.description and not binding.system and binding.action in _own_actions(type(node)):
             yield node, binding
@@ -44,7 +38,7 @@ def own_bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
 
 @cache
 def _own_actions(kind: type[DOMNode]) -> frozenset[str]:
-    """What the keys do that a class of ours declares, or one that it is made of."""
+    """Returns the actions of the bindings that our own classes declare."""
     ours = [one for one in kind.__mro__ if one.__module__.startswith("tuiapp.")]
     declared = [binding for one in ours for binding in Binding.make_bindings(one.__dict__.get("BINDINGS", ()))]
     return frozenset(binding.action for binding in declared)

@@ -23,7 +23,7 @@ from tuiapp.widgets.preset_list import Change
 
 
 def can_be_loaded(app: App[Any], preset: Preset) -> bool:
-    """Whether a preset can be used; says why when it cannot."""
+    """Whether a preset can be used; notifies the reason if not."""
     if preset.error is not None:
         words = "\n".join(sanitize_lines(str(preset.error)))
         app.notify(words, title="This preset cannot be used", severity="error", timeout=15, markup=False)
@@ -31,17 +31,8 @@ def can_be_loaded(app: App[Any], preset: Preset) -> bool:
 
 
 async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) -> Path | None:
-    """Save a configuration as a preset of the user's, asking before one is overwritten; must run in a worker.
-
-    Args:
-        app: Asks and tells.
-        config: What is saved.
-        loaded: Where it came from: if that is one of the user's, its name is the one to start with.
-
-    Returns:
-        The preset's file; None when nothing was written.
-    """
-    # Those on disk now: some may have come or gone since the screen listed them.
+    """Saves a user preset, asking before it overwrites one, and returns its file or None; must run in a worker."""
+    # Those on disk now: the screen's list may be stale.
     existing = _names()
     suggested = loaded.name if loaded and loaded.name in existing else ""
     while True:
@@ -64,11 +55,7 @@ async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) 
 
 
 async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str | None:
-    """Rename, duplicate or delete a preset, having asked; must run in a worker.
-
-    Returns:
-        The name of what there is now, "" after a deletion; None when nothing was changed.
-    """
+    """Asks, then changes a preset; returns its new name, "" if deleted, None if unchanged. Must run in a worker."""
     if change == "rename":
         return await _rename(app, preset)
     if change == "duplicate":
@@ -77,11 +64,7 @@ async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str |
 
 
 async def _rename(app: App[Any], preset: Preset) -> str | None:
-    """Give a preset of the user's another name or description; must run in a worker.
-
-    Returns:
-        Its name now; None when it is as it was.
-    """
+    """Returns the new name, or None if unchanged."""
     if preset.builtin or preset.config is None:
         why = "is built in and cannot be renamed; duplicate it" if preset.builtin else "cannot be read; mend its file"
         app.notify(sanitize(f"{preset.name} {why}."), severity="warning", markup=False)
@@ -111,11 +94,7 @@ async def _rename(app: App[Any], preset: Preset) -> str | None:
 
 
 async def _duplicate(app: App[Any], preset: Preset) -> str | None:
-    """Save a preset, a built-in one too, under another name; must run in a worker.
-
-    Returns:
-        The new one's name; None when there is none.
-    """
+    """Duplicates a user or built-in preset; returns the copy's name, or None."""
     if preset.config is None:
         app.notify(sanitize(f"{preset.name} cannot be read; mend its file."), severity="warning", markup=False)
         return None
@@ -140,11 +119,6 @@ async def _duplicate(app: App[Any], preset: Preset) -> str | None:
 
 
 async def _delete(app: App[Any], preset: Preset) -> bool:
-    """Delete a preset of the user's; must run in a worker.
-
-    Returns:
-        Whether it is gone.
-    """
     if preset.builtin:
         app.notify(f"{preset.name} is built in and cannot be deleted.", severity="warning", markup=False)
         return False
@@ -164,7 +138,6 @@ async def _delete(app: App[Any], preset: Preset) -> bool:
 
 
 def _names() -> set[str]:
-    """The user's presets that are on disk now."""
     return {preset.name for preset in list_presets() if not preset.builtin}
 
 

@@ -1,4 +1,4 @@
-"""What a screen asks the app for: to go elsewhere. The screens themselves are imported when they are shown."""
+"""Messages by which screens ask the app to navigate; the target screens are imported when they are shown."""
 
 from __future__ import annotations
 
@@ -15,30 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class OpenRun(Message):
-    """Show a run."""
-
     run: RunDir
     replay: bool = False
-    """From its first step at the pace at which it went, not as it stands."""
+    """Plays it from its first step at its original pace."""
 
 
 @dataclass
 class RunLaunched(Message):
-    """Show a run that has just been started."""
-
     run: RunDir
 
 
 @dataclass
 class CompareRuns(Message):
-    """Show runs side by side."""
-
     runs: tuple[RunDir, ...]
 
 
 @dataclass
 class CloneRun(Message):
-    """Fill the form with a run's configuration."""
-
     run: RunDir
     config: RunConfig

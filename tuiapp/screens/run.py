@@ -37,27 +37,24 @@ from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.15
-"""How often what has arrived is taken and shown."""
+"""Interval at which new events are read and shown."""
 
 FOLD_BUDGET_S = 0.01
-"""Most time per tick that folding may take: keys are served between ticks."""
+"""Longest time per tick for folding events: keys are served between ticks."""
 
 CATCH_UP_S = 0.003
-"""Until the next tick, while more events wait than a tick can fold, or a key is being answered."""
+"""Until the next tick while events are left over or a key is being answered."""
 
 FIRST_PICTURE_S = 0.3
-"""How long the first picture waits for a journal that is read to its end by then. Without it, it would be an empty one,
-and cost as much as the next."""
+"""How long the first picture waits for a journal to be read; before, it would be empty and as costly as the next."""
 
 MAX_DEFERRALS = 70
-"""How often in a row a key may put a tick off."""
-
+"""How often in a row a key may delay a tick."""
 
 PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
-"""In the order of their keys, 1 to 6; the last one is there after a failure, or in a hang, only."""
+"""In the order of their keys, 1 to 6; the last one exists only after a failure or in a hang."""
 
 PANEL_WORDS = {"failure": "Failure or hang"}
-"""What keys say of panels whose names do not say all."""
 
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
@@ -66,7 +63,6 @@ REPLAY_KEYS: list[BindingType] = [
     Binding("less_than_sign", "replay('slower')", "Slower", id="run.slower", key_display="<", show=False),
     Binding("greater_than_sign", "replay('faster')", "Faster", id="run.faster", key_display=">", show=False),
 ]
-"""Work only in a replay."""
 
 CHART_KEYS: list[BindingType] = [
     Binding("m", "chart('metric')", "Metric", id="run.metric"),
@@ -103,12 +99,10 @@ RUN_KEYS: list[BindingType] = [
     Binding("escape", "back", "Back", id="run.back", show=False),
     Binding("q", "app.leave", "Leave", id="app.leave-letter"),
 ]
-"""Those that are not shown in the footer, which has to fit 80 columns, are in the help and in the palette."""
+"""The footer has to fit 80 columns; the others are in the help and the palette."""
 
 
 class RunScreen(CoveredScreenFix[None]):
-    """Header, curves, devices, ranks, sharding and log of one run."""
-
     CSS_PATH = "run.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = ""
@@ -117,50 +111,38 @@ class RunScreen(CoveredScreenFix[None]):
     BINDINGS: ClassVar[list[BindingType]] = RUN_KEYS
 
     chosen: reactive[str] = reactive("", repaint=False)
-    """The panel that has the room to itself; "" for all, where all have room."""
-
+    """The panel shown alone; "" for all, where all fit."""
     single: reactive[bool] = reactive(False, repaint=False)
-    """Whether there is room for one panel at a time only."""
 
     def __init__(
         self, run: RunDir, feed: Feed | None = None, clock: Callable[[], float] = time.time, resumer: Resumer = resume
     ) -> None:
-        """Prepare the screen.
-
-        Args:
-            run: What to watch.
-            feed: Where its events come from; its journal by default.
-            clock: Gives the time in seconds since the epoch.
-            resumer: Goes on with the run once it is over.
-        """
+        """Events come from `feed`, by default the journal; `clock` returns seconds since the epoch."""
         super().__init__()
         self.run = run
         self._reader = RunReader(run, feed or JournalFeed(run), clock)
         self._resumer = resumer
         self._asked_to_stop = False
-        """This attempt was asked to stop, whether it has said so yet or not."""
+        """This attempt was asked to stop, whether or not it has confirmed."""
         self._resuming = False
-        """A further attempt is being started."""
         self._charts = RunCharts(self, self.arrange_panels)
         self._put_off = 0
         self._arranged: Arrangement | None = None
         self._attempt = 0
         self._offered = (False, False)
-        """What the footer offers: a checkpoint, to resume."""
+        """Whether the footer offers a checkpoint, and to resume."""
 
     @property
     def state(self) -> RunState:
-        """The run as it is shown."""
         return self._reader.state
 
     @property
     def replayed(self) -> bool:
-        """Whether it is a run over again that is shown, not the run as it stands."""
         return self._reader.replay is not None
 
     @property
     def is_live(self) -> bool:
-        """Whether the run goes on, as far as is known; what a replay shows does not."""
+        """Whether the run continues, as far as is known; False for a replay."""
         return self.state.is_live and self._reader.replay is None
 
     def compose(self) -> ComposeResult:
@@ -184,7 +166,6 @@ class RunScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     async def on_mount(self) -> None:
-        """Begin to watch."""
         for number, name in enumerate(PANELS, start=1):
             self.query_one(f"#{name}").border_title = Content(f"{number} {name}")
         self._charts.begin()
@@ -194,16 +175,14 @@ class RunScreen(CoveredScreenFix[None]):
         self.call_later(self._show, await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
 
     def on_unmount(self) -> None:
-        """Stop watching; the run goes on."""
         self._reader.close()
 
     def on_resize(self) -> None:
-        """One panel at a time where there is no room for all."""
         self.single = self.size.width < 100 or self.size.height < 30
         self.arrange_panels()
 
     def _take(self) -> None:
-        """Fold what has arrived, for a bounded time, unless a key is being answered."""
+        """Folds new events for a bounded time, unless a key is being answered."""
         if getattr(self.app, "is_answering", False) and self._put_off < MAX_DEFERRALS:
             self._put_off += 1
             self.set_timer(CATCH_UP_S, self._take)
@@ -212,7 +191,6 @@ class RunScreen(CoveredScreenFix[None]):
         self._show(self._reader.read(FOLD_BUDGET_S))
 
     def _show(self, reading: Reading) -> None:
-        """Show what changed; come back soon."""
         if reading.topics:
             self._show_topics(reading.topics)
         if replay := self._reader.replay:
@@ -245,7 +223,7 @@ class RunScreen(CoveredScreenFix[None]):
             self.arrange_panels()
 
     def _notice_attempt(self) -> None:
-        """A run that was resumed can be stopped again; the rank that was chosen may be gone."""
+        """A resumed run can be stopped again; the chosen rank may no longer exist."""
         attempt = self.state.started.attempt if self.state.started else 0
         if attempt == self._attempt:
             return
@@ -255,20 +233,17 @@ class RunScreen(CoveredScreenFix[None]):
             self.choose_rank(None)
 
     def watch_single(self) -> None:
-        """Arrange the panels."""
         self.arrange_panels()
 
     def watch_chosen(self) -> None:
-        """Arrange the panels."""
         self.arrange_panels()
 
     def arrange_panels(self) -> None:
-        """Show all panels, or the chosen one, with the containers around it."""
         if not self.query(PanelTabs):
             return
         wide, second = self.size.width >= WIDE, self._charts.wants_second
         arranged = Arrangement(self.state.fault, self.chosen, self.single, second, wide)
-        # Styles are worked out anew for all that is in a screen whose classes are set.
+        # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged
             arrange(self, PANELS, arranged)
@@ -278,7 +253,6 @@ class RunScreen(CoveredScreenFix[None]):
         self.chosen = PANELS[event.index]
 
     def action_panel(self, name: str) -> None:
-        """Give a panel all the room; once more gives it back."""
         self.chosen = "" if self.chosen == name and not self.single else name
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
@@ -286,25 +260,22 @@ class RunScreen(CoveredScreenFix[None]):
             target.focus(scroll_visible=False)
 
     def action_back(self) -> None:
-        """Give all panels their room again; otherwise leave the screen, the run goes on."""
+        """Shows all panels again, or else leaves the screen; the run continues."""
         if self.chosen and not self.single:
             self.chosen = ""
         elif len(self.app.screen_stack) > 1:
             self.dismiss()
 
     def action_chart(self, what: str) -> None:
-        """Do what a key says with the charts."""
         self._charts.do(what)
 
     def action_next_rank(self) -> None:
-        """Choose the next rank for the chart and the log; after the last one, all of them."""
         rank = self.query_one(LogView).rank
         ranks = [None, *sorted(self.state.ranks)]
         place = ranks.index(rank) if rank in ranks else 0
         self.choose_rank(ranks[(place + 1) % len(ranks)])
 
     def choose_rank(self, rank: int | None) -> None:
-        """Draw one rank, and show its lines alone; None for all."""
         self.query_one(LogView).rank = self.query_one(RankTable).chosen = rank
         self._charts.choose_rank(rank)
 
@@ -313,35 +284,29 @@ class RunScreen(CoveredScreenFix[None]):
         self.choose_rank(None if event.rank == self.query_one(LogView).rank else event.rank)
 
     def action_sort_ranks(self) -> None:
-        """Sort the ranks by something else."""
         self.query_one(RankTable).sort_by_next()
 
     def action_stream(self) -> None:
-        """Show what was written to one stream alone."""
         self.query_one(LogView).next_stream()
 
     def action_find(self, by: int) -> None:
-        """Go to the next line with what was searched for, or to the one before."""
         if self.single:
             self.chosen = "log"
         self.query_one(LogView).find(by)
 
     def action_dismiss_alert(self) -> None:
-        """Take the alert off the screen until there is something new to say."""
         self.query_one(AlertStrip).dismiss()
 
     def action_follow(self) -> None:
-        """Follow the log, or stand still."""
         self.query_one(LogView).toggle_follow()
 
     def action_search(self) -> None:
-        """Look for lines in the log."""
         if self.single:
             self.chosen = "log"
         self.query_one(LogView).open_search()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what can be asked of the run now; of a replay nothing, but to pause and move it."""
+        """Enables the keys that apply to the run now; of a replay only those that control it."""
         if action == "replay":
             return self._reader.replay is not None
         if action in ("stop", "checkpoint"):
@@ -353,7 +318,6 @@ class RunScreen(CoveredScreenFix[None]):
         return True
 
     def action_replay(self, what: str) -> None:
-        """Pause the replay, move it, or change its speed."""
         replay = self._reader.replay
         if replay is not None:
             steer(replay, what)
@@ -364,19 +328,16 @@ class RunScreen(CoveredScreenFix[None]):
             replay.seek(event.fraction * replay.duration)
 
     def action_checkpoint(self) -> None:
-        """Ask the run to save a checkpoint and go on."""
         ask_for_checkpoint(self.app, self.run)
 
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
-        """Stop the run, having asked."""
         again = self.state.stop_requested is not None or self._asked_to_stop
         if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live):
             self._asked_to_stop = True
 
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:
-        """Resume the run, having asked; this screen then shows how it continues."""
         state = self.state
         try:
             await confirm_resume(

@@ -1,4 +1,4 @@
-"""What a person can ask of a run, on any screen: to stop, to save a checkpoint, to be resumed."""
+"""Commands to a run from any screen: stop, checkpoint, resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Resumer: TypeAlias = Callable[[RunDir], Resumed]
 """Resumes a run; called in a thread."""
 
 NOTICE_S = 20.0
-"""How long a notice stands that has more than a few words."""
+"""How long notices of more than a few words are shown."""
 
 
 def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
@@ -31,16 +31,9 @@ def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
 
 
 async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool]) -> bool:
-    """Asks the person, then the run; must run in a worker.
+    """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
-    Args:
-        app: Where questions and notices appear.
-        run: The run.
-        again: It is stopping: it may be stopped at once now.
-        is_live: Whether there is still a run to stop, once the person has answered.
-
-    Returns:
-        Whether the run was asked.
+    `again` offers to stop an already stopping run at once; `is_live` is checked after the answer.
     """
     if again:
         choice = Choice(
@@ -70,18 +63,9 @@ async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Call
 async def confirm_resume(
     app: App[Any], run: RunDir, resumer: Resumer, step: int | None, done: int, begun: Callable[[], bool] = lambda: True
 ) -> bool:
-    """Resumes a run that is over, having asked; must run in a worker.
+    """Resumes an ended run after asking; returns whether it was resumed. Must run in a worker.
 
-    Args:
-        app: Where questions and notices appear.
-        run: The run.
-        resumer: Resumes it.
-        step: Of the checkpoint; None where the journal names none: the disk is then looked at.
-        done: The last step it has done.
-        begun: Called once the person has agreed; False calls it off.
-
-    Returns:
-        Whether it was resumed.
+    `step` is the checkpoint's: None searches the disk; `begun` is called on consent and may cancel with False.
     """
     if step is None:
         if (point := await asyncio.to_thread(resume_point, run)) is None:
@@ -99,7 +83,7 @@ async def confirm_resume(
     app.notify("Resuming…")
     try:
         resumed = await asyncio.to_thread(resumer, run)
-    except Exception as error:  # Whatever it is: it is said, and the run is as it was.
+    except Exception as error:  # Shown to the user; the run is unchanged.
         tell(app, str(error) or repr(error), "error")
         return False
     for note in resumed.notes:
@@ -108,7 +92,7 @@ async def confirm_resume(
 
 
 def tell(app: App[Any], text: str, severity: Literal["information", "warning", "error"], *, title: str = "") -> None:
-    """Shows a notice whose text came from elsewhere."""
+    """Shows a notice whose text is from elsewhere, without markup."""
     words = "\n".join(sanitize_lines(text))
     app.notify(words, title=title, severity=severity, timeout=NOTICE_S, markup=False)
 

@@ -1,4 +1,4 @@
-"""What stands between a feed and the Run screen: folds what has arrived for a bounded time, and says what changed."""
+"""Between a feed and the Run screen: folds new events for a bounded time and reports what changed."""
 
 from __future__ import annotations
 
@@ -19,83 +19,59 @@ TAKE = 64
 ALL_TOPICS: frozenset[Topic] = frozenset(get_args(Topic))
 
 FIGURES: frozenset[Topic] = frozenset({"run", "ranks", "devices"})
-"""Parts that are mostly figures."""
+"""Parts that consist mostly of figures."""
 
 FIGURES_S = 0.45
-"""How long figures stand."""
+"""Least time between two updates of figures."""
 
 CATCH_UP_S = 1.0
-"""From one picture to the next while a long journal is read."""
+"""Between two pictures while a long journal is read."""
 
 WAIT_S = 0.002
-"""Between two looks at a feed that the first picture waits for."""
+"""Polling interval while the first picture waits for a feed."""
 
 SEEK_FRACTION = 0.05
-"""How much of a run a key goes back or forward in its replay."""
+"""Fraction of a replay that a key seeks by."""
 
 
 class Reading(NamedTuple):
-    """What came of one look at the feed."""
-
     topics: frozenset[Topic]
-    """The parts of the screen that changed."""
     more: bool
-    """Whether events wait that there was no time for."""
 
 
 class RunReader:
-    """Folds a feed's events into a run's state.
-
-    Args:
-        run: The run.
-        feed: Where its events come from.
-        clock: Gives the time in seconds since the epoch; a replay has its own.
-    """
-
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
         self._run, self._feed, self._clock = run, feed, clock
         self.replay = feed if isinstance(feed, ReplayFeed) else None
-        """The feed, if it is a run over again and not the run itself."""
         self.state = self._empty()
         self._generation = 0
         self._second = -1
         self._held: set[Topic] = set()
-        """What has changed and is not shown yet."""
+        """Changed parts that are not shown yet."""
         self._shown_at = time.monotonic()
         self._figures_at = 0.0
 
     @property
     def now(self) -> float:
-        """The moment that is shown, in seconds since the epoch."""
+        """The displayed moment, in seconds since the epoch; a replay has its own clock."""
         return self.replay.now if self.replay else self._clock()
 
     def start(self) -> None:
-        """Begin to gather events."""
         self._shown_at = time.monotonic()
         self._feed.start()
 
     def close(self) -> None:
-        """Stop gathering."""
         self._feed.close()
 
     async def read_soon(self, budget_s: float, patience_s: float) -> Reading:
-        """Fold what arrives until there is something to show, or for so long.
-
-        Args:
-            budget_s: As of `read`, each time.
-            patience_s: How long to wait for the end of what is read.
-        """
+        """Folds events until there is something to show, or for `patience_s`; `budget_s` as for `read`."""
         until = time.monotonic() + patience_s
         while (reading := self.read(budget_s)).more and not reading.topics and time.monotonic() < until:
             await asyncio.sleep(WAIT_S)
         return reading
 
     def read(self, budget_s: float) -> Reading:
-        """Fold what has arrived.
-
-        Args:
-            budget_s: Most time it may take: no key is served meanwhile.
-        """
+        """Folds new events for at most `budget_s`: no key is served meanwhile."""
         started = time.perf_counter()
         begun_anew = self._begin_anew()
         more = True
@@ -119,17 +95,17 @@ class RunReader:
         return Reading(self._due(more), more)
 
     def _look_for_life(self) -> None:
-        """Whether the run is lost, or no longer is; of the directory itself little is asked: it may lie far away."""
+        """Updates whether the run is lost; polls the directory rarely: it may be remote."""
         if not self._feed.lost:
             self.state.mark_found()
         elif not self.state.lost:
             self.state.mark_lost(removed=self._run.is_gone())
 
     def _due(self, more: bool) -> frozenset[Topic]:
-        """Which of the changes are shown now.
+        """Returns the changes to show now.
 
         While a long journal is read, all wait for a second: each picture costs as much as many events. Figures
-        that change with each batch of steps are shown twice a second: faster nobody reads them.
+        that change with each batch of steps are shown twice a second: nobody reads them faster.
         """
         now = time.monotonic()
         calm = self.state.is_live and "alerts" not in self._held and now - self._figures_at < FIGURES_S
@@ -144,7 +120,6 @@ class RunReader:
         return due
 
     def _begin_anew(self) -> bool:
-        """Forget everything if the replay went back to the start."""
         if self.replay is None or self.replay.generation == self._generation:
             return False
         self._generation = self.replay.generation
@@ -159,7 +134,7 @@ class RunReader:
 
 
 def steer(replay: ReplayFeed, what: str) -> None:
-    """Do what a key asks of a replay: "pause", "slower", "faster", "back" or "forward"."""
+    """Applies "pause", "slower", "faster", "back" or "forward" to a replay."""
     if what == "pause":
         replay.toggle_pause()
     elif what in ("slower", "faster"):

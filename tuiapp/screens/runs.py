@@ -1,4 +1,4 @@
-"""Runs: all that were ever started here, to be found again, compared, gone on with."""
+"""Runs: all runs of a directory, to open, compare and resume."""
 
 from __future__ import annotations
 
@@ -32,19 +32,17 @@ TICK_S = 0.2
 """How often a new list is shown."""
 
 OVER = ("failed", "stopped", "lost")
-"""A run that stands so may be gone on with."""
+"""Statuses of runs that can be resumed."""
 
 
 SORT_KEYS = [column.name for column in COLUMNS][:9]
-"""Sorted by with the keys 1 to 9."""
+"""Sort columns of the keys 1 to 9."""
 
 OF_A_RUN = frozenset(("open", "mark", "clone", "resume", "stop", "export", "delete", "replay", "copy_path", "compare"))
 """Actions that need a run under the cursor."""
 
 
 class RunsScreen(CoveredScreenFix[None]):
-    """The table of runs, the one under the cursor in words, and all that can be done with it."""
-
     CSS_PATH = "runs.tcss"
 
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
@@ -77,13 +75,6 @@ class RunsScreen(CoveredScreenFix[None]):
     ]
 
     def __init__(self, runs_dir: Path, lister: RunLister | None = None, resumer: Resumer = resume) -> None:
-        """Prepare the screen.
-
-        Args:
-            runs_dir: Where the runs are.
-            lister: Finds them; by default it looks at the directory.
-            resumer: Goes on with a run.
-        """
         super().__init__()
         self._runs_dir = runs_dir
         self._lister = lister or RunsFeed(runs_dir)
@@ -97,12 +88,11 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @property
     def current(self) -> RunInfo | None:
-        """The run under the cursor."""
         return self.query_one(RunTable).current
 
     @property
     def marked(self) -> list[RunDir]:
-        """Those that are marked, in the order in which they were."""
+        """In the order in which they were marked."""
         return list(self._marked)
 
     def compose(self) -> ComposeResult:
@@ -114,7 +104,6 @@ class RunsScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to look for runs."""
         self.query_one("#filter").display = False
         self._lister.start()
         self._show()
@@ -122,11 +111,10 @@ class RunsScreen(CoveredScreenFix[None]):
         self._take()
 
     def on_unmount(self) -> None:
-        """Look no more."""
         self._lister.close()
 
     def on_screen_resume(self) -> None:
-        """Back from a run or a comparison: what changed meanwhile is shown at once."""
+        """Shows at once what changed while another screen was on top."""
         self._lister.look_now()
 
     def _take(self) -> None:
@@ -159,12 +147,11 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(RunDetails).show(self.current)
         offered = frozenset(action for action in OF_A_RUN if self.check_action(action, ()))
         if offered != self._offered:
-            # The footer is made anew each time: not for every row that the cursor passes.
+            # The footer is rebuilt each time: not for every row that the cursor passes.
             self._offered = offered
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what works for the run under the cursor."""
         if action not in OF_A_RUN:
             return True
         info = self.current if self.is_mounted else None
@@ -185,11 +172,9 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
-        """Show the run: live, or as it ended."""
         self._open()
 
     def action_replay(self) -> None:
-        """Show the run over again."""
         self._open(replay=True)
 
     def _open(self, *, replay: bool = False) -> None:
@@ -197,13 +182,12 @@ class RunsScreen(CoveredScreenFix[None]):
             self.post_message(OpenRun(info.directory, replay=replay))
 
     def _tell_older(self, info: RunInfo, what: str) -> bool:
-        """Say why a run of an earlier version cannot be opened or exported; whether it is one."""
+        """Notifies why a run of an earlier version cannot be used; returns whether it is one."""
         if info.older:
             tell(self.app, f"{info.directory.run_id} cannot be {what}: {info.older}.", "warning")
         return bool(info.older)
 
     def action_mark(self) -> None:
-        """Mark the run for comparing or deleting, or take its mark away; go on to the next one."""
         if (info := self.current) is None:
             return
         run = info.directory
@@ -217,12 +201,11 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(RunTable).action_move(1)
 
     def action_unmark(self) -> None:
-        """Take all marks away."""
         self._marked.clear()
         self._show()
 
     def action_compare(self) -> None:
-        """Show the marked runs side by side; with one marked, that one and the one under the cursor."""
+        """Compares the marked runs; with one marked, that one and the one under the cursor."""
         runs = list(self._marked)
         if len(runs) == 1 and (info := self.current) and info.directory not in runs:
             runs.append(info.directory)
@@ -234,13 +217,11 @@ class RunsScreen(CoveredScreenFix[None]):
             self.post_message(CompareRuns(tuple(runs)))
 
     def action_clone(self) -> None:
-        """Fill the form with the run's configuration."""
         if (info := self.current) and info.config:
             self.post_message(CloneRun(info.directory, info.config))
 
     @work(exclusive=True, group="ask")
     async def action_stop(self) -> None:
-        """Have the run stop, having asked."""
         if (info := self.current) is None:
             return
         run = info.directory
@@ -250,7 +231,6 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @work(exclusive=True, group="ask")
     async def action_resume(self) -> None:
-        """Resumes the run, having asked, and shows it."""
         if (info := self.current) is None:
             return
         run = info.directory
@@ -259,13 +239,12 @@ class RunsScreen(CoveredScreenFix[None]):
 
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
-        """Write the run's figures to a file, having asked which and where."""
         if (info := self.current) and not self._tell_older(info, "exported"):
             await ask_export(self.app, info)
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:
-        """Delete the marked runs, or else the one under the cursor, having asked."""
+        """Deletes the marked runs, or else the one under the cursor, after asking."""
         infos = self._listing.infos if self._listing else []
         chosen = [info for info in infos if info.directory in self._marked]
         if not chosen and (info := self.current):
@@ -274,25 +253,21 @@ class RunsScreen(CoveredScreenFix[None]):
             self._lister.look_now()
 
     def action_copy_path(self) -> None:
-        """Copy the path of the run's directory to the terminal's clipboard."""
         if info := self.current:
             self.app.copy_to_clipboard(str(info.directory.path))
             tell(self.app, str(info.directory.path), "information", title="Copied")
 
     def action_sort(self, name: str) -> None:
-        """Sort by a column; by the same once more: the other way round."""
         self._reverse = not self._reverse if self._by == name else False
         self._by = name
         self._show()
         self.query_one(RunTable).action_jump(0)
 
     def action_next_sort(self) -> None:
-        """Sort by the next column."""
         names = [column.name for column in COLUMNS]
         self.action_sort(names[(names.index(self._by) + 1) % len(names)])
 
     def action_reverse(self) -> None:
-        """Turn the order round."""
         self.action_sort(self._by)
 
     @on(RunTable.ColumnChosen)
@@ -300,7 +275,6 @@ class RunsScreen(CoveredScreenFix[None]):
         self.action_sort(event.name)
 
     def action_filter(self) -> None:
-        """Type words that the runs on show must have."""
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
@@ -316,7 +290,6 @@ class RunsScreen(CoveredScreenFix[None]):
         self.query_one(RunTable).focus()
 
     def action_back(self) -> None:
-        """Show all runs again, if only some are on show; otherwise leave the screen."""
         box = self.query_one("#filter", Input)
         if box.display:
             box.value = ""
@@ -327,13 +300,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
 
 def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Content:
-    """What stands in the table's place when there is nothing in it; empty when there is.
-
-    Args:
-        listing: What was found; None while that is being found out.
-        shown: How many runs are left by the filter.
-        runs_dir: Where they are looked for.
-    """
+    """Returns the text shown in place of an empty table; empty if the table has rows."""
     if listing is None:
         words = f"Looking for runs in {runs_dir} …"
     elif listing.problem:
@@ -346,15 +313,6 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
 
 
 def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, reverse: bool) -> Content:
-    """The screen's first line.
-
-    Args:
-        listing: What was found; None while that is being found out.
-        shown: How many runs are left by the filter.
-        marked: How many are marked.
-        by: The column that they are sorted by.
-        reverse: Whether the other way round.
-    """
     title = Content.styled("Runs", "bold $text-primary")
     if listing is None or not listing.infos:
         return title

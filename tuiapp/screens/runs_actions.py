@@ -1,4 +1,4 @@
-"""Deletes and exports runs of the list, having asked."""
+"""Deletes and exports listed runs after asking."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from tuiapp.screens.run_control import tell
 from tuiapp.state.text import plural
 
 NAMES = 6
-"""Runs that a question names one by one."""
+"""Most runs that a question names."""
 
 
 async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
-    """Delete runs that are over; must run in a worker.
-
-    Returns:
-        Whether any was deleted.
-    """
+    """Deletes ended runs after asking; returns whether any was deleted. Must run in a worker."""
     if live := [info for info in infos if info.directory.is_live()]:
         names = ", ".join(info.directory.run_id for info in live[:NAMES])
         tell(app, f"{names}: still running. Stop it first (s), then delete it.", "warning")
@@ -51,7 +47,6 @@ async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
 
 
 def _delete(infos: Sequence[RunInfo]) -> list[str]:
-    """Delete them; what went wrong."""
     problems = []
     for info in infos:
         try:
@@ -64,7 +59,7 @@ def _delete(infos: Sequence[RunInfo]) -> list[str]:
 
 
 async def ask_export(app: App[Any], info: RunInfo) -> None:
-    """Write a run's figures to a file; must run in a worker."""
+    """Exports a run's figures to a file; must run in a worker."""
     wanted = await app.push_screen_wait(ExportDialog(info.directory.run_id))
     if wanted is None:
         return

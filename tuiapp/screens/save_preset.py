@@ -1,4 +1,4 @@
-"""Asks under which name the form is to be saved."""
+"""Asks for the name under which to save the form."""
 
 from __future__ import annotations
 
@@ -20,18 +20,13 @@ from tuiapp.terminal.resize import ResizeLoopFix
 
 @dataclass(frozen=True, slots=True)
 class PresetName:
-    """What the user wants a preset to be called."""
-
     name: str
     description: str
     """One line; "" keeps that of an existing preset."""
 
 
 class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None]):
-    """Asks for a name, checked while it is typed, and a description; None on escape. Writes nothing itself.
-
-    Saves, renames and duplicates: what differs is the words, and whether a name that is taken will do.
-    """
+    """Asks for a checked name and a description to save, rename or duplicate; None on escape. Writes nothing itself."""
 
     CSS_PATH = "save_preset.tcss"
 
@@ -52,17 +47,7 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         overwrites: bool = True,
         own: str = "",
     ) -> None:
-        """Prepare the question.
-
-        Args:
-            suggested: The name to start with; "" for none.
-            existing: Names of the user's other presets.
-            title: What it is about.
-            does: What the button says.
-            description: To start with.
-            overwrites: Whether a name of those that exist may be taken, after a further question.
-            own: The name that the preset has, where one is renamed.
-        """
+        """`own` is the name of a preset to rename; with `overwrites`, a name in `existing` needs a further question."""
         super().__init__()
         self._suggested, self._existing = suggested, existing
         self._title, self._does, self._description, self._overwrites = title, does, description, overwrites
@@ -81,7 +66,6 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Start with the name."""
         self.query_one("#name", Input).focus()
         self._judge()
 

@@ -1,4 +1,4 @@
-"""At the start: what runs have left behind, whose supervisor is gone, and whether it shall be ended."""
+"""At the start: offers to end processes left behind by runs whose supervisor is gone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from trainers.contract.strays import Stray, describe_strays, end_strays, find_st
 from tuiapp.screens.confirm import Choice
 
 ON_THEIR_WAY_S = 1.5
-"""What the reaper of a run that died just now may take; what is still there then is left behind."""
+"""Time for the reaper of a run that died just now; processes that remain are strays."""
 
 
 async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
-    """Look for strays of the runs in a directory, and ask about them; must run in a worker."""
+    """Looks for strays of a directory's runs and asks whether to end them; must run in a worker."""
     if not await asyncio.to_thread(find_strays, runs_dir):
         return
     await asyncio.sleep(ON_THEIR_WAY_S)

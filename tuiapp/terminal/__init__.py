@@ -1,1 +1,1 @@
-"""The terminal itself: driver, output and keys, and what Textual needs mending in."""
+"""The terminal: driver, output, keys, and fixes for Textual."""

@@ -12,7 +12,7 @@ from textual.filter import LineFilter
 
 _LOOKS_LIKE = {
     **dict.fromkeys("─╌┄┈╴╶╼―‐‑‒–—▔▁", "-"),
-    # What is done of a progress bar is a heavy line, what is left a light one: they must not become the same.
+    # A progress bar's done part is a heavy line, the rest a light one: they must stay distinct.
     **dict.fromkeys("━═╍┅┉╸╺╾", "="),
     **dict.fromkeys("│┃║╎╏┆┇┊┋╵╷╹╻╽╿▏▕", "|"),
     **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼╔╗╚╝╠╣╦╩╬┏┓┗┛┣┫┳┻╋╒╓╕╖╘╙╛╜╞╟╡╢╤╥╧╨╪╫", "+"),
@@ -34,7 +34,7 @@ _LOOKS_LIKE = {
     "✘": "x",
     "×": "x",
     "⏎": "<",
-    # Not a full stop: what is cut must not look whole.
+    # Not a full stop: cut text must not look whole.
     "…": "~",
     "µ": "u",
     "°": "'",
@@ -47,21 +47,17 @@ _LOOKS_LIKE = {
     "”": '"',
     "\u00a0": " ",
 }
-"""Character → the ASCII character, one cell wide, that stands for it."""
+"""Character → its ASCII replacement of one cell."""
 
 _DOTS_OF_BRAILLE = 0x2800
 _LEVELS = " .:=#"
-"""Braille by how many of its eight dots are there, two to a step."""
+"""Braille by its number of dots, two per level."""
 
 
 class AsciiFilter(LineFilter):
-    """Puts a look-alike of one cell, or "?", in the place of each character that is not ASCII.
-
-    It works on lines as they are sent to the terminal: no widget need know of it.
-    """
+    """Replaces each non-ASCII character sent to the terminal by a look-alike of one cell, or "?"."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The segments, each as many cells wide as before."""
         return [
             segment if segment.text.isascii() else Segment(to_ascii(segment.text), segment.style, segment.control)
             for segment in segments
@@ -70,7 +66,7 @@ class AsciiFilter(LineFilter):
 
 @lru_cache(4096)
 def to_ascii(text: str) -> str:
-    """A text in ASCII, as many cells wide."""
+    """Converts a text to ASCII of the same width in cells."""
     return "".join(map(_stand_in, text))
 
 
@@ -84,6 +80,6 @@ def _stand_in(character: str) -> str:
     if 0 <= dots < 256:
         return _LEVELS[(dots.bit_count() + 1) // 2]
     width = cell_len(character)
-    # é is an e with a mark: the letter is what can be read.
+    # é is an e with a mark: keep the letter.
     letter = unicodedata.normalize("NFKD", character)[:1]
     return letter if letter.isascii() and letter.isprintable() and width == 1 else "?" * width

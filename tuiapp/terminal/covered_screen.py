@@ -1,4 +1,4 @@
-"""A screen that rests while a question lies over it."""
+"""A screen that is not repainted while another one covers it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class CoveredScreenFix(ResizeLoopFix[T]):
-    """A screen that another one may cover without being redrawn all the time.
+    """A screen that another one may cover without a repaint loop.
 
-    Textual 8.2.8 marks a screen that is visible beneath another one as due for repainting whenever it has been
-    painted: it then paints itself, and the one above, 60 times a second for as long as the upper one is there. Such
-    screens are refreshed since https://github.com/Textualize/textual/pull/6307; the loop is not reported upstream.
+    Textual 8.2.8 marks a visible covered screen as due for repainting whenever it has been painted: it paints itself,
+    and the screen above, 60 times a second. Such screens are refreshed since
+    https://github.com/Textualize/textual/pull/6307; the loop is not reported upstream.
     """
 
     def _compositor_refresh(self) -> None:
@@ -22,7 +22,7 @@ class CoveredScreenFix(ResizeLoopFix[T]):
         if app.is_inline or self is app.screen or self not in app._background_screens:
             super()._compositor_refresh()
             return
-        # What changed here is painted once, by the screen on top.
+        # The screen on top paints once what changed here.
         if regions := set(self._compositor._dirty_regions):
             app.screen.refresh(*regions)
             self._compositor._dirty_regions.clear()

@@ -1,4 +1,4 @@
-"""What real terminals do to a program: odd bytes, hang-ups, signals, nobody who reads them."""
+"""Handles what real terminals do: invalid bytes, hang-ups, signals, output that nobody reads."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tuiapp.terminal.escape_sequences import EscapeSequences
 from tuiapp.terminal.output import TerminalOutput
 
 PATIENCE_S = 1.0
-"""How long a terminal that nobody reads may keep a program that was told to end; then it is no longer written to."""
+"""How long an unread terminal may delay a program that was told to end, before output is dropped."""
 
 HANG_UP_S = 3.0
-"""How long anything may keep it after that."""
+"""How long anything may delay it after that."""
 
 READ_BYTES = 4096
 SELECT_S = 0.1
 
 
 class PatientDriver(LinuxDriver):
-    """Textual's driver, which odd bytes, signals and a terminal that stalls or goes away do not end or hold up.
+    """Textual's driver, which survives invalid bytes, signals, and a terminal that stalls or disconnects.
 
-    The size is the terminal's own, not that of `COLUMNS` and `LINES`, which stand still when a window is resized; the
-    screen is written to where the terminal is, even if stderr leads elsewhere.
+    The size is the terminal's own, not that of `COLUMNS` and `LINES`, which ignore resizes; output goes to the terminal
+    even if stderr is redirected.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PatientDriver(LinuxDriver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         stdout = sys.__stdout__
         self._output = TerminalOutput(stdout.fileno() if stdout else self.fileno, self._lose_terminal)
-        # The writer thread needs of a file no more than this one has.
+        # The writer thread needs no more of a file than this has.
         self._file = self._output  # type: ignore[assignment]
         self._size = size or self._get_terminal_size()
         self._ending = 0
@@ -62,9 +62,8 @@ class PatientDriver(LinuxDriver):
         return (columns, lines) if columns and lines else super()._get_terminal_size()
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and follow its size."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        # Textual reads the size in the signal's handler. One that the next signal interrupts tells the older size last.
+        # Textual reads the size in the signal's handler. If the next signal interrupts it, the older size comes last.
         signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._tell_size))
 
     def _tell_size(self) -> None:
@@ -73,7 +72,6 @@ class PatientDriver(LinuxDriver):
             self._app.post_message(Resize(size, size))
 
     def run_input_thread(self) -> None:
-        """Read input until told to stop, or the terminal is gone."""
         parser = XTermParser(self._debug)
         decode = getincrementaldecoder("utf-8")("ignore").decode
         sequences = EscapeSequences()
@@ -88,12 +86,12 @@ class PatientDriver(LinuxDriver):
                 for event in parser.feed(text) if text else ():
                     self.process_message(event)
                 if text and not ready and parser._timeout_time is not None:
-                    # It was waited for what may follow already.
+                    # The wait for the rest of a sequence is already over.
                     parser._timeout_time = 0.0
                 for event in parser.tick():
                     self.process_message(event)
             except (ValueError, OverflowError, ParseError):
-                # Textual's parser, which cannot go on: what it could not read is a key that nobody has.
+                # Raised by Textual's parser, which cannot continue: drop what it could not read.
                 parser = XTermParser(self._debug)
 
     def _read(self) -> bytes:
@@ -103,15 +101,12 @@ class PatientDriver(LinuxDriver):
             return b""
 
     def _lose_terminal(self) -> None:
-        """Nobody can see or use the program any more: it ends, as if hung up on."""
+        """Ends the program as if hung up on: nobody can see or use it any more."""
         self._output.give_up()
         self._loop.call_soon_threadsafe(self._end, signal.SIGHUP)
 
     def _told_to_end(self, number: int, _: FrameType | None) -> None:
-        """End in order, so that the terminal is given back as it was.
-
-        Runs wherever the main thread is, even where it waits for a terminal that nobody reads: only what is safe there.
-        """
+        """Ends in order; interrupts the main thread anywhere, even in a blocked write: only safe calls."""
         self._ending = number
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         self._loop.call_soon_threadsafe(self._end, number)
@@ -131,11 +126,11 @@ class PatientDriver(LinuxDriver):
         os._exit(128 + (self._ending or signal.SIGHUP))
 
     def close(self) -> None:
-        """Stop writing; give the terminal back where that was not written."""
+        """Stops writing; restores the terminal if that was not written."""
         super().close()
         if self._output.given_up:
             self._output.give_back()
-        # The interpreter, on its way out, would let the alarm end it.
+        # The alarm could otherwise end the interpreter during its exit.
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _sigtstp_application(self, *_: object) -> None:
@@ -150,11 +145,11 @@ class PatientDriver(LinuxDriver):
         self._loop.call_soon_threadsafe(self._go_on)
 
     def _go_on(self) -> None:
-        """Take the terminal again, which the shell had meanwhile."""
+        """Takes the terminal back from the shell after SIGCONT."""
         if not self._auto_restart or self._app._exit:
             return
         if self._runs:
-            # Stopped without being asked (SIGSTOP): the terminal was never given back.
+            # Stopped by SIGSTOP: the terminal was never given back.
             self.suspend_application_mode()
         self._must_signal_resume = True
         self.resume_application_mode()
@@ -163,5 +158,5 @@ class PatientDriver(LinuxDriver):
 
     @property
     def _runs(self) -> bool:
-        """Whether the terminal is in the program's hands; one put into the background did not get it back."""
+        """Whether the program controls the terminal; in the background it does not."""
         return self._key_thread is not None and self._key_thread.is_alive()

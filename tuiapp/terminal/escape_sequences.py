@@ -1,7 +1,7 @@
-"""Takes out of a terminal's input what Textual's parser cannot read.
+"""Removes from a terminal's input what Textual's parser cannot read.
 
-Textual 8.2.8 tries each prefix of a sequence anew, and hands on what it cannot read as if it had been typed: a report
-of some kilobytes takes seconds, and presses thousands of keys. Of an ESC within a paste it makes keys too.
+Textual 8.2.8 retries each prefix of a sequence, and treats what it cannot read as typed: a report of some kilobytes
+takes seconds and presses thousands of keys. An ESC within a paste becomes keys too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 LONGEST = 32
-"""Bytes of a control sequence: Textual reads none that is longer."""
+"""Bytes of the longest control sequence that Textual reads."""
 
 _BEGUN = re.compile(rb"\x1b(?:\[[\x20-\x3f]*|\[M[\x20-\xff]{0,2}|[\]PX^_])?\Z")
 _CONTROL = re.compile(rb"\x1b\[[\x20-\x3f]*[\x40-\x7e]?")
@@ -19,34 +19,33 @@ _STRING = re.compile(rb"\x1b[\]PX^_](?=[^\x00-\x1f\x7f])")
 
 _STRING_REST = re.compile(rb"[^\x00-\x1f\x7f]*(\x07|\x1b\\|\x1b\Z)?")
 _X10_REPORT = re.compile(rb"\x1b\[M[\x20-\xff]{3}")
-"""From terminals that know no other mouse protocol (tmux after a reattach). Coordinates are bare bytes, which beyond
-column 95 are no UTF-8, and of which Textual dies (textual#6668); it makes nothing of the others."""
+"""From terminals with no other mouse protocol; raw bytes beyond column 95 crash Textual (textual#6668)."""
 
 _PASTE, _PASTE_END = b"\x1b[200~", b"\x1b[201~"
 _PASTE_END_BEGUN = re.compile(rb"\x1b(?:\[(?:2(?:0(?:1)?)?)?)?\Z")
 
 
 class EscapeSequences:
-    """Passes input on without long control sequences, strings, X10 mouse reports, and ESCs within a paste.
+    """Drops long control sequences, strings, X10 mouse reports, and ESCs within a paste from the input.
 
-    Strings are answers to questions that neither Textual nor this program asks. One without an end goes on until the
-    next control character, or until `rest`. Takes time in proportion to the input's length.
+    Strings answer queries that neither Textual nor this program sends. One without an end extends to the next control
+    character, or to `rest`. Takes time linear in the input's length.
     """
 
     def __init__(self) -> None:
         self._held = b""
-        """What may begin a sequence, or end a string or a paste."""
+        """A possible start of a sequence, or end of a string or paste."""
         self._in_paste = False
         self._skipped: re.Pattern[bytes] | None = None
-        """Matches the rest of what is left out; its group, how that ends."""
+        """Matches the rest of what is dropped; its group is the terminator."""
 
     @property
     def waits(self) -> bool:
-        """Whether `rest` is due once nothing has come for a while."""
+        """Whether `rest` is due after a pause in the input."""
         return not self._in_paste and bool(self._held or self._skipped)
 
     def feed(self, data: bytes) -> bytes:
-        """Returns what can be passed on by now."""
+        """Returns what can be passed on so far."""
         data, self._held = self._held + data, b""
         passed = bytearray()
         at = 0
@@ -60,7 +59,7 @@ class EscapeSequences:
         return bytes(passed)
 
     def rest(self) -> bytes:
-        """Returns what waited for more: the Escape key, or a character typed with Alt."""
+        """Returns the held input: the Escape key, or a character typed with Alt."""
         if not self.waits:
             return b""
         held, self._held, self._skipped = self._held, b"", None

@@ -1,4 +1,4 @@
-"""Where the focus goes when a key is pressed many times."""
+"""Moves the focus for a key that is pressed many times."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ STEPS = {"app.focus_next": 1, "app.focus_previous": -1}
 
 
 def move_focus(screen: Screen[Any], key: str, times: int) -> int:
-    """Moves the focus as pressing a key does, but paints and restyles only where it starts and ends.
-
-    Args:
-        screen: The one on top.
-        key: As Textual calls it.
-        times: How often it is pressed.
-
-    Returns:
-        How many of the presses that was: those before the first that does something else than move the focus.
-    """
+    """Moves the focus as `times` presses of a key do, painting only the end; returns how many presses only moved it."""
     chain, start = screen.focus_chain, screen.focused
     if start not in chain:
         return 0
@@ -30,7 +21,7 @@ def move_focus(screen: Screen[Any], key: str, times: int) -> int:
         while moves < times:
             widget = chain[at]
             if widget not in steps:
-                # Which bindings are active depends on what has the focus.
+                # The active bindings depend on the focus.
                 screen.set_reactive(Screen.focused, widget)
                 active = screen.active_bindings.get(key)
                 steps[widget] = STEPS.get(active.binding.action, 0) if active else 0

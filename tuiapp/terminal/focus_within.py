@@ -1,4 +1,4 @@
-"""A screen on which moving the focus costs little."""
+"""A screen on which moving the focus is cheap."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class FocusWithin(Screen[T]):
-    """Restyles only what a rule with `:focus-within` is about when the focus moves.
+    """Restyles only widgets that a `:focus-within` rule selects when the focus moves.
 
-    Textual 8.2.8 restyles all that lies in the outermost widget with such a rule: for a border around the form, each of
-    its fields at every Tab. The widget that gets or loses the focus is restyled by itself.
+    Textual 8.2.8 restyles the whole outermost widget with such a rule: for a border around the form, each of its fields
+    at every Tab. The widget that gains or loses the focus is restyled anyway.
     """
 
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)

@@ -1,4 +1,4 @@
-"""Which keys there are, by the names that Textual gives them."""
+"""Key names as Textual writes them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 from trainers.config.options import shown, suggest
 
 MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
-"""In the order in which Textual names them."""
+"""In Textual's order."""
 
 ALLOWED = 'keys, comma-separated, as "f9", "ctrl+k", "alt+left", "question_mark" or "?"'
 
 
 def key_problem(key: str) -> str:
-    """Why no key is called so, in words, or ""."""
+    """Returns why no key has this name, or ""."""
     *modifiers, bare = key.split("+") if len(key) > 1 else [key]
     mended = "+".join([*(one for one in MODIFIERS if one in modifiers), bare])
     if unknown := [one for one in modifiers if one not in MODIFIERS]:
@@ -37,6 +37,6 @@ def _is_key(bare: str) -> bool:
 
 
 def _named() -> set[str]:
-    """Keys that type no character, and characters that are not called by their name in Unicode."""
+    """Returns keys that type no character, and characters not named as in Unicode."""
     pressed = {key.value.rpartition("+")[2] for key in Keys if "<" not in key.value}
     return pressed.union(FUNCTIONAL_KEYS.values(), KEY_NAME_REPLACEMENTS.values())

@@ -1,12 +1,11 @@
-"""Keys that arrive together are dealt with one after the other.
+"""Handles keys that arrive together one after the other.
 
-A slow connection, a paste or a busy machine brings several keys at once. Textual gives each to the widget that has the
-focus at that moment, before the ones ahead of it have been dealt with: what is typed after Tab would end in the field
-before, and what is typed after a key that opens a question would be lost.
+A slow connection, a paste or a busy machine delivers several keys at once. Textual gives each to the widget focused at
+that moment, before the earlier ones are handled: what is typed after Tab would end in the previous field, and what is
+typed after a key that opens a question would be lost.
 
-Characters that wait for a text field are typed into it together: a long text that is pasted where the terminal does not
-say that it is a paste would otherwise be checked and drawn anew for each of them. A key that waits many times and only
-moves the focus moves it as far at once.
+Characters that wait for a text field are typed into it together: a long text pasted without bracketed paste would
+otherwise be validated and drawn for each of them. A repeated key that only moves the focus moves it as far at once.
 """
 
 from __future__ import annotations
@@ -25,32 +24,26 @@ from tuiapp.terminal.focus_moves import move_focus
 from tuiapp.terminal.garbage import put_off
 
 PAINT_S = 0.03
-"""From a key's answer until it is on the screen: Textual paints 60 times a second."""
+"""From a key's handling until it is painted: Textual paints 60 times a second."""
 
 PATIENCE_S = 1.0
-"""After that a key goes on, whatever the one before it still does."""
+"""After that the next key is handled, even if the previous one still runs."""
 
 READY_PATIENCE_S = 3.0
-"""After that a key goes to a screen that is not ready for it: it may be the one by which one leaves."""
+"""After that a key goes to a screen that is not ready: it may be the one to leave by."""
 
 MAX_PASTED = 4096
-"""Characters of a paste that are handed on: the longest text that a field takes is a path. A field that holds a whole
-log by mistake takes most of a minute to draw."""
+"""Most characters of a paste: the longest value is a path, and drawing a whole log would take most of a minute."""
 
 LEAVE_PATIENCE_S = 0.5
-"""For so long the key that leaves waits for those before it; then they are dropped."""
+"""How long the key that quits waits for earlier ones, which are then dropped."""
 
 LEAVE = ("leave", "app.leave")
-"""What the app's action by which one leaves is called in bindings."""
+"""The quit action in bindings."""
 
 
 class KeyQueue:
-    """Hands on a key once the one before has been dealt with and the screen is ready; so too a press of the mouse.
-
-    Args:
-        app: Whose keys.
-        deliver: What Textual does with a key.
-    """
+    """Delivers a key or mouse press once the previous key is handled and the screen is ready."""
 
     def __init__(self, app: App[Any], deliver: Callable[[events.Event], Coroutine[Any, Any, None]]) -> None:
         self._app, self._deliver = app, deliver
@@ -58,21 +51,20 @@ class KeyQueue:
         self._busy: asyncio.Task[None] | None = None
         self._answered_at = 0.0
         self._last = ""
-        """The key that was dealt with last."""
         self._leaving: asyncio.Task[None] | None = None
 
     @property
     def is_answering(self) -> bool:
-        """Whether a key is being dealt with, or what came of it is just being painted."""
+        """Whether a key is being handled, or its result is being painted."""
         return self._busy is not None or time.monotonic() - self._answered_at < PAINT_S
 
     @property
     def rest_s(self) -> float:
-        """For how many seconds no key has been dealt with."""
+        """Seconds since a key was last handled."""
         return 0.0 if self._busy is not None else time.monotonic() - self._answered_at
 
     async def put(self, event: events.Event) -> None:
-        """Deal with a key or a paste, now or in its turn."""
+        """Handles a key or a paste, now or in its turn."""
         if isinstance(event, events.Paste):
             event.text = event.text[:MAX_PASTED]
         if self._busy is not None:
@@ -88,7 +80,7 @@ class KeyQueue:
         self._busy = asyncio.create_task(self._go_on())
 
     async def put_press(self, event: events.MouseEvent) -> None:
-        """Deal with a button's press or release: at once, but in its turn where keys wait or the screen does."""
+        """Handles a button's press or release at once, or in its turn while keys or the screen wait."""
         if self._is_ready() and not self._waiting:
             await self._deliver(event)
             return
@@ -118,10 +110,7 @@ class KeyQueue:
         await self._deliver(event)
 
     def _move_focus(self) -> bool:
-        """Do at once what the key dealt with last does to the focus where it waits again and again.
-
-        Not before it was dealt with once: that may close a menu, which has the focus.
-        """
+        """Applies a repeated key's focus moves at once, after the first: that may close the focused menu."""
         again = takewhile(lambda event: isinstance(event, events.Key) and event.key == self._last, self._waiting)
         times = sum(1 for _ in again)
         moves = move_focus(self._app.screen, self._last, times) if times > 1 else 0
@@ -130,7 +119,6 @@ class KeyQueue:
         return moves > 0
 
     def _leaves(self, event: events.Event) -> bool:
-        """Whether it is the key that leaves wherever the focus is."""
         if not isinstance(event, events.Key) or event.is_printable:
             return False
         active = self._app.screen.active_bindings.get(event.key)
@@ -142,11 +130,11 @@ class KeyQueue:
             self._leaving = asyncio.create_task(self._deliver(event))
 
     def _next(self) -> events.Event:
-        """What is to be dealt with next: a key, a paste, or all characters up to the next other key as a paste."""
+        """Returns the next event: a key, a paste, or all characters up to the next other key as a paste."""
         first = self._waiting.popleft()
         if not self._waiting or not _character(first) or not _character(self._waiting[0]):
             return first
-        # Not imported before somebody types that fast: the first picture needs no text field.
+        # Imported only when needed: the first picture has no text field.
         from textual.widgets import Input
 
         box = self._app.focused
@@ -158,12 +146,12 @@ class KeyQueue:
             self._waiting.popleft()
         text = "".join(typed)
         if box.max_length:
-            # What is too long would be refused whole. A full field is given one character to refuse.
+            # An overlong paste would be refused whole. A full field is given one character to refuse.
             text = text[: max(1, box.max_length - len(box.value) + len(box.selected_text))]
         return events.Paste(text)
 
     async def _settle(self) -> None:
-        """Wait until a key has gone all the way from the focused widget to the app, and what it set off as well."""
+        """Waits until a key and all it triggered are handled, from the focused widget to the app."""
         for _ in range(2):
             for node in (self._app.focused or self._app.screen).ancestors_with_self:
                 passed = asyncio.Event()
@@ -185,5 +173,4 @@ class KeyQueue:
 
 
 def _character(event: events.Event) -> str:
-    """What a key types; "" of one that does something else, and of a paste."""
     return (event.character or "") if isinstance(event, events.Key) and event.is_printable else ""

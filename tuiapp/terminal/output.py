@@ -1,4 +1,4 @@
-"""What is written to the terminal: never waits longer than it is wanted, and can be given up."""
+"""Terminal output that never blocks for long and can be abandoned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import termios
 from collections.abc import Callable
 
 WAIT_MS = 100
-"""How long one attempt waits for a terminal that nobody reads, before it is seen whether to go on."""
+"""How long one attempt waits for an unread terminal."""
 
 RESTORE = b"".join(
     (
@@ -22,7 +22,7 @@ RESTORE = b"".join(
         b"\x1b[0m\x1b[?1049l\x1b[?25h\x1b[?1004l",  # colours, alternate screen, cursor, focus reports
     )
 )
-"""Gives a terminal back, whatever of Textual's sequences did not reach it."""
+"""Restores a terminal that missed some of Textual's own sequences."""
 
 _C1 = re.compile("[\x80-\x9f]")
 
@@ -30,12 +30,8 @@ _C1 = re.compile("[\x80-\x9f]")
 class TerminalOutput:
     """The file that Textual's writer thread writes to.
 
-    The terminal is opened once more, without blocking: a write that is under way must end when the program does, and
-    the shell's own descriptor must stay as it is.
-
-    Args:
-        fd: A descriptor of the terminal.
-        lost: Called, in the writer's thread, when the terminal went away.
+    Opens the terminal again, non-blocking: a pending write must end with the program, and the shell's own descriptor
+    must stay unchanged. `lost` is called in the writer's thread when the terminal disconnects.
     """
 
     def __init__(self, fd: int, lost: Callable[[], None]) -> None:
@@ -48,19 +44,17 @@ class TerminalOutput:
             # In a container the terminal may have no name.
             self._fd = os.dup(fd)
         self.given_up = False
-        """Nothing is written any more: nobody reads it, or the terminal is gone."""
+        """Output is dropped: the terminal is unread or gone."""
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._fd
 
     def flush(self) -> None:
-        """Do nothing: nothing is held back."""
+        """Does nothing: output is not buffered."""
 
     def write(self, text: str) -> None:
-        """Write all of it, or give up."""
-        # Neither Textual nor this program writes C1 characters, each of which begins a sequence in some terminals: what
-        # of them has come this far came in from outside. A lone surrogate must not end the writer.
+        # Neither Textual nor this program writes C1 characters, which begin sequences in some terminals: they come from
+        # outside and are removed. A lone surrogate must not end the writer.
         data = memoryview(_C1.sub("", text).encode(self._encoding, "replace"))
         while data and not self.given_up:
             try:
@@ -74,11 +68,11 @@ class TerminalOutput:
                 self._lost()
 
     def give_up(self) -> None:
-        """Write nothing more; what is being written is cut off."""
+        """Drops further output, including the rest of a pending write."""
         self.given_up = True
 
     def give_back(self) -> None:
-        """Give the terminal back as far as it takes it, in the place of all that was given up."""
+        """Restores the terminal as far as it accepts output, after `give_up`."""
         with contextlib.suppress(OSError, termios.error):
             termios.tcflush(self._fd, termios.TCOFLUSH)
         with contextlib.suppress(OSError):
@@ -86,5 +80,4 @@ class TerminalOutput:
             os.write(self._fd, RESTORE)
 
     def close(self) -> None:
-        """Close the descriptor."""
         os.close(self._fd)

@@ -1,4 +1,4 @@
-"""Makes the text of every theme readable: its colours stay, but for as much as they lack in contrast."""
+"""Makes every theme's text readable by raising its contrast where it is too low."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from collections.abc import Iterable, Mapping
 from textual.color import WHITE, Color
 
 LEAST_CONTRAST = 4.5
-"""Of text and its ground: WCAG 2.2, success criterion 1.4.3."""
+"""For text: WCAG 2.2, success criterion 1.4.3."""
 
 GROUNDS = ("background", "surface", "panel")
-"""What text stands on."""
-
 TEXTS = ("foreground", "text-primary", "text-secondary", "text-accent", "text-success", "text-warning", "text-error")
 
 MUTED = ("text-muted", "foreground-muted")
-"""What is read second. A theme has it as a share of the ground's opposite; here it is a colour, for all uses."""
+"""Secondary text. Themes define it as a share of the background's opposite; here it is a colour, for all uses."""
 
 ON_THEIR_OWN = {
     "footer-key-foreground": "footer-background",
     "footer-description-foreground": "footer-background",
     "block-cursor-foreground": "block-cursor-background",
 }
-"""Text that stands on a ground of its own, and which."""
+"""Text with its own background."""
 
 MUTED_SHARE = 0.65
 STEP = 0.04
 
 
 def readable(variables: Mapping[str, str]) -> dict[str, str]:
-    """A theme's variables, those for text changed where they could hardly be read."""
+    """Returns a theme's variables with text colours adjusted to `LEAST_CONTRAST`."""
     grounds = [Color.parse(variables[name]) for name in GROUNDS]
     changed = {name: _moved(Color.parse(variables[name]), grounds) for name in TEXTS}
     muted = grounds[0].blend(changed["foreground"], MUTED_SHARE, 1)
@@ -43,7 +41,7 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _moved(color: Color, grounds: Iterable[Color]) -> Color:
-    """A colour, as much lighter on dark grounds, or darker on light ones, as is needed to be read on all of them."""
+    """Lightens or darkens a colour until it is readable on all backgrounds."""
     grounds = list(grounds)
     goal = WHITE if contrast(WHITE, grounds[0]) > contrast(Color(0, 0, 0), grounds[0]) else Color(0, 0, 0)
     found, share = color, 0.0
@@ -54,7 +52,7 @@ def _moved(color: Color, grounds: Iterable[Color]) -> Color:
 
 
 def contrast(one: Color, other: Color) -> float:
-    """How much two colours differ in lightness, from 1 to 21: WCAG's contrast ratio."""
+    """Returns WCAG's contrast ratio, from 1 to 21."""
     dark, light = sorted((_luminance(one), _luminance(other)))
     return (light + 0.05) / (dark + 0.05)
 

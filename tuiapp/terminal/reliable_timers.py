@@ -1,4 +1,4 @@
-"""Timers that fire once, whatever else the machine does."""
+"""One-shot timers that always fire."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from textual.timer import Timer, TimerCallback
 
 
 class ReliableTimers(MessagePump):
-    """Makes the timers that an app, a screen or a widget sets for one time fire for certain, late if need be.
+    """Makes one-shot timers of an app, screen or widget fire for certain, late if need be.
 
-    Textual 8.2.8 skips what a timer is too late for, and looks whether it is as soon as it has taken the time it starts
-    from. Where the process is held up just there for longer than the timer's delay, by another process or by a thread
-    that has the interpreter, a timer for one time has nothing left and ends without a word. What sets itself up anew
-    each time it has run would then never run again: the dashboard would stand still, with keys that work. Not reported
-    upstream.
+    Textual 8.2.8 skips a timer's overdue ticks, and checks that right after reading its start time. If the process is
+    held up between the two for longer than the delay, a one-shot timer ends silently, and a chain of them stops: the
+    dashboard would freeze while keys still work. Not reported upstream.
     """
 
     def set_timer(

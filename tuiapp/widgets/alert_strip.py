@@ -1,4 +1,4 @@
-"""One line in plain words: what a person should know first; a key or a click takes it away until there is more."""
+"""The alert line: what the user should know first; a key or a click dismisses it until the text changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuiapp.state.run_facts import RunFacts
 
 
 class AlertStrip(Static):
-    """The most severe alert, the failure, or the end's summary; hidden while there is nothing to say."""
+    """Shows the most severe alert, the failure or the final summary; hidden when there is none."""
 
     DEFAULT_CSS = """
     AlertStrip {
@@ -30,19 +30,15 @@ class AlertStrip(Static):
         super().__init__(id=id, classes=classes, markup=False)
         self._text = ""
         self._dismissed = ""
-        """The text that was taken away."""
 
     def dismiss(self) -> None:
-        """Take away what is shown; what differs from it comes up again."""
         self._dismissed = self._text
         self.display = False
 
     def on_click(self) -> None:
-        """The same by mouse."""
         self.dismiss()
 
     def show(self, state: RunFacts) -> None:
-        """Show what matters most now."""
         found = headline(state)
         text = ""
         if found:

@@ -1,4 +1,4 @@
-"""What stands over a chart: which line is whose; or, at the cursor, the values."""
+"""The line above a chart: the legend or, with a cursor, the values at it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,15 @@ from tuiapp.widgets.colors import BAND_COLOR, MUTED, series_color
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a chart is drawn."""
-
     dark: bool
-    """Whether the theme is dark."""
     metric: str
-    """Its name."""
 
     def color(self, index: int) -> str:
-        """A curve's colour."""
         return BAND_COLOR if index == BAND else series_color(index, dark=self.dark)
 
 
 def names(chart: Chart, look: Look) -> Content:
-    """The metric, the lines with their ranks, and what the marks mean."""
+    """Returns the metric, the lines with their ranks, and what the marks mean."""
     parts = [Content.styled(metric(look.metric).label, "bold")]
     if chart.gaps:
         parts.append(Content.styled("not finite ✕", "bold $text-warning"))
@@ -49,7 +44,7 @@ def names(chart: Chart, look: Look) -> Content:
 
 
 def reading(chart: Chart, column: int, look: Look) -> Content:
-    """The values at a column of dots."""
+    """Returns the values at a column of dots."""
     words, place = metric(look.metric).format, chart.x_at(column)
 
     def told(y: float) -> str:
@@ -73,7 +68,7 @@ def reading(chart: Chart, column: int, look: Look) -> Content:
 
 
 def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
-    """The legend with as many settings at its right end as there is room for; what matters most comes first."""
+    """Returns the legend with as many settings at its right end as fit, the first ones first."""
     room = width - left.cell_length - 2
     kept = next((count for count in range(len(settings), 0, -1) if len(join_words(settings[:count])) <= room), 0)
     if not kept:
@@ -83,7 +78,7 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
 
 
 def why_empty(name: str, *, live: bool) -> str:
-    """What stands in the place of a chart that has nothing to show."""
+    """Returns the text shown in place of an empty chart."""
     if not live:
         return "no step was taken" if name == LOSS else "no data for this metric"
     awaited = {LOSS: "the first step", TEST_ACCURACY: "the first evaluation", UTILIZATION: "the first sample of a GPU"}

@@ -1,4 +1,4 @@
-"""A one-line control that takes one of a few values."""
+"""A one-line control for choosing one of a few values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from textual.widgets.option_list import Option
 
 
 class ChoiceInput(Widget, can_focus=True):
-    """Shows the value chosen; enter opens a menu of all values, left and right take the neighbour.
+    """Shows the chosen value; enter opens a menu of all values, left and right take the neighbour.
 
-    Unlike Textual's `Select` it can list a value that cannot be taken, with the reason, says in the menu what each
-    value is, and makes the menu only when it is opened.
+    Unlike Textual's `Select` it can list unavailable values with the reason, explains each value in the menu, and
+    builds the menu only when it opens.
     """
 
     ALLOW_SELECT = False
@@ -62,17 +62,17 @@ class ChoiceInput(Widget, can_focus=True):
     """
 
     value: reactive[str] = reactive("")
-    """The value chosen; may be one that cannot be taken here, when a preset says so."""
+    """May be an unavailable value if a preset contains it."""
 
     class Changed(Message):
-        """The user took another value."""
+        """The user chose another value."""
 
         def __init__(self, value: str) -> None:
             super().__init__()
             self.value = value
 
     class PrefixChosen(Message):
-        """The user took the menu's entry for a value that is typed."""
+        """The user chose the menu entry for a typed value."""
 
         def __init__(self, prefix: str) -> None:
             super().__init__()
@@ -87,15 +87,7 @@ class ChoiceInput(Widget, can_focus=True):
         notes: Mapping[str, str] | None = None,
         unavailable: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the control.
-
-        Args:
-            choices: All values, in order.
-            value: The one to start with.
-            prefixes: What further values begin with, each an entry at the menu's end. Its owner lets it be typed.
-            notes: Value → one line of what it is.
-            unavailable: Value → why it cannot be taken here and how to mend that.
-        """
+        """Each of `prefixes` is an entry for typed values; `unavailable` maps values to a reason and a remedy."""
         super().__init__()
         self.choices = choices
         self.prefixes = prefixes
@@ -104,25 +96,22 @@ class ChoiceInput(Widget, can_focus=True):
         self.set_reactive(ChoiceInput.value, value)
 
     def render(self) -> Content:
-        """The value, and a mark that there are more."""
         width = max(self.content_size.width, 2)
         return Content(self.value).truncate(width - 2, ellipsis=True, pad=True).append(" ▾")
 
     def take(self, value: str) -> None:
-        """Take a value as if the user had; nothing happens when it cannot be taken."""
+        """Chooses a value as the user would; ignored if it is unavailable."""
         if value != self.value and value in self.choices and value not in self.unavailable:
             self.value = value
             self.post_message(self.Changed(value))
 
     def action_step(self, by: int) -> None:
-        """Take the next value in a direction that can be taken."""
         index = self.choices.index(self.value) if self.value in self.choices else 0
         rest = self.choices[index + 1 :] if by > 0 else self.choices[:index][::-1]
         if found := next((choice for choice in rest if choice not in self.unavailable), None):
             self.take(found)
 
     async def action_open(self) -> None:
-        """Show the menu."""
         if self.query(OptionList):
             return
         entries = [*self.choices, *self.prefixes]
@@ -132,16 +121,14 @@ class ChoiceInput(Widget, can_focus=True):
         menu.focus(scroll_visible=False)
 
     async def action_close(self) -> None:
-        """Put the menu away and take the focus back."""
         self.focus()
         await self.query(OptionList).remove()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape is this control's only while its menu is open."""
+        """Claims escape only while the menu is open."""
         return bool(self.query(OptionList)) == (action == "close")
 
     async def on_click(self) -> None:
-        """A click opens the menu, and puts it away again."""
         await (self.action_close() if self.query(OptionList) else self.action_open())
 
     @on(OptionList.OptionSelected)
@@ -170,12 +157,10 @@ class ChoiceInput(Widget, can_focus=True):
         if reason := self.unavailable.get(choice, ""):
             note = f"cannot run here: {reason}"
         name = f"{choice}…" if choice in self.prefixes else choice
-        # The note is not fainter than the name: on the cursor's ground that could not be read.
+        # Not fainter than the name: it would be unreadable on the cursor's background.
         return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")
 
 
 class _Menu(OptionList):
-    """As wide as its entries, where the screen has room for that; they are wrapped where it has not."""
-
     def get_content_width(self, container: Size, viewport: Size) -> int:
         return min(super().get_content_width(container, viewport), viewport.width - self.gutter.width)

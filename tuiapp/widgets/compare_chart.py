@@ -1,4 +1,4 @@
-"""The curves of several runs over each other, under a line that says what they are."""
+"""The curves of several runs in one chart, under a heading that names them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
 LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
-"""Steps, seconds or epochs that are in sight at least."""
+"""Smallest visible range, in steps, seconds or epochs."""
 
 
 class CompareChart(Zoomable):
-    """Shows what it is given; where there are no curves, it says why."""
-
     DEFAULT_CSS = """
     CompareChart {
         height: 1fr;
@@ -40,7 +38,6 @@ class CompareChart(Zoomable):
     """
 
     axis: Axis = "step"
-    """What the lower axis counts."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
@@ -53,25 +50,17 @@ class CompareChart(Zoomable):
 
     @property
     def drawn(self) -> Chart:
-        """What was drawn last."""
         return self._chart
 
     def on_mount(self) -> None:
-        """Nobody has seen the columns yet."""
         self._width = self.size.width
 
     def on_resize(self, event: events.Resize) -> None:
-        """Of other columns than those that were read nothing is known."""
         if event.size.width != self._width:
             self._width, self.cursor = event.size.width, None
 
     def show(self, chart: Chart, instead: str) -> bool:
-        """Draw curves; whether the plot gets its size with the next layout only.
-
-        Args:
-            chart: With two values per column of cells.
-            instead: What stands in the place of curves that are not there; "" to draw.
-        """
+        """Returns whether the plot is resized at the next layout; `instead` is shown in place of missing curves."""
         self._chart = chart
         comes = self.has_class("-empty") and not instead
         self.set_class(bool(instead), "-empty")
@@ -83,10 +72,8 @@ class CompareChart(Zoomable):
         return comes
 
     def show_cursor(self) -> None:
-        """Draw the line at which values are read."""
         if self._chart.curves:
             self.query_one(Plot).show(self._chart, self.cursor)
 
     def show_heading(self, words: Content) -> None:
-        """Say what is drawn."""
         self.query_one("#heading", Static).update(words, layout=False)

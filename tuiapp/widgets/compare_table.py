@@ -1,4 +1,4 @@
-"""Runs side by side in words: the legend of their curves, the keys in which they differ, and what each came to."""
+"""Runs side by side in text: the legend, the configuration keys that differ, and the results."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from tuiapp.state.text import fit, format_percent, sanitize
 from tuiapp.widgets.colors import MUTED, series_color
 
 WIDEST = 20
-"""Cells of a value; `tuiapp compare --json` has it whole."""
+"""Most cells of a value; `tuiapp compare --json` prints it whole."""
 
 
 class CompareTable(ScrollableContainer):
-    """One line per run; wider than the screen it can be scrolled."""
-
     DEFAULT_CSS = """
     CompareTable {
         height: auto;
@@ -35,7 +33,6 @@ class CompareTable(ScrollableContainer):
     """
 
     _read_out: Line | None = None
-    """What was read out last."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="rows", markup=False)
@@ -47,14 +44,7 @@ class CompareTable(ScrollableContainer):
         hidden: Container[int],
         read_out: Line | None = None,
     ) -> None:
-        """Show runs.
-
-        Args:
-            infos: The runs.
-            reading: How much of each is read, None for all.
-            hidden: Places of those whose curves are not drawn.
-            read_out: The values at the chart's cursor; None without one.
-        """
+        """Shows runs; `reading` has the fraction read of each (None once complete), `hidden` the hidden indices."""
         told = results(infos)
         states = [
             f"{SYMBOLS[info.status]} {info.status}" if share is None else f"reading {format_percent(share)}"
@@ -81,7 +71,7 @@ class CompareTable(ScrollableContainer):
         if not keys:
             lines.append(Content.styled("     they differ in no configuration key", MUTED))
         if read_out is not None and self._read_out is None:
-            # What was asked for is the first column.
+            # The compared metric is the first column.
             self.scroll_home(animate=False)
         self._read_out = read_out
         self.query_one("#rows", Static).update(Content("\n").join(lines))
@@ -92,5 +82,5 @@ def _style(column: Line, keys: Sequence[Line]) -> str:
 
 
 def _cut(value: str, width: int) -> str:
-    """A value in its cells; of a long one the end tells more: it is a path."""
+    """Keeps the end of a long value: it is usually a path."""
     return value.ljust(width) if len(value) <= width else f"…{value[len(value) - width + 1 :]}"

@@ -35,18 +35,15 @@ NOTES: dict[str, dict[str, str]] = {
         NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }
-"""Configuration key → value → one line of what it is."""
+"""Configuration key → value → one-line description."""
 
 
 ROOMY_LINES = 40
-"""From that height of the screen on, an empty line follows each group."""
+"""From this screen height on, an empty line follows each group."""
 
 
 class ConfigForm(VerticalScroll, can_focus=False):
-    """Shows a draft's keys in groups, hides what does not apply, and tells what the user changes.
-
-    At first it draws a picture of its fields; `build` puts the fields themselves in its place.
-    """
+    """Shows a draft's keys in groups; draws a picture of its fields until `build` replaces it."""
 
     BINDING_GROUP_TITLE = "Form"
 
@@ -72,15 +69,9 @@ class ConfigForm(VerticalScroll, can_focus=False):
     """
 
     class ConfigChanged(Message):
-        """The user changed a field; `ConfigForm.texts` has what all of them show now."""
+        """The user changed a field; `ConfigForm.texts` has the current texts."""
 
     def __init__(self, *, texts: Mapping[str, str], draft: Draft) -> None:
-        """Make the form.
-
-        Args:
-            texts: Configuration key → what its field shows at first.
-            draft: The same, examined.
-        """
         super().__init__()
         self._texts = dict(texts)
         self._draft = draft
@@ -88,24 +79,20 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._unavailable = {name: reason for name, backend in BACKENDS.items() if (reason := backend.unavailable())}
         self._building = False
         self._fields: list[OptionField] = []
-        """Empty until the form is built."""
 
     @property
     def is_built(self) -> bool:
-        """Whether its fields are there."""
         return bool(self._fields)
 
     @property
     def takes_keys(self) -> bool:
-        """Whether its fields are there, each in its place."""
         return self.is_built and self._fields[0].region.height > 0
 
     async def build(self) -> None:
-        """Put the fields in the place of their picture."""
         if self._building:
             return
         self._building = True
-        # Their imports too are nothing that the first picture should wait for.
+        # Imported late so that they do not delay the first picture.
         from tuiapp.widgets.option_field import OptionField
 
         fields = [OptionField(words) for words in self._words()]
@@ -124,7 +111,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self.refresh()
 
     def render(self) -> RenderResult:
-        """The picture, until there is more."""
         if self.is_built:
             return super().render()
         size = self.content_size
@@ -135,7 +121,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
             return form_picture(self._words(), self._draft, width=width, columns=columns, roomy=roomy)
 
         lines = picture(size.width)
-        # What does not fit is scrolled, by a bar that takes a column.
+        # The scroll bar takes a column.
         return Content("\n").join(lines if len(lines) <= size.height else picture(size.width - 1)[: size.height])
 
     def _words(self) -> list[FieldWords]:
@@ -146,17 +132,14 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Configuration key → what its field shows."""
         return {field.option.key: field.text for field in self._fields} or dict(self._texts)
 
     def load(self, texts: Mapping[str, str]) -> None:
-        """Fill all fields; says nothing to those who wait for the user's changes."""
         self._texts = dict(texts)
         for field in self._fields:
             field.show_text(texts[field.option.key])
 
     def show(self, draft: Draft) -> None:
-        """Mark what differs from the preset and what is wrong, and hide what does not apply."""
         self._draft = draft
         if not self.is_built:
             self.refresh()
@@ -170,7 +153,6 @@ class ConfigForm(VerticalScroll, can_focus=False):
             checklist.show(draft.config.device_ids)
 
     async def show_machine(self, machine: Machine) -> None:
-        """List the machine's GPUs, where there are any, for choosing among them; or what they tell now."""
         self._machine = machine
         if self.is_built and not any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
             await self._list_gpus()
@@ -183,11 +165,9 @@ class ConfigForm(VerticalScroll, can_focus=False):
             await field.parent.mount(GpuChecklist(gpus=self._machine.gpus), after=field)
 
     def focus_field(self, key: str) -> None:
-        """Put the cursor into a key's field."""
         self._field(key).focus_control()
 
     def focus_first(self, keys: Container[str]) -> None:
-        """Put the cursor into the first field of those named."""
         if key := next((key for key in OPTIONS if key in keys), None):
             self.focus_field(key)
 
@@ -198,13 +178,12 @@ class ConfigForm(VerticalScroll, can_focus=False):
         focused = next((field for field in self._fields if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
         words = focused.help if focused else listed.details if listed else ""
-        # Whoever sets `border_subtitle` has the whole form painted.
+        # Setting `border_subtitle` repaints the whole form.
         self._border_subtitle = Content(sanitize(words))
         width, height = self.outer_size
         self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))
 
     def on_option_field_changed(self, event: OptionField.Changed) -> None:
-        """Pass on that something was changed."""
         event.stop()
         self._show_help_of_focus()
         self.post_message(self.ConfigChanged())

@@ -1,4 +1,4 @@
-"""Is any device idle, hot or full: the GPUs; without GPUs the ranks' processes; and the host."""
+"""Shows whether a device is idle, hot or full: the GPUs (else the ranks' processes) and the host."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from tuiapp.widgets.text_panel import TextPanel
 
 
 class DevicePanel(TextPanel):
-    """Utilization, memory, power and temperature of what the run runs on; with room to itself, all there is."""
-
     WAITING = "waiting for the first sample…"
     LEAST_WIDTH = 34
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
-        """The latest samples: GPUs, or without any the ranks' processes; then the host."""
         views = gpu_views(state)
         told = self._all(state, views, width) if self._alone else self._brief(state, views, width)
         if not told:
@@ -40,11 +37,9 @@ class DevicePanel(TextPanel):
 
     @property
     def _alone(self) -> bool:
-        """Whether it has the room to itself: on a screen of its own, or as the panel that was chosen."""
         return self.has_class("-alone") or self.screen.has_class("-one")
 
     def _brief(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
-        """What fits beside other panels."""
         room = self._most_lines()
         told: list[Line] = []
         if views:
@@ -60,7 +55,6 @@ class DevicePanel(TextPanel):
         return told
 
     def _all(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
-        """All that is known, section by section; scrolled where it is higher than the panel."""
         derived = efficiency_line(state, width)
         return stacked(
             [
@@ -74,7 +68,6 @@ class DevicePanel(TextPanel):
         )
 
     def _most_lines(self) -> int:
-        """How high the panel may grow beside the others: half of what holds it."""
         holder = self.parent.size.height if isinstance(self.parent, Widget) else 0
         return max(4, holder // 2 - 2 - len(_problems(self._state)))
 
@@ -94,12 +87,11 @@ class DevicePanel(TextPanel):
 
 
 def _problems(state: RunFacts) -> list[Line]:
-    """What of the telemetry has failed."""
     return [line(Span(f"▲ {source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
 
 
 def _fitting(views: list[GpuView], width: int, room: int) -> list[Line]:
-    """The GPUs in the form that tells most of those that leave a line for the rest."""
+    """Returns the GPUs in the most detailed form that leaves a line for the rest."""
     for form in (two_rows_each, one_row_each):
         if len(told := form(views, width)) < room:
             return told

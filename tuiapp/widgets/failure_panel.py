@@ -1,4 +1,4 @@
-"""Why a run failed, its first cause on top with the traceback; or where its ranks stand while it hangs."""
+"""Why a run failed, the first cause on top with its traceback, or the ranks' stacks during a hang."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ MAX_OTHERS = 32
 
 
 class FailurePanel(VerticalScroll):
-    """The first failure's traceback, then the others in a line each; of a hang the stacks, those named first."""
-
     DEFAULT_CSS = """
     FailurePanel {
         padding: 0 1;
@@ -29,13 +27,6 @@ class FailurePanel(VerticalScroll):
     """
 
     def __init__(self, *, directory: str, id: str | None = None, classes: str | None = None) -> None:
-        """Prepare the panel.
-
-        Args:
-            directory: The run's, where the whole logs lie.
-            id: The widget's id.
-            classes: The widget's classes.
-        """
         super().__init__(id=id, classes=classes)
         self._directory = sanitize(directory)
         self._shown: object = None
@@ -44,7 +35,6 @@ class FailurePanel(VerticalScroll):
         yield Static("no rank has failed", markup=False)
 
     def show(self, state: RunFacts) -> None:
-        """Show the failures, first cause on top; the stacks of a hang beneath, or alone."""
         first, hang = state.first_failure, state.hang
         key = len(state.failures), first, hang, [*state.stacks.values()]
         if (first is None and not state.stacks) or key == self._shown:
@@ -75,7 +65,6 @@ class FailurePanel(VerticalScroll):
 
 
 def _describe_hang(state: RunFacts) -> list[Content]:
-    """The stacks of all ranks, a rank that the alert names first."""
     if not state.stacks:
         return []
     hang = state.hang
@@ -89,7 +78,7 @@ def _describe_hang(state: RunFacts) -> list[Content]:
 
 
 def _main_thread_first(lines: list[str]) -> list[str]:
-    """Threads as faulthandler lists them, but the last, the main thread's, in front."""
+    """Moves the main thread, which faulthandler lists last, to the front."""
     starts = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]
     if len(starts) < 2:
         return lines

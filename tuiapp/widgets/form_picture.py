@@ -1,6 +1,6 @@
-"""What the form's fields would show, drawn at once: it stands until they are made.
+"""Draws what the form's fields would show until they are built.
 
-To make, style and lay out some sixty widgets takes a tenth of a second of the time until the dashboard's first picture.
+Building, styling and laying out some sixty widgets would delay the first picture by a tenth of a second.
 """
 
 from __future__ import annotations
@@ -14,21 +14,11 @@ from tuiapp.state.draft import Draft
 from tuiapp.widgets.field_words import CONTROL_CELLS, LABEL_CELLS, FieldWords
 
 BETWEEN_COLUMNS = 3
-"""Cells between two columns of groups."""
-
 CONTROL_STYLE = "$foreground on $surface"
 
 
 def form_picture(words: Sequence[FieldWords], draft: Draft, *, width: int, columns: int, roomy: bool) -> list[Content]:
-    """The form's groups as lines.
-
-    Args:
-        words: What each field says, in the order of the keys.
-        draft: What the form holds.
-        width: In cells.
-        columns: 2: below the first group the second and the last stand beside the third, as in configure.tcss.
-        roomy: Whether an empty line follows each group.
-    """
+    """With two columns the second and last groups are beside the third, below the first, as in configure.tcss."""
     first, second, third, last = GROUPS
     end = [Content("")] if roomy else []
 

@@ -1,4 +1,4 @@
-"""The GPUs of this machine, to choose among."""
+"""The list for choosing among this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -14,23 +14,17 @@ from trainers.config.machine import Gpu
 from tuiapp.state.text import format_bytes, join_words, sanitize
 
 NAME_CELLS = 24
-"""What is shown of a GPU's name at most."""
+"""Most cells of a GPU's name."""
 
 LEAST_NAME_CELLS = 5
-"""What is shown of it at least."""
-
 PADDING_CELLS = 2
-"""Of a line, left and right."""
 
 VENDOR = "NVIDIA "
-"""Left out of names where there is little room: the machine's line above has it."""
+"""Dropped from names where space is short: the machine's line above has it."""
 
 
 class GpuChecklist(OptionList):
-    """One line per GPU: index, name, memory, utilization, who uses it. None checked means the first ones.
-
-    Textual's `SelectionList` tells checked from unchecked by colour alone.
-    """
+    """One line per GPU; none checked means the first ones. Textual's `SelectionList` shows checked by colour alone."""
 
     BINDING_GROUP_TITLE = "GPUs"
 
@@ -54,29 +48,22 @@ class GpuChecklist(OptionList):
         def __init__(self, device_ids: tuple[str, ...]) -> None:
             super().__init__()
             self.device_ids = device_ids
-            """The indices of those checked, in order."""
+            """Indices of the checked GPUs, in order."""
 
     def __init__(self, *, gpus: Sequence[Gpu]) -> None:
-        """Make the list.
-
-        Args:
-            gpus: What it lists.
-        """
         super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))
         self._gpus = gpus
         self._room: int | None = None
-        """Cells of a line; None before it has been laid out."""
+        """Cells of a line; None before the first layout."""
         self._chosen: frozenset[str] = frozenset()
         """UUIDs: a GPU that falls off the bus shifts the indices of those after it."""
 
     def show(self, device_ids: Sequence[str]) -> None:
-        """Check the GPUs that a configuration names, by index or by UUID."""
         named = set(device_ids)
         self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {str(gpu.index), gpu.uuid} & named)
         self._write()
 
     def on_resize(self) -> None:
-        """Say it in as many words as there is room for."""
         self._room = self.scrollable_content_region.width - PADDING_CELLS
         self._write()
 
@@ -85,7 +72,7 @@ class GpuChecklist(OptionList):
             self.replace_option_prompt_at_index(number, line)
 
     def look_again(self, gpus: Sequence[Gpu]) -> bool:
-        """Show what the same GPUs tell now, the cursor where it is; False when they are others."""
+        """Updates the readings of the same GPUs, keeping the cursor; returns False if the GPUs differ."""
         if [gpu.uuid for gpu in gpus] != [gpu.uuid for gpu in self._gpus]:
             return False
         self._gpus = gpus
@@ -94,7 +81,6 @@ class GpuChecklist(OptionList):
 
     @property
     def details(self) -> str:
-        """More of the GPU that the cursor is on."""
         return details(self._gpus[self.highlighted]) if self.highlighted is not None else ""
 
     @on(OptionList.OptionSelected)
@@ -106,15 +92,10 @@ class GpuChecklist(OptionList):
 
 
 def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None = None) -> list[Content]:
-    """The lines of the list, in columns; what NVML does not tell is left out.
+    """Returns the list's lines in columns of `room` cells (None: no limit); omits what NVML does not report.
 
-    Where there is little room the columns move together, then the maker goes, then the word "busy", then the names'
-    ends: who uses a GPU is what one has to know.
-
-    Args:
-        gpus: All of them.
-        chosen: UUIDs of those that are checked.
-        room: Cells of a line; None for as many as are wanted.
+    As the room shrinks, columns move together, then the maker, the word "busy" and the ends of names are dropped: who
+    uses a GPU matters most. `chosen` has the UUIDs of the checked GPUs.
     """
     full = min(NAME_CELLS, max((len(gpu.name) for gpu in gpus), default=0))
     bare = min(NAME_CELLS, max((len(gpu.name.removeprefix(VENDOR)) for gpu in gpus), default=0))
@@ -132,7 +113,7 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
     name = gpu.name if vendor else gpu.name.removeprefix(VENDOR)
     parts = [f"{'[x]' if chosen else '[ ]'} {gpu.index:>2}", sanitize(name, name_cells).ljust(name_cells)]
     if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
-        # In the unit of the whole, so that the lines can be compared.
+        # In the unit of the total, so that lines can be compared.
         total, unit = format_bytes(gpu.memory_total_bytes).split()
         free = (gpu.memory_total_bytes - gpu.memory_used_bytes) / gpu.memory_total_bytes * float(total)
         parts.append(f"{free:>4.{0 if free >= 99.5 else 1}f}/{total} {unit} free")
@@ -144,17 +125,17 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
 
 
 def details(gpu: Gpu) -> str:
-    """What a GPU's line may have no room for: what its users hold, and its UUID."""
+    """Returns what a GPU's line may omit: its users' memory and its UUID."""
     held = [f"{user} {words}" for user, words in _users(gpu).items()]
     busy = "" if gpu.utilization_percent is None else f"{gpu.utilization_percent} % busy"
     return join_words([busy, ", ".join(held), sanitize(gpu.uuid)])
 
 
 def _users(gpu: Gpu) -> dict[str, str]:
-    """Who holds memory of a GPU → with how many processes, and how much."""
+    """Returns for each user of a GPU's memory the number of processes and the memory, as text."""
     users: dict[str, list[int | None]] = {}
     for process in gpu.processes or ():
-        # Without a name it is somebody outside of this container, or somebody whose processes are hidden.
+        # No name: a user outside this container, or with hidden processes.
         users.setdefault(sanitize(process.user) or "others", []).append(process.memory_bytes)
     words = {}
     for user, held in users.items():

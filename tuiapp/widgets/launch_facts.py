@@ -1,4 +1,4 @@
-"""What a launch would do: devices, steps, memory, and the command that does the same."""
+"""What a launch would do: devices, steps, memory, and the equivalent command."""
 
 from __future__ import annotations
 
@@ -18,19 +18,13 @@ from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
-
 BETWEEN = " · "
-"""Stands between two facts of a line."""
-
 ASIDE = "   "
-"""Stands before those that one can do without."""
-
 FAINT = "$text-muted"
-"""The style of what is read second."""
 
 
 class FactLines(Static):
-    """Lines of facts with " · " between them; of a line that is too long, as many facts as there is room for."""
+    """Lines of facts with " · " between them; a long line drops its last facts."""
 
     def render(self) -> RenderResult:
         lines = self.content if isinstance(self.content, Content) else Content()
@@ -46,7 +40,7 @@ def _whole_facts(line: Content, room: int) -> Content:
 
 
 class LaunchFacts(Vertical):
-    """Stays below the form: the facts that follow from it, what stands in the way, the command, and the button."""
+    """Fixed below the form: the derived facts, what prevents a launch, the command and the button."""
 
     DEFAULT_CSS = """
     LaunchFacts {
@@ -73,7 +67,6 @@ class LaunchFacts(Vertical):
     """
 
     launching: reactive[bool] = reactive(False, init=False)
-    """Whether a run is being started."""
 
     class LaunchRequested(Message):
         """The user pressed the button."""
@@ -88,24 +81,16 @@ class LaunchFacts(Vertical):
             yield Static(id="command")
 
     def show(self, draft: Draft, machine: Machine | None, command: str | None, failure: str) -> None:
-        """Show what follows from a draft.
-
-        Args:
-            draft: What the form holds.
-            machine: What this machine has; None while that is being found out.
-            command: The command that does the same; None while a field cannot be read.
-            failure: Why the last launch did not work, or "".
-        """
+        """Shows a draft's facts; `machine` is None during inspection, `command` None while a field is invalid."""
         general = "\n".join(filter(None, (failure, draft.problems.get("", ""))))
         self.query_one("#failure-scroll").display = bool(general)
         self.query_one("#failure", Static).update(Content("✗ " + "\n".join(sanitize_lines(general))))
-        # Grey, but not disabled: pressed, it says why it does not launch.
+        # Grey but not disabled: pressing it explains why it does not launch.
         self.query_one("#launch").set_class(bool(draft.problems), "-blocked")
         self.query_one("#facts", FactLines).update(self._facts(draft, machine))
         self.query_one("#command", Static).update(self._command(draft, command))
 
     def watch_launching(self, launching: bool) -> None:
-        """Say that a run is being started, and take no second order."""
         button = self.query_one("#launch", Button)
         button.disabled = launching
         button.label = Content("Starting…" if launching else "Launch ^r")
@@ -154,7 +139,6 @@ def _training(draft: Draft) -> Content:
 
 
 def _memory(draft: Draft, machine: Machine | None) -> Content:
-    """The estimate, what is free, a warning where that is less, and what the estimate is made of."""
     estimate, placed = draft.memory, draft.placed
     if estimate is None or placed is None or machine is None:
         return Content(MISSING)
@@ -174,7 +158,7 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         "activations": estimate.activations,
         "data": estimate.data,
     }
-    # The largest first: of the rest there may be no room to tell.
+    # The largest first: the rest may not fit.
     largest = sorted(parts.items(), key=lambda part: -part[1])
     made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in largest)
     return Content.assemble(words, (f"{ASIDE}{made_of}", FAINT))

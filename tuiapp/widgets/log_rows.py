@@ -1,4 +1,4 @@
-"""The rows of the log: wrapped to the width, only those in sight rendered."""
+"""The rows of the log: wrapped to the width, only visible ones rendered."""
 
 from __future__ import annotations
 
@@ -18,24 +18,19 @@ from tuiapp.state.run_facts import LogEntry
 from tuiapp.state.text import fit, format_clock
 
 MAX_ROWS = 20_000
-"""Rows kept on the screen's side: long lines take several."""
+"""Most rows kept for the screen; long lines take several."""
 
 PREFIX_CELLS = 18
 
 
 _Row: TypeAlias = tuple[LogEntry, str]
-"""One row of the screen: a line of the log, and the part of its text that stands there."""
+"""A log entry and the part of its text in this row."""
 
 
 class LogRows(ScrollView, can_focus=True):
-    """The rows of the log."""
-
     follow: reactive[bool] = reactive(True)
-    """Whether new rows are scrolled to."""
-
     needle: reactive[str] = reactive("")
-    """What is marked wherever it stands, whatever its case."""
-
+    """Text to highlight, case-insensitive."""
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "log--prefix",
         "log--stdout",
@@ -47,18 +42,16 @@ class LogRows(ScrollView, can_focus=True):
     }
 
     class Widened(Message):
-        """There is another width than the one that lines were wrapped for."""
+        """The width differs from the one that lines are wrapped for."""
 
     def __init__(self) -> None:
         super().__init__()
         self._rows: list[_Row] = []
         self._width = 0
-        """What they are wrapped for, with what stands before them."""
+        """Width of a row, including its prefix."""
         self._found = -1
-        """The row that was gone to."""
 
     def add(self, entries: list[LogEntry]) -> None:
-        """Append lines of the log."""
         width = max(20, self._width - PREFIX_CELLS)
         for entry in entries:
             text = entry.text
@@ -78,25 +71,16 @@ class LogRows(ScrollView, can_focus=True):
         self.refresh()
 
     def texts(self) -> list[str]:
-        """The rows' texts, without what stands before them."""
         return [text for _, text in self._rows]
 
     def refill(self, entries: list[LogEntry]) -> None:
-        """Show these lines of the log and no others."""
         self._rows.clear()
         self._found = -1
         self._width = self.scrollable_content_region.width
         self.add(entries)
 
     def find(self, by: int) -> tuple[int, int]:
-        """Go to a row with the needle.
-
-        Args:
-            by: 1 for the next one, -1 for the one before; after the last comes the first.
-
-        Returns:
-            Its number among those with the needle, from 1 on, and how many there are; zeros if there is none.
-        """
+        """Goes to the next (1) or previous (-1) match and returns its 1-based number and the count; zeros for none."""
         wanted = self.needle.casefold()
         places = [number for number, (_, text) in enumerate(self._rows) if wanted in text.casefold()] if wanted else []
         if not places:
@@ -115,14 +99,13 @@ class LogRows(ScrollView, can_focus=True):
         return places.index(self._found) + 1, len(places)
 
     def on_resize(self) -> None:
-        """Have lines wrapped anew that are now cut elsewhere; stay at the end."""
         if self.scrollable_content_region.width != self._width:
             self.post_message(self.Widened())
         elif self.follow:
             self._go_to_end()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Stop following when the user scrolls back, begin again at the end."""
+        """Stops following when the user scrolls back, resumes at the end."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self.follow = True
@@ -130,20 +113,15 @@ class LogRows(ScrollView, can_focus=True):
             self.follow = False
 
     def watch_show_vertical_scrollbar(self, shown: bool) -> None:
-        """A scroll bar that appears stands where the rows were scrolled to without it."""
         if shown:
             self.vertical_scrollbar.position = self.scroll_y
 
     def watch_follow(self, follow: bool) -> None:
-        """Go to the end."""
         if follow:
             self.scroll_end(animate=False, force=True, x_axis=False)
 
     def _go_to_end(self) -> None:
-        """At once: what is added next must not count as scrolled back.
-
-        By force: that there is more than fits, and so something to scroll, Textual finds out at its next layout only.
-        """
+        """Scrolls at once and by force: Textual learns only at its next layout that there is more to scroll."""
         self.scroll_end(animate=False, immediate=True, force=True, x_axis=False)
 
     def render_line(self, y: int) -> Strip:
@@ -162,7 +140,6 @@ class LogRows(ScrollView, can_focus=True):
         return Strip(segments).adjust_cell_length(width, base).apply_offsets(0, number)
 
     def _prefix(self, number: int) -> str:
-        """Time and rank, once a line."""
         entry = self._rows[number][0]
         if number and self._rows[number - 1][0] is entry:
             return " " * PREFIX_CELLS
@@ -170,7 +147,6 @@ class LogRows(ScrollView, can_focus=True):
         return f"{format_clock(entry.time)} {fit(who, 7)}  "
 
     def _marked(self, text: str, style: Style, number: int) -> list[Segment]:
-        """The text with the needle marked."""
         wanted, folded = self.needle.casefold(), text.casefold()
         if not wanted or len(folded) != len(text) or wanted not in folded:
             return [Segment(text, style)]
@@ -184,17 +160,15 @@ class LogRows(ScrollView, can_focus=True):
         return [segment for segment in [*segments, Segment(text[start:], style)] if segment.text]
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text under the selection, as it stands on the screen."""
         lines = [self._prefix(number) + text for number, (_, text) in enumerate(self._rows)]
         return selection.extract("\n".join(lines)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Show it."""
         self.refresh()
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """A line in parts for a row each; cut behind a blank where there is one in a row's last third."""
+    """Splits a line into rows, after a space where a row's last third has one."""
     if not text.isascii():
         return chop_cells(text, width) if cell_len(text) > width else [text]
     parts, start = [], 0
@@ -206,7 +180,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _select(segments: list[Segment], span: tuple[int, int], style: Style) -> list[Segment]:
-    """Style the characters from the span's start to its end; -1 is the line's end."""
+    """Styles the characters in the span; an end of -1 is the line's end."""
     start, end = span
     chosen: list[Segment] = []
     position = 0

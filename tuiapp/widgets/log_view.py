@@ -1,4 +1,4 @@
-"""What the ranks and the run wrote: all of them or one, following or scrolled back, or only lines with a word."""
+"""The log of all ranks or one: followed, scrolled back, or filtered by a text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from tuiapp.widgets.log_rows import LogRows
 PLACEHOLDER = "show only lines with…  (enter, then n N: one after the other · escape: all lines)"
 
 STREAMS: tuple[tuple[str, ...], ...] = ((), ("stdout",), ("stderr",), ("run", "event", "problem"))
-"""What the key for the streams goes through: all, one of the ranks' two, the run's own words."""
+"""What the stream key cycles through: all, stdout, stderr, the run's own messages."""
 
 
 class LogView(Vertical):
-    """The log with its search line."""
-
     DEFAULT_CSS = """
     LogView {
         background: $background;
@@ -57,31 +55,24 @@ class LogView(Vertical):
     ]
 
     rank: reactive[int | None] = reactive(None)
-    """The one rank whose lines are shown; None for all."""
-
     pattern: reactive[str] = reactive("")
-    """Only lines with this text are shown, whatever their case."""
-
+    """Shows only lines with this text, case-insensitive."""
     stream: reactive[tuple[str, ...]] = reactive(())
-    """The streams whose lines alone are shown; empty for all."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._place = ""
-        """Where among the lines with the text one is."""
         self._state = RunFacts()
         self._seen = 0
         self._wanted_count = 0
-        """How many of the lines are shown."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="status", markup=False)
         yield LogRows()
-        # Compact: in one row there is no room for the border that the focus draws, and for what is typed.
+        # Compact: one row has no room for both a focus border and text.
         yield Input(placeholder=PLACEHOLDER, compact=True, select_on_focus=True)
 
     def on_mount(self) -> None:
-        """Say how it follows."""
         self.watch(self.query_one(LogRows), "follow", self._show_status, init=True)
 
     @on(LogRows.Widened)
@@ -90,16 +81,13 @@ class LogView(Vertical):
 
     @property
     def follow(self) -> bool:
-        """Whether new lines are scrolled to."""
         return self.query_one(LogRows).follow
 
     def toggle_follow(self) -> None:
-        """Follow, or stand still."""
         rows = self.query_one(LogRows)
         rows.follow = not rows.follow
 
     def show(self, state: RunFacts) -> None:
-        """Append what has come since the last time."""
         if state is not self._state:
             self._state = state
             self._refill()
@@ -112,24 +100,18 @@ class LogView(Vertical):
         self._show_status()
 
     def shown_lines(self) -> list[str]:
-        """The lines on show, wrapped as they are, without time and rank."""
+        """The displayed rows without time and rank."""
         return self.query_one(LogRows).texts()
 
     def open_search(self) -> None:
-        """Let the user type what to look for."""
         self.add_class("-searching")
         self.query_one(Input).focus()
 
     def next_stream(self) -> None:
-        """Show the lines of one stream alone; after the last one, all."""
         self.stream = STREAMS[(STREAMS.index(self.stream) + 1) % len(STREAMS)]
 
     def find(self, by: int) -> None:
-        """Go to the next line with the text that was searched for, among all lines; or to the one before.
-
-        Args:
-            by: 1 or -1.
-        """
+        """Goes to the next (1) or previous (-1) match among all lines."""
         rows = self.query_one(LogRows)
         if self.pattern:
             rows.needle = self.pattern
@@ -145,11 +127,10 @@ class LogView(Vertical):
         self._show_status()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape is the screen's unless there is a search to close."""
+        """Leaves escape to the screen unless a search is open."""
         return self.has_class("-searching") or bool(self._place) if action == "close_search" else True
 
     def action_close_search(self) -> None:
-        """Show all lines again."""
         self.remove_class("-searching")
         self.query_one(Input).value = ""
         self.pattern = self._place = self.query_one(LogRows).needle = ""
@@ -167,19 +148,15 @@ class LogView(Vertical):
         self.set_class(bool(event.value), "-searching")
 
     def watch_rank(self) -> None:
-        """Show the lines of the chosen rank."""
         self._refill()
 
     def watch_stream(self) -> None:
-        """Show the lines of the chosen stream."""
         self._refill()
 
     def watch_pattern(self) -> None:
-        """Show the lines with the text."""
         self._refill()
 
     def _wanted(self, entries: list[LogEntry]) -> list[LogEntry]:
-        """Those that are shown, of many thousands at a time."""
         rank, stream, pattern = self.rank, self.stream, self.pattern.casefold()
         if rank is not None:
             entries = [entry for entry in entries if entry.rank in (rank, None)]
@@ -202,7 +179,7 @@ class LogView(Vertical):
         who = "all ranks" if self.rank is None else f"rank {self.rank} and the run"
         how = "following" if self.follow else "scrolled back · f: follow"
         lines = plural(len(self._state.log), "line")
-        # Of those that were counted some may be left out by now.
+        # Some counted entries may have been dropped by now.
         some = min(self._wanted_count, len(self._state.log))
         left_out = self._state.log_count - len(self._state.log)
         parts = [

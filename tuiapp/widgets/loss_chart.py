@@ -1,4 +1,4 @@
-"""Does it learn: the loss, or another quantity, by step or by time, with the evaluations on it."""
+"""Is it learning: the loss or another metric, by step or by time, with its evaluations."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
 REDRAW_S = 0.2
-"""Between two drawings of what has come."""
-
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 LEAST_SPAN = {False: 4.0, True: 0.5}
-"""Steps, or seconds, that are in sight at least."""
+"""Smallest visible range, in steps (False) or seconds (True)."""
 
 NEVER = (0.0, -1, 0)
 
 
 class LossChart(ReliableTimers, Zoomable):
-    """The curves; redrawn at most five times a second, and only when they changed."""
+    """The curves, redrawn at most five times a second and only when they change."""
 
     DEFAULT_CSS = """
     LossChart {
@@ -47,19 +45,12 @@ class LossChart(ReliableTimers, Zoomable):
     """
 
     metric: reactive[str] = reactive(LOSS)
-    """What is drawn."""
-
     smoothing: reactive[float] = reactive(0.6)
-    """Weight of the past in the moving average, from 0 to below 1."""
-
+    """Weight of the past in the moving average, in [0, 1)."""
     log_scale: reactive[bool] = reactive(False)
-    """Whether the axis of values is logarithmic."""
-
     by_time: reactive[bool] = reactive(False)
-    """Whether the lower axis shows the time of the run; otherwise steps."""
-
+    """Whether the x axis shows seconds of the run instead of steps."""
     rank: reactive[int | None] = reactive(None)
-    """The one rank to draw; None for all."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -67,13 +58,11 @@ class LossChart(ReliableTimers, Zoomable):
         self._due = False
         self._timer_runs = False
         self._drawn: tuple[float, float, int] = NEVER
-        """When the curves were last drawn, up to which step, and up to which evaluation."""
+        """Time of the last drawing, the last step in it, and the last evaluation."""
         self._finished = False
         self._fitted: Size | None = None
-        """The plot's size when it was last drawn."""
         self._subtitle = ""
         self.drawings = 0
-        """How often the curves were drawn."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="legend", markup=False)
@@ -81,26 +70,23 @@ class LossChart(ReliableTimers, Zoomable):
         yield Plot(id="plot")
 
     def on_mount(self) -> None:
-        """Follow the theme."""
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._answer_key())
         for name in ("smoothing", "log_scale", "rank", "window"):
             self.watch(self, name, self._answer_key, init=False)
 
     def on_resize(self) -> None:
-        """Fit the curves anew."""
         self.cursor = None
         self._make_due()
         self.draw_if_due()
 
     @on(Plot.Resized)
     def _fit(self) -> None:
-        """Draw for the size that the plot has now."""
         if self.query_one(Plot).size != self._fitted:
             self._make_due()
             self.draw_if_due()
 
     def show(self, state: RunFacts) -> None:
-        """Show the curves of a run, within a fifth of a second, or a second where that shows nothing new."""
+        """Shows a run's curves within 0.2 s, or 1 s if the drawing would look the same."""
         if state is not self._state:
             self._state, self._drawn = state, NEVER
         self._due = True
@@ -110,7 +96,7 @@ class LossChart(ReliableTimers, Zoomable):
             self._subtitle = subtitle
             self.border_subtitle = Content(subtitle)
         if not state.is_live and not self._finished and self.cursor is None:
-            # The last drawing must not stand short of the end.
+            # The last drawing must include the end.
             self._drawn = NEVER
         self._finished = not state.is_live
         if not self.drawings:
@@ -123,11 +109,9 @@ class LossChart(ReliableTimers, Zoomable):
 
     @property
     def state(self) -> RunFacts:
-        """The run whose curves are shown."""
         return self._state
 
     def _draw_soon(self) -> None:
-        """Draw when the last drawing is long enough ago."""
         if self._due and not self._timer_runs and self.is_mounted:
             self._timer_runs = True
             ago = time.monotonic() - self._drawn[0]
@@ -140,22 +124,18 @@ class LossChart(ReliableTimers, Zoomable):
             self._draw_soon()
 
     def change_smoothing(self, by: int) -> None:
-        """Take the next stronger or weaker smoothing."""
         place = SMOOTHINGS.index(self.smoothing) + by
         self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
 
     def watch_metric(self) -> None:
-        """A key was pressed."""
         self.cursor = None
         self._answer_key()
 
     def watch_by_time(self) -> None:
-        """A key was pressed: what was in sight is meant in the other unit."""
         self.window = self.cursor = None
         self._answer_key()
 
     def watch_cursor(self, old: int | None, new: int | None) -> None:
-        """Show the line and the values; without one, catch up."""
         if not self.is_mounted:
             return
         if new is None:
@@ -165,35 +145,32 @@ class LossChart(ReliableTimers, Zoomable):
             self.query_one(Plot).show(self._chart, new)
 
     def _answer_key(self) -> None:
-        """Draw at once what was asked for."""
         if self.is_mounted:
             self._make_due()
             self.draw_if_due()
 
     def _make_due(self) -> None:
-        """Draw next time, whether the run went on or not."""
         self._due = True
         self._drawn = NEVER
 
     def _would_show(self) -> bool:
-        """Whether a drawing would show something new: curves longer by a point, or a second's worth."""
+        """Whether a drawing would differ: curves longer by a point, or a second has passed."""
         moment, step, evaluated = self._drawn
         ago = time.monotonic() - moment
         grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
         return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluated != self._state.curves.evaluated))
 
     def draw_if_due(self) -> None:
-        """Draw, if there is something to draw that is not drawn yet."""
         asked = self._drawn == NEVER
         if not self._due or not self.is_on_screen or (self.cursor is not None and not asked) or not self._would_show():
             return
         state, plot = self._state, self.query_one(Plot)
         if plot.display and not plot.size:
-            # It is on show but not laid out yet, and says when it is.
+            # Shown but not laid out yet; it draws when it is resized.
             return
         self._due = False
         self._drawn = (time.monotonic(), state.step, state.curves.evaluated)
-        # Before it is on show a plot has no size: it will have the panel's, without the legend.
+        # A hidden plot has no size: it gets the panel's, less the legend.
         columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
         rows = plot.rows if plot.display else max(2, self.content_size.height - 3)
         span, end = self.window or (None, None)
@@ -214,12 +191,10 @@ class LossChart(ReliableTimers, Zoomable):
 
     @property
     def is_current(self) -> bool:
-        """Whether what is drawn is all that there is to draw."""
         return not self._due or not self.is_on_screen
 
     @property
     def is_on_screen(self) -> bool:
-        """Whether it can be seen at all: another panel may have the room."""
         return self.is_mounted and self.display and self.region.area > 0
 
     def _why_empty(self) -> str:

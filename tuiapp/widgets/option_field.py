@@ -20,9 +20,9 @@ from tuiapp.widgets.path_suggester import PathSuggester
 
 
 class OptionField(Widget):
-    """Label, control and help on one line; what is wrong, in words, beneath.
+    """Label, control and help on one line; the problem in words beneath.
 
-    Where a value may be chosen or begin with a prefix, the menu's last entry puts an input in the menu's place.
+    Where a value may be chosen or begin with a prefix, the menu's last entry replaces the menu with an input.
     """
 
     BINDING_GROUP_TITLE = "Field"
@@ -49,10 +49,8 @@ class OptionField(Widget):
     """
 
     changed: reactive[bool] = reactive(False, toggle_class="-changed")
-    """Whether it differs from the preset that was loaded."""
-
     problem: reactive[str] = reactive("")
-    """What is wrong with it, in words, or ""."""
+    """What is wrong with the value, or ""."""
 
     class Changed(Message):
         """The user changed the text or the choice."""
@@ -62,11 +60,6 @@ class OptionField(Widget):
             self.field = field
 
     def __init__(self, words: FieldWords) -> None:
-        """Make the field.
-
-        Args:
-            words: The key it stands for, and what it shows at first.
-        """
         super().__init__(id=f"field-{words.option.key.replace('_', '-')}")
         self.option = words.option
         self._text = words.text
@@ -94,7 +87,6 @@ class OptionField(Widget):
             yield Input(self._text, compact=True, select_on_focus=True)
 
     def render(self) -> Content:
-        """The label and the help; the control lies between them."""
         words = self._words_now
         if self._is_typed_path:
             return words.label(self.changed)
@@ -103,7 +95,6 @@ class OptionField(Widget):
 
     @property
     def help(self) -> str:
-        """What the key, or the value chosen, means."""
         return self._words_now.help
 
     @property
@@ -112,11 +103,10 @@ class OptionField(Widget):
 
     @property
     def text(self) -> str:
-        """What is typed or chosen."""
         return self._text
 
     def show_text(self, text: str) -> None:
-        """Show another text, without a word to those who wait for the user's changes."""
+        """Sets the text without posting `Changed`."""
         self._text = text
         with self.prevent(Input.Changed):
             for box in self.query(Input):
@@ -129,20 +119,19 @@ class OptionField(Widget):
         self.refresh()
 
     def focus_control(self) -> None:
-        """Put the cursor into the control."""
         # There is none while the program ends.
         if control := next((one for one in self.query("Input, ChoiceInput") if one.display), None):
             control.focus()
 
     def action_choose(self) -> None:
-        """Put the menu back in the input's place, with the value chosen before."""
+        """Restores the menu with its previous value in place of the input."""
         choice = self.query_one(ChoiceInput)
         self._show_control(False)
         choice.focus()
         self._note(choice.value)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape is this field's only while a path is typed where there is a menu."""
+        """Claims escape only while a path is typed in place of a menu."""
         return self._is_typed_path if action == "choose" else True
 
     @property
@@ -150,14 +139,12 @@ class OptionField(Widget):
         return any(box.display for box in self.query("Input.path"))
 
     def _show_control(self, typed: bool) -> None:
-        """Show the input or the menu, where there are both."""
         for box in self.query("Input.path"):
             box.display = typed
             self.query_one(ChoiceInput).display = not typed
         self.refresh()
 
     def watch_problem(self, problem: str) -> None:
-        """Show what is wrong under the control, or nothing."""
         shown = self.query(".problem")
         if not problem:
             shown.remove()

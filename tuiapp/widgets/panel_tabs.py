@@ -1,4 +1,4 @@
-"""The panels' names in one line, for terminals that have room for one panel at a time."""
+"""The panels' names in one line, for terminals that fit one panel at a time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class PanelTabs(Widget):
-    """Shows which panels there are and which one is open; a click chooses one."""
-
     DEFAULT_CSS = """
     PanelTabs {
         height: 1;
@@ -24,14 +22,12 @@ class PanelTabs(Widget):
     """
 
     names: reactive[tuple[str, ...]] = reactive(())
-    """What the tabs say, each starting with its key."""
-
+    """The labels, each starting with its key."""
     active: reactive[int] = reactive(0)
-    """The open one's place in `names`."""
 
     @dataclass
     class Chosen(Message):
-        """A tab was clicked."""
+        """The user clicked a tab."""
 
         index: int
 
@@ -43,7 +39,6 @@ class PanelTabs(Widget):
         return Content(" ").join(parts)
 
     def on_click(self, event: events.Click) -> None:
-        """Find the tab under the pointer."""
         left = 0
         for index, label in enumerate(self._labels):
             right = left + len(label)
@@ -54,7 +49,7 @@ class PanelTabs(Widget):
 
     @property
     def _labels(self) -> list[str]:
-        """What stands in each tab: of those that are not open only the key, where there is no room for all names."""
+        """Shortens inactive tabs to their key where not all names fit."""
         labels = [f" {name} " for name in self.names]
         if sum(map(len, labels)) + len(labels) - 1 <= self.size.width:
             return labels

@@ -1,4 +1,4 @@
-"""Curves between axes, drawn cell by cell; only the cells that changed are painted."""
+"""Curves between axes, drawn cell by cell; only changed cells are painted."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
 
 LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
-
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
 
 class Plot(Widget):
-    """Shows a chart: the axes are drawn by plotext, the cells of the curves by `rasterize`."""
+    """Shows a chart: plotext draws the axes, `rasterize` the curves."""
 
     DEFAULT_CSS = """
     Plot { width: 1fr; height: 1fr; }
@@ -40,14 +39,14 @@ class Plot(Widget):
 
     @dataclass
     class Picked(Message):
-        """A column was clicked."""
+        """The user clicked a column."""
 
         column: int
         """In dots."""
 
     @dataclass
     class Scrolled(Message):
-        """The mouse's wheel was turned over the curves."""
+        """The user turned the mouse wheel over the curves."""
 
         column: int
         by: int
@@ -55,14 +54,14 @@ class Plot(Widget):
 
     @dataclass
     class Dragged(Message):
-        """The curves were drawn to a side with the mouse."""
+        """The user dragged the curves sideways."""
 
         cells: int
-        """To the right; negative for the left."""
+        """Positive to the right."""
 
     @dataclass
     class Resized(Message):
-        """It has another size, or one at last: what it shows no longer fits."""
+        """The size changed, or is known for the first time: the chart must be redrawn."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -72,25 +71,17 @@ class Plot(Widget):
         self._styles: dict[int, Style] = {}
         self._plotext: Plotext | None = None
         self._held: int | None = None
-        """Where the mouse was pressed, while it is."""
 
     @property
     def columns(self) -> int:
-        """Cells across that curves have."""
         return max(2, self.size.width - LEFT_CELLS)
 
     @property
     def rows(self) -> int:
-        """Cells down that curves have."""
         return max(2, self.size.height - BOTTOM_CELLS)
 
     def show(self, chart: Chart, cursor: int | None = None) -> None:
-        """Draw a chart; what is on the screen already is left alone.
-
-        Args:
-            chart: With two values per column of cells.
-            cursor: The dots' column at which a line stands.
-        """
+        """Repaints only what changed; `cursor` is in columns of dots, two per cell."""
         cells = rasterize(chart, self.columns, self.rows, None if cursor is None else cursor // 2)
         theme = self.app.theme
         axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks)
@@ -122,7 +113,6 @@ class Plot(Widget):
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _runs(self, row: int, base: Style) -> Iterator[Segment]:
-        """The cells of a row, those of one colour together."""
         assert self._cells is not None
         inks = self._cells.inks[row]
         text = self._cells.characters[row].astype("<u4").tobytes().decode("utf-32-le")
@@ -147,9 +137,9 @@ class Plot(Widget):
         return self._styles[ink]
 
     def _draw_axes(self, chart: Chart) -> list[str]:
-        """The axes, line by line: plotext draws them around a plot without curves."""
+        """Renders the axes with plotext, as those of an empty plot."""
         if self._plotext is None:
-            # It takes a while to import: not before there is a chart.
+            # Slow to import: deferred until there is a chart.
             from textual_plotext.plot import Plot as Plotext
 
             self._plotext = Plotext()
@@ -170,15 +160,12 @@ class Plot(Widget):
         return _ESCAPES.sub("", plt.build()).split("\n")[:height]
 
     def on_resize(self) -> None:
-        """Ask for a chart that fits."""
         self.post_message(self.Resized())
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Zoom in."""
         self._scrolled(event, 1)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Zoom out."""
         self._scrolled(event, -1)
 
     def _scrolled(self, event: events.MouseEvent, by: int) -> None:
@@ -186,23 +173,19 @@ class Plot(Widget):
         self.post_message(self.Scrolled(self._column(event), by))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Hold the curves."""
         self._held = event.x
         self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Draw them along."""
         if self._held is not None and event.x != self._held:
             self.post_message(self.Dragged(event.x - self._held))
             self._held = event.x
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Let them go."""
         self._held = None
         self.release_mouse()
 
     def on_click(self, event: events.Click) -> None:
-        """Ask for the values under the pointer."""
         self.post_message(self.Picked(self._column(event)))
 
     def _column(self, event: events.MouseEvent) -> int:

@@ -1,4 +1,4 @@
-"""The presets to choose from."""
+"""The list of presets."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from tuiapp.library.presets import Preset
 from tuiapp.state.text import sanitize
 
 HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")
-"""What its keys do; the first for which there is room stands below it."""
+"""Key hints below the list, longest first; the first one that fits is shown."""
 
 BESIDE_HINT_CELLS = 2
-"""Of the border that the hint stands in, what is left of it."""
-
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
 class PresetList(OptionList):
-    """Built-in presets, then the user's: name, and one line of what it does or of what is wrong with it."""
+    """Built-in presets, then the user's: name, and one line of description or error."""
 
     BINDING_GROUP_TITLE = "Presets"
 
@@ -36,14 +34,14 @@ class PresetList(OptionList):
     ]
 
     class PresetChosen(Message):
-        """The user asked for a preset; it may be one with an error."""
+        """The user chose a preset; it may be invalid."""
 
         def __init__(self, preset: Preset) -> None:
             super().__init__()
             self.preset = preset
 
     class ChangeRequested(Message):
-        """The user wants a preset renamed, duplicated or gone; it may be a built-in one."""
+        """The user asked to rename, duplicate or delete a preset; it may be a built-in one."""
 
         def __init__(self, preset: Preset, change: Change) -> None:
             super().__init__()
@@ -51,25 +49,12 @@ class PresetList(OptionList):
             self.change = change
 
     def __init__(self, *, presets: Iterable[Preset] = (), loaded: str | None = None) -> None:
-        """Make the list.
-
-        Args:
-            presets: What it lists.
-            loaded: The name of the one the form was filled from.
-        """
         super().__init__()
         self._presets: dict[str, Preset] = {}
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
-        """List presets.
-
-        Args:
-            presets: In this order.
-            loaded: The name of the one that the form holds.
-            cursor: The name that the cursor is put on; "" where it stays on its name, or, where that is gone, in its
-                place. At first it is put on the one that is loaded.
-        """
+        """`cursor` "" keeps the highlighted name or, if it is gone, its index; initially the loaded preset."""
         before = cursor or (self.cursor.name if self.cursor else loaded)
         place = list(self._presets.values()).index(self.cursor) if self.cursor else 0
         self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}
@@ -85,12 +70,10 @@ class PresetList(OptionList):
 
     @property
     def cursor(self) -> Preset | None:
-        """The preset that the cursor is on."""
         option = self.highlighted_option
         return self._presets.get(option.id or "") if option else None
 
     def action_ask(self, change: Change) -> None:
-        """Ask for the highlighted preset to be changed."""
         if self.cursor is not None:
             self.post_message(self.ChangeRequested(self.cursor, change))
 
@@ -117,7 +100,7 @@ def _entry(preset: Preset, loaded: bool) -> Content:
     name, summary = sanitize(preset.name), sanitize(preset.summary)
     if preset.error is not None:
         return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used; {summary}")
-    # Not fainter than the name: on the cursor's ground, in some themes, that cannot be read.
+    # Not fainter than the name: unreadable on the cursor's background in some themes.
     return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", summary)
 
 

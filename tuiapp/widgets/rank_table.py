@@ -1,4 +1,4 @@
-"""One row per rank: where it is, how fast, and whether it lags."""
+"""One row per rank: its device, its speed, and whether it lags."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from tuiapp.widgets.colors import SEVERITY_STYLES
 WAITING = "no rank has started yet"
 
 MOST_DRAWN = 64
-"""Rows; of more ranks those in sight are drawn."""
+"""With more ranks than this, only visible rows are drawn."""
 
 LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS = 8, 14
-"""The column of devices is as wide as the longest of their names, within these: "a cuda:0", "dx cuda:127"."""
+"""Limits of the column fitted to device names such as "a cuda:0" and "dx cuda:127"."""
 
 LEAST_STATE_CELLS, MOST_STATE_CELLS = 15, 24
-"""That of states likewise: "● checkpointing", "✖ failed first: SIGKILL"."""
+"""Limits of the column fitted to states such as "● checkpointing" and "✖ failed first: SIGKILL"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _Column:
     title: str
     width: int
     rank: int
-    """Which columns stay when there is no room for all: the lowest numbers."""
+    """Columns with the lowest numbers stay when not all fit."""
     left: bool = False
 
 
@@ -69,8 +69,6 @@ _COLUMNS = (
 
 
 class RankTable(Vertical):
-    """The ranks of a run."""
-
     DEFAULT_CSS = """
     RankTable {
         background: $background;
@@ -83,14 +81,12 @@ class RankTable(Vertical):
     """
 
     sort: reactive[SortKey] = reactive("rank")
-    """What the ranks are sorted by."""
-
     chosen: reactive[int | None] = reactive(None)
-    """The rank that charts and log show; None for all."""
+    """The rank shown in charts and log; None for all."""
 
     @dataclass
     class Chosen(Message):
-        """A rank was clicked."""
+        """The user clicked a rank."""
 
         rank: int
 
@@ -99,7 +95,6 @@ class RankTable(Vertical):
         self._state = RunFacts()
         self._now = 0.0
         self._order: list[int] = []
-        """The ranks from the first row to the last."""
         self._shown: Content | None = None
 
     def compose(self) -> ComposeResult:
@@ -108,32 +103,26 @@ class RankTable(Vertical):
             yield Static(id="rows", markup=False)
 
     def on_mount(self) -> None:
-        """Draw the rows that come into sight."""
         self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
 
     def show(self, state: RunFacts, now: float) -> None:
-        """Show the ranks as they stand at that time."""
         self._state, self._now = state, now
         self._draw()
 
     def sort_by_next(self) -> None:
-        """Sort by what comes next, the worst on top; after the last one by rank again."""
+        """Sorts by the next key, worst first."""
         self.sort = SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)]
 
     def watch_sort(self) -> None:
-        """A key was pressed."""
         self._draw()
 
     def watch_chosen(self) -> None:
-        """Mark the row."""
         self._draw()
 
     def on_resize(self) -> None:
-        """Choose the columns anew."""
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the rank under the pointer."""
         rows = self.query_one("#rows", Static)
         place = event.screen_y - rows.region.y
         if event.widget is rows and 0 <= place < len(self._order):
@@ -150,7 +139,7 @@ class RankTable(Vertical):
         rows = rank_rows(state, self._now, self.sort)
         letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
         names = {row.rank.rank: f"{letters.get(row.rank.rank, ' ')} {row.rank.device or MISSING}" for row in rows}
-        # A cell for the mark of the chosen one, and one for the scroll bar.
+        # A cell for the chosen rank's mark, and one for the scroll bar.
         columns = _fitting(self.content_size.width - 2, names.values(), [_state(row) for row in rows])
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
@@ -168,7 +157,7 @@ class RankTable(Vertical):
         self._order = [row.rank.rank for row in rows]
 
     def _in_sight(self, count: int) -> tuple[int, int]:
-        """The first and the last row that are worth drawing: of very many ranks those in sight."""
+        """Returns the first and last row to draw."""
         if count <= MOST_DRAWN:
             return 0, count
         top = self.query_one(VerticalScroll).scroll_offset.y
@@ -176,14 +165,13 @@ class RankTable(Vertical):
 
 
 def _heading(columns: list[_Column], sort: SortKey) -> Content:
-    """The titles; a mark behind the one that the ranks are sorted by."""
     titles = [fit(c.title, c.width) if c.left else c.title.rjust(c.width) for c in columns]
     marks = ["▾ " if c.title == sort and sort != "rank" else "  " for c in columns]
     return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
 
 
 def _fitting(width: int, devices: Iterable[str], states: Iterable[str]) -> list[_Column]:
-    """The columns that there is room for, those of devices and of states as wide as what stands in them."""
+    """Returns the columns that fit, with those of devices and states sized to their contents."""
     widths = {
         "device": _longest(devices, LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS),
         "state": _longest(states, LEAST_STATE_CELLS, MOST_STATE_CELLS),

@@ -1,4 +1,4 @@
-"""Says that one sees a replay, and where in it."""
+"""The bar that marks a replay and shows its position."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class ReplayBar(Widget):
-    """The mark of a replay, its speed, and its place in the run; a click goes to that place."""
-
     DEFAULT_CSS = """
     ReplayBar {
         height: 1;
@@ -27,7 +25,7 @@ class ReplayBar(Widget):
 
     @dataclass
     class Sought(Message):
-        """A place was clicked."""
+        """The user clicked a position."""
 
         fraction: float
         """From 0, the start, to 1, the end."""
@@ -36,17 +34,9 @@ class ReplayBar(Widget):
         super().__init__(id=id, classes=classes)
         self._mark, self._times, self._fraction = "", "", 0.0
         self._line = (0, 0)
-        """Where the line of the progress begins, and its length, in cells."""
+        """Start and length of the progress line, in cells."""
 
     def show(self, *, speed: float, paused: bool, position: float, duration: float) -> None:
-        """Show where a replay stands.
-
-        Args:
-            speed: Seconds of the run in one.
-            paused: Whether it stands still.
-            position: Seconds of the run that have passed.
-            duration: Seconds from its first event to its last.
-        """
         mark = f"{'❚❚' if paused else '▶ '} REPLAY ×{speed:g}"
         times = f"{format_duration(position)} of {format_duration(duration)}"
         room = max(1, 2 * self.size.width)
@@ -68,7 +58,6 @@ class ReplayBar(Widget):
         return Content.assemble(mark, " ", line, end)
 
     def on_click(self, event: events.Click) -> None:
-        """Ask for the place under the pointer."""
         start, length = self._line
         offset = event.get_content_offset_capture(self)
         if length and start <= offset.x < start + length:

@@ -1,4 +1,4 @@
-"""What a row of the table has no room for: one run's name, place, reason, and what is not as by default."""
+"""Details of one run that its table row omits: name, directory, reason, and settings that differ from the defaults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class RunDetails(Static):
-    """Shows one run."""
-
     DEFAULT_CSS = """
     RunDetails {
         height: 4;
@@ -30,7 +28,6 @@ class RunDetails(Static):
         super().__init__(id=id, markup=False)
 
     def show(self, info: RunInfo | None) -> None:
-        """Show a run; None for none."""
         self.update(Content("\n").join(_lines(info)) if info else "", layout=False)
 
 

@@ -1,4 +1,4 @@
-"""The run in three lines: is it alive, how far, how fast, how long still."""
+"""The run in three lines: status, progress, speed and remaining time."""
 
 from __future__ import annotations
 
@@ -27,12 +27,9 @@ SYMBOLS: dict[RunStatus, tuple[str, str]] = {
     "stopped": ("■", "$text-warning"),
     "lost": ("✖", "$text-error"),
 }
-"""Status → symbol and style."""
 
 
 class RunHeader(Widget):
-    """Status, phase, what is trained, epoch, step, progress, speed, times."""
-
     DEFAULT_CSS = """
     RunHeader {
         height: 3;
@@ -50,7 +47,6 @@ class RunHeader(Widget):
         self._shown: Content | None = None
 
     def show(self, state: RunFacts, now: float) -> None:
-        """Show the run as it stands at that time; costs nothing when nothing visible changed."""
         self._state, self._now = state, now
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):
@@ -97,7 +93,7 @@ class RunHeader(Widget):
 
     def _speed(self) -> str:
         state = self._state
-        # While the ranks hang there is none, whatever it was before.
+        # There is no speed while the ranks hang.
         rate = state.examples_per_second if state.hang is None else None
         accuracy = state.test_accuracy
         return join_words(
@@ -125,7 +121,7 @@ class RunHeader(Widget):
 
 
 def _spread(width: int, *parts: Content) -> Content:
-    """The parts with equal spaces between them; the first ones are cut where there is no room."""
+    """Joins the parts with equal gaps; cuts the first ones if they do not fit."""
     kept = [part for part in parts if part]
     if not kept:
         return Content("")

@@ -1,4 +1,4 @@
-"""The table of runs: only the rows that can be seen are drawn, however many there are."""
+"""The table of runs: only visible rows are drawn, however many there are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuiapp.state.run_list import COLUMNS, Column
 from tuiapp.state.text import GAP_CELLS, fit, fitting_columns
 
 MARK_CELLS = 2
-"""Before the columns: the letter of a run that is marked."""
+"""Cells before the columns, for the letter of a marked run."""
 
 _CLASSES: dict[RunStatus, str] = {
     "running": "live",
@@ -37,7 +37,7 @@ _CLASSES: dict[RunStatus, str] = {
 
 
 class RunTable(ScrollView, can_focus=True):
-    """Runs in rows, with a cursor that stays on its run when the rows are sorted anew."""
+    """Runs in rows, with a cursor that stays on its run when the rows are sorted."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "runs--header",
@@ -79,23 +79,22 @@ class RunTable(ScrollView, can_focus=True):
     ]
 
     cursor: reactive[int] = reactive(0)
-    """The row it stands on."""
 
     @dataclass
     class CursorMoved(Message):
-        """It stands on another run, or on what that run has become."""
+        """The cursor is on another run, or its run changed."""
 
         info: RunInfo | None
 
     @dataclass
     class RunChosen(Message):
-        """A run was clicked that the cursor stood on already."""
+        """The user clicked the run under the cursor."""
 
         info: RunInfo
 
     @dataclass
     class ColumnChosen(Message):
-        """A column's title was clicked."""
+        """The user clicked a column's title."""
 
         name: str
 
@@ -108,22 +107,14 @@ class RunTable(ScrollView, can_focus=True):
 
     @property
     def current(self) -> RunInfo | None:
-        """The run under the cursor."""
         return self._infos[self.cursor] if 0 <= self.cursor < len(self._infos) else None
 
     def show(self, infos: Sequence[RunInfo], marked: dict[RunDir, str], by: str, *, reverse: bool) -> None:
-        """Show runs in this order.
-
-        Args:
-            infos: The runs.
-            marked: Those that are marked, with their letters.
-            by: The column that they are sorted by.
-            reverse: Whether the other way round.
-        """
+        """Shows runs in this order, the marked ones with their letters; `by` is the column that they are sorted by."""
         before = self.current
         self._infos, self._marked, self._sorted = infos, marked, (by, reverse)
         self._fit()
-        # Where its run is gone it stays in its place.
+        # If its run is gone, the cursor keeps its row.
         place = next((n for n, info in enumerate(infos) if before and info.directory == before.directory), self.cursor)
         self.cursor = max(0, min(place, len(infos) - 1))
         self._scroll_to_cursor()
@@ -132,31 +123,26 @@ class RunTable(ScrollView, can_focus=True):
             self.post_message(self.CursorMoved(self.current))
 
     def on_resize(self) -> None:
-        """Choose the columns anew."""
         self._fit()
         self._scroll_to_cursor()
 
     def watch_cursor(self, before: int, now: int) -> None:
-        """Keep it in sight."""
         self._scroll_to_cursor()
         self.refresh()
         if before != now:
             self.post_message(self.CursorMoved(self.current))
 
     def action_move(self, by: int) -> None:
-        """Go up or down."""
         self._go(self.cursor + by)
 
     def action_page(self, by: int) -> None:
-        """Go up or down by what can be seen."""
         self._go(self.cursor + by * max(1, self._rows_shown - 1))
 
     def action_jump(self, place: int) -> None:
-        """Go to the first row or the last one."""
         self._go(place if place >= 0 else len(self._infos) - 1)
 
     def on_click(self, event: events.Click) -> None:
-        """A row takes the cursor; once more opens its run. A title sorts by its column."""
+        """Moves the cursor to a row, opens the row under it, or sorts by a title's column."""
         if event.y == 0:
             left = MARK_CELLS
             for column in self._columns:
@@ -190,13 +176,11 @@ class RunTable(ScrollView, can_focus=True):
         return strip.apply_offsets(0, number)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text under the selection, as it stands on the screen."""
         plain = Style.null()
         rows = ("".join(segment.text for segment in self._row(info, plain)) for info in self._infos)
         return selection.extract("\n".join(rows)), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Show it."""
         self.refresh()
 
     @property
@@ -217,7 +201,7 @@ class RunTable(ScrollView, can_focus=True):
         widths = [(column.rank, column.width) for column in COLUMNS]
         room = self.scrollable_content_region.width - MARK_CELLS
         self._columns = [COLUMNS[place] for place in fitting_columns(widths, room)]
-        # The heading stays: it takes a row of what can be scrolled.
+        # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 
     def _heading(self) -> str:
@@ -231,7 +215,7 @@ class RunTable(ScrollView, can_focus=True):
             if column.left:
                 line += fit(title, column.width)
             else:
-                # One that its arrow makes too long begins in the gap before it.
+                # A title made too long by its arrow starts in the gap before it.
                 line = line[: len(line) - max(0, len(title) - column.width)] + title.rjust(column.width)
             line += "  "
         return line
@@ -239,7 +223,7 @@ class RunTable(ScrollView, can_focus=True):
     def _row(self, info: RunInfo, base: Style) -> list[Segment]:
         mark = self._marked.get(info.directory, "")
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
-        # On the cursor's ground a colour could hardly be read: there its sign and its word say it alone.
+        # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
         state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True) if colored else Style()
         for column in self._columns:

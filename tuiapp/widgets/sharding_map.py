@@ -16,19 +16,16 @@ LEAST_UNEVEN_CELLS = 4
 
 
 class ShardingMap(TextPanel):
-    """Every reported array with its shape, mesh and spec, and a picture of its parts."""
-
     WAITING = "no array has been reported yet"
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
-        """A picture of each array, with its description above it."""
         return self.picture_lines(state, width, dark=self.app.current_theme.dark)
 
     @staticmethod
     def picture_lines(state: RunFacts, width: int, *, dark: bool) -> list[Content]:
-        """The lines for a theme that is dark, or light."""
+        """Returns the lines for a dark or light theme."""
         picture = _Picture(state.devices(), width, dark=dark)
-        # What is split comes first: it tells the parallelism apart; replicated arrays look all alike.
+        # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
         for array in arrays:
@@ -55,7 +52,7 @@ def _describe(array: ArrayState, width: int) -> list[Content]:
 
 
 def _fitting(words: list[str], array: ArrayState, width: int) -> str:
-    """Words with the array's spec and its mesh, as closely written as they must be; the mesh is left out first."""
+    """Adds the array's spec and mesh to the words, abbreviated to the width; drops the mesh first."""
     axes = [sanitize(axis, 20) if axis else "·" for axis in array.spec]
     wide, close = ", ".join(axes), ",".join(axes)
     counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
@@ -66,7 +63,7 @@ def _fitting(words: list[str], array: ArrayState, width: int) -> str:
 
 
 def _size(array: ArrayState) -> str:
-    """What a device holds of it."""
+    """Bytes of it per device, as text."""
     sizes = sorted({sum(shard.bytes for shard in shards) for shards in array.shards.values()})
     if len(sizes) > 1:
         return f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
@@ -80,7 +77,7 @@ def _copies(array: ArrayState) -> str:
 
 
 def _short(dtype: str) -> str:
-    """The data type in few letters: "f32" for "float32" or "torch.float32"."""
+    """Abbreviates a dtype: "f32" for "float32" or "torch.float32"."""
     name = sanitize(dtype, 20).removeprefix("torch.")
     for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i")):
         if name.startswith(long):
@@ -89,21 +86,18 @@ def _short(dtype: str) -> str:
 
 
 def _span(pair: tuple[int, int]) -> str:
-    """Which entries: "0–5", or "3" where there is one."""
+    """Formats a range of indices: "0–5", or "3"."""
     start, stop = pair
     return f"{start}–{stop - 1}" if stop - start > 1 else str(start)
 
 
 class _Picture:
-    """Draws arrays as cells, one per part: its devices' letters on their colours."""
-
     def __init__(self, devices: list[Device], width: int, *, dark: bool) -> None:
         self._width = width
         self._letters = {device: letter(index) for index, device in enumerate(devices)}
         self._colors = {device: series_color(index, dark=dark) for index, device in enumerate(devices)}
 
     def draw(self, array: ArrayState) -> list[Content]:
-        """The picture's lines."""
         every = array.blocks()
         blocks = {block: devices for block, devices in every.items() if all(stop > start for start, stop in block)}
         # An array smaller than the mesh leaves devices without a part.
@@ -134,12 +128,11 @@ class _Picture:
         return (self._width - count - 1) // max(1, count)
 
     def _cell_widths(self, count: int) -> list[int]:
-        """That of each of so many cells: together they take all the room, but for narrow ones, which are all alike."""
+        """Returns the width of each cell; they fill the row unless narrow, and are then all equal."""
         width, over = divmod(max(count, self._width - count - 1), count)
         return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
 
     def _rows(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
-        """Parts along one dimension: side by side, on several lines where they are too many for one."""
         widest = max((len(self._names(devices)) for _, devices in cells), default=1)
         if self._cell_width(len(cells)) >= min(widest, 3):
             return [self._row(cells, dimension)]
@@ -154,13 +147,7 @@ class _Picture:
         return " ".join(self._letters.get(device, "?") for device in devices)
 
     def _row(self, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0) -> Content:
-        """Parts side by side, each on its device's colour; hatched where several devices hold the same one.
-
-        Args:
-            cells: The parts.
-            dimension: The one along which they differ.
-            of: For how many there is to be room, if for more than there are.
-        """
+        """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
         widths = self._cell_widths(max(of, len(cells)))
         names = [self._names(devices) for _, devices in cells]
         if dimension is not None:
@@ -181,12 +168,11 @@ class _Picture:
         return Content.assemble(*parts)
 
     def _without(self, devices: list[Device]) -> Content:
-        """Those that hold nothing of an array."""
         verb = "holds" if len(devices) == 1 else "hold"
         return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
 
     def _replicated(self, devices: list[Device]) -> Content:
-        """All letters in one hatched cell: the same on every device."""
+        """Draws all letters in one hatched cell: every device holds the same."""
         names: list[Content] = []
         for device in devices:
             names += [Content.styled(self._letters[device], f"bold {self._colors[device]}"), Content(" ")]

@@ -1,4 +1,4 @@
-"""A footer that is made anew only when its keys are others."""
+"""A footer that is rebuilt only when its keys change."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from textual.widgets import Footer
 
 
 class SteadyFooter(Footer):
-    """Leaves its keys as they are when the focus moves between widgets with the same ones.
+    """Keeps its keys when the focus moves between widgets with the same ones.
 
-    Textual 8.2.8 makes all of them anew, lays the screen out twice, and works out their styles, at every Tab.
+    Textual 8.2.8 rebuilds all of them, lays the screen out twice and recomputes their styles at every Tab.
     """
 
     _shown: object = None
-    """What its keys were made from."""
 
     async def recompose(self) -> None:
         if not self.is_attached:

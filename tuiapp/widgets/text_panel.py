@@ -1,4 +1,4 @@
-"""A panel of lines that are written anew as the run goes on."""
+"""A panel of lines that are regenerated as the run continues."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tuiapp.widgets.colors import MUTED
 
 
 class TextPanel(VerticalScroll):
-    """Shows what `lines` makes of a run, in the width there is; a subclass says what that is."""
-
     DEFAULT_CSS = """
     TextPanel {
         background: $background;
@@ -26,38 +24,34 @@ class TextPanel(VerticalScroll):
     """
 
     WAITING: ClassVar[str] = ""
-    """What stands there before there are lines."""
-
     LEAST_WIDTH: ClassVar[int] = 24
-    """Narrower than this the lines are cut, not fitted."""
+    """Below this width lines are cut, not fitted."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._state = RunFacts()
         self._height = 0
-        """Lines on show: only when they change is a layout due."""
+        """Number of lines; a layout is needed only when it changes."""
 
     def compose(self) -> ComposeResult:
         yield Static(Content.styled(self.WAITING, MUTED), markup=False)
 
     def lines(self, state: RunFacts, width: int) -> list[Content]:
-        """The lines about a run in a width of cells; none leaves what stands there."""
+        """Returns the lines about a run for a width in cells; an empty list keeps the present ones."""
         raise NotImplementedError
 
     def show(self, state: RunFacts) -> None:
-        """Show a run as it is now."""
         self._state = state
         self._draw()
 
     def on_resize(self) -> None:
-        """Fit the lines anew."""
         self._draw()
 
     def _draw(self) -> None:
         width = max(self.LEAST_WIDTH, self.outer_size.width - self.gutter.width - 1)  # the scrollbar's column
         lines = self.lines(self._state, width)
         if not lines and self._height:
-            # A replay begins again.
+            # A replay restarted.
             lines = [Content.styled(self.WAITING, MUTED)]
         if lines:
             self.query_one(Static).update(Content("\n").join(lines), layout=len(lines) != self._height)

@@ -1,4 +1,4 @@
-"""A chart to look into: zoomed, panned, and read out at a cursor, by keys and by mouse."""
+"""A chart that keys and mouse zoom, pan and read out at a cursor."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ from tuiapp.state.window import Window, panned, zoomed
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2
-"""By how much of what is in sight a key pans."""
+"""Fraction of the visible range that a key pans by."""
 
 
 class Zoomable(Vertical, can_focus=True):
-    """Holds a `Plot`, knows which part of its chart is in sight and where values are read.
-
-    What is drawn is the business of those that stand on it: they keep `_chart` as it was drawn last, and draw anew when
-    `window` or `cursor` changes.
-    """
+    """A `Plot` with a visible range; subclasses draw, keep `_chart`, and redraw as `window` or `cursor` change."""
 
     window: reactive[Window | None] = reactive(None)
-    """The part of the lower axis that is in sight; None for all."""
-
+    """The visible range of the x axis; None for all."""
     cursor: reactive[int | None] = reactive(None)
-    """The column of dots whose values are read out; the chart then stands still. None for none."""
+    """The column of dots whose values are shown, which freezes the chart; None for no cursor."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -34,22 +29,17 @@ class Zoomable(Vertical, can_focus=True):
 
     @property
     def least_span(self) -> float:
-        """How much of the lower axis is in sight at least, in its unit."""
+        """Smallest visible range, in the x axis's unit."""
         raise NotImplementedError
 
     @property
     def share_in_sight(self) -> float:
-        """How much of all that there is can be seen, from 0 to 1."""
+        """Visible fraction of the whole range, from 0 to 1."""
         (left, right), (first, last) = self._chart.x_range, self._chart.extent
         return (min(right, last) - left) / (last - first)
 
     def zoom(self, by: int, column: int | None = None) -> None:
-        """See less, and that larger, or more.
-
-        Args:
-            by: 1 for less, -1 for more.
-            column: The column of dots that stays where it is; by default the cursor's, or the newest.
-        """
+        """Zooms in (1) or out (-1) around a column of dots, by default the cursor's, or the newest."""
         column = self.cursor if column is None else column
         self.window = zoomed(
             self.window,
@@ -61,15 +51,11 @@ class Zoomable(Vertical, can_focus=True):
         )
 
     def pan(self, by: float) -> None:
-        """See what is earlier or later.
-
-        Args:
-            by: How much of what is in sight; below 0 for earlier.
-        """
+        """Pans by a fraction of the visible range; below 0 for earlier."""
         self.window = panned(self.window, by, self._chart.extent)
 
     def toggle_cursor(self) -> None:
-        """Read values out at the newest place of any curve, or go on."""
+        """Shows the cursor at the newest point of any curve, or removes it."""
         if self.cursor is not None:
             self.cursor = None
         elif self._chart.curves:
@@ -77,11 +63,7 @@ class Zoomable(Vertical, can_focus=True):
             self.cursor = max((int(places[-1]) for places in known if len(places)), default=self._chart.columns - 1)
 
     def move(self, by: int) -> None:
-        """Move the cursor by cells; without one, pan.
-
-        Args:
-            by: To the right; below 0 to the left.
-        """
+        """Moves the cursor by cells, or pans without one; below 0 to the left."""
         if self.cursor is None:
             self.pan(PAN if by > 0 else -PAN)
         else:
