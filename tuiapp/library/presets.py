@@ -1,7 +1,7 @@
 """Presets: named configurations, one TOML file each, the built-in ones read-only.
 
-The user's lie in `tuiapp/presets` in the user's configuration directory. A file that cannot be used is still listed,
-with what is wrong with it.
+The user's are in `tuiapp/presets` in the user's configuration directory. An unusable file is still listed, with its
+error.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfi
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
-QUICKSTART = "quickstart"
-"""The preset that a new user starts from."""
-AT_HAND = (QUICKSTART, "mlp", "single-device")
-"""Built-in presets that need no download; they stand first."""
+QUICKSTART = "quickstart"  # for new users
+AT_HAND = (QUICKSTART, "mlp", "single-device")  # built-in presets that need no download; listed first
 BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
 
 
 class PresetError(Exception):
-    """A preset cannot be found, written or deleted; the message says why and what to do."""
+    """A preset cannot be found, written or deleted; the message gives the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,12 @@ class Preset:
     builtin: bool
     description: str = ""
     config: RunConfig | None = None
-    error: ConfigError | None = None
-    """Set exactly when `config` is None."""
-    is_run: bool = False
-    """It is a run's configuration, called like the run, and stands in no list."""
+    error: ConfigError | None = None  # set exactly when `config` is None
+    is_run: bool = False  # a run's configuration, named like the run, never listed
 
     @property
     def summary(self) -> str:
-        """One line of what it does: its description, or the choices that matter most."""
+        """Its description, or else the choices that matter most."""
         if self.error is not None:
             return str(self.error.problems[0])
         assert self.config is not None
@@ -57,12 +53,12 @@ class Preset:
 
 
 def presets_dir() -> Path:
-    """Where the user's presets lie."""
+    """Returns the directory of the user's presets."""
     return user_config_path("tuiapp") / "presets"
 
 
 def list_presets() -> list[Preset]:
-    """The built-in presets, those to begin with first, then the user's; each in the order of their names."""
+    """Returns the built-in presets, those for beginners first, then the user's; each sorted by name."""
     order = {name: place for place, name in enumerate(AT_HAND)}
     files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     builtin = [_load(path, builtin=True) for path in files]
@@ -75,10 +71,10 @@ def list_presets() -> list[Preset]:
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name, which may be one with an error.
+    """Returns the preset of that name, which may be one with an error.
 
     Raises:
-        PresetError: there is none; names the nearest one.
+        PresetError: There is none; names the nearest one.
     """
     presets = {preset.name: preset for preset in list_presets()}
     if name in presets:
@@ -88,11 +84,11 @@ def find_preset(name: str) -> Preset:
 
 
 def load_config(name: str) -> RunConfig:
-    """The configuration of a preset.
+    """Returns the configuration of a preset.
 
     Raises:
-        PresetError: there is no such preset.
-        ConfigError: its file is not right.
+        PresetError: There is no such preset.
+        ConfigError: Its file is invalid.
     """
     preset = find_preset(name)
     if preset.config is None:
@@ -102,7 +98,7 @@ def load_config(name: str) -> RunConfig:
 
 
 def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
-    """Write a preset of the user's, with all its keys, so that it means the same when defaults change.
+    """Writes a user's preset with all its keys, so that it does not depend on defaults.
 
     Args:
         name: By `NAME_RULE`.
@@ -111,13 +107,13 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
         overwrite: Replace an existing preset; its comments stay.
 
     Raises:
-        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written or
-            would be too long to be read again.
+        PresetError: The name is invalid or a built-in one, the preset exists, or the file cannot be written or would be
+            too long to be read again.
     """
     path = _user_path(name)
     if os.path.lexists(path) and not overwrite:
         raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it (--force).")
-    # What a command line brings that is no UTF-8 cannot be written as TOML.
+    # Command-line text that is not UTF-8 cannot be written as TOML.
     data = _render(config, description, path if overwrite else None).encode(errors="replace")
     if len(data) > MAX_FILE_BYTES:
         raise PresetError(f"Cannot write {path}: it would be longer than {MAX_FILE_BYTES // 1024} KiB.")
@@ -130,10 +126,10 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
 
 
 def delete_preset(name: str) -> None:
-    """Delete a preset of the user's.
+    """Deletes a user's preset.
 
     Raises:
-        PresetError: there is none of that name, or it is built in, or it cannot be removed.
+        PresetError: There is none of that name, it is built in, or it cannot be removed.
     """
     path = _own_file(name)
     try:
@@ -143,10 +139,10 @@ def delete_preset(name: str) -> None:
 
 
 def rename_preset(name: str, new_name: str) -> Path:
-    """Give a preset of the user's another name, its content untouched.
+    """Renames a user's preset, its content unchanged.
 
     Raises:
-        PresetError: there is none of that name, the new one is no name or taken, or it cannot be renamed.
+        PresetError: There is none of that name, the new name is invalid or taken, or it cannot be renamed.
     """
     old, new = _own_file(name), _user_path(new_name)
     try:
@@ -161,10 +157,10 @@ def rename_preset(name: str, new_name: str) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Check a name for a preset of the user's.
+    """Checks a name for a user's preset.
 
     Raises:
-        PresetError: it breaks `NAME_RULE`, or a built-in preset has it.
+        PresetError: It breaks `NAME_RULE`, or a built-in preset has it.
     """
     if not NAME.fullmatch(name):
         raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
@@ -178,13 +174,13 @@ def _user_path(name: str) -> Path:
 
 
 def _own_file(name: str) -> Path:
-    """The file of a preset that the user has; it may have one that is listed under another name than its stem."""
+    """Returns the file of a user's preset, even if it is listed under another name than its stem."""
     path = _user_path(name)
     return path if os.path.lexists(path) else find_preset(name).path
 
 
 def _shadowed(path: Path) -> Preset:
-    """A file that no name leads to: listed by its whole name, for the user to see why it is not used."""
+    """Returns an entry for a file that no name selects: its full name shows the user why it is not used."""
     problem = Problem("", "it has the name of a built-in preset; rename it")
     return Preset(path.name, path, builtin=False, error=ConfigError([problem], str(path)))
 
@@ -211,13 +207,13 @@ def _load(path: Path, *, builtin: bool) -> Preset:
 
 
 def _render(config: RunConfig, description: str, existing: Path | None) -> str:
-    # Only writing needs it; the dashboard's first picture does not.
+    # Imported for writing only, to keep the dashboard's first picture fast.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     document = tomlkit.document()
     if existing is not None:
-        # What cannot be parsed has nothing that could be kept.
+        # A file that cannot be parsed has no comments to keep.
         with contextlib.suppress(OSError, ValueError, RecursionError, TOMLKitError):
             document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
     for key in list(document):

@@ -1,4 +1,4 @@
-"""What becomes of output that nobody reads any more."""
+"""Output whose reader is gone."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TextIO
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Have all that is still written to a stream go nowhere, also what Python itself writes there as it ends.
+    """Redirects a stream to devnull, including what Python itself writes there as it exits.
 
-    With a reader that is gone that would fail once more, and make an exit code of 120 of any other.
+    Otherwise that write fails again and replaces the exit code with 120.
     """
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
