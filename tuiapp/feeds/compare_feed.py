@@ -38,7 +38,6 @@ class CompareFeed:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops the thread after its current piece."""
         self._closed.set()
 
     def _read(self) -> None:
@@ -60,7 +59,6 @@ class CompareFeed:
         return JournalReader(directory.journal, digest.offset if digest else 0)
 
     def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
-        """Reads the next piece of a journal; returns whether there may be more."""
         if self._closed.is_set():
             return False
         events = reader.read() if run.info.is_readable else []

@@ -20,7 +20,6 @@ NOTICE_S = 15.0  # on the screen
 Severity: TypeAlias = Literal["information", "warning", "error"]
 
 SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped": "warning"}
-"""Status → severity of its notice."""
 
 
 class EndWatch:
@@ -31,11 +30,9 @@ class EndWatch:
         self._going: dict[RunDir, LivenessProbe] = {}
 
     def begin(self) -> None:
-        """Called once the app runs."""
         self._app.set_interval(LOOK_EVERY_S, self._look)
 
     def add(self, run: RunDir) -> None:
-        """Watches a run if it is live."""
         if run.is_live() and run not in self._going:
             self._going[run] = LivenessProbe(run)
 
@@ -50,7 +47,6 @@ class EndWatch:
         self._app.call_from_thread(self.ring, info)
 
     def ring(self, info: RunInfo) -> None:
-        """Announces how a run has ended."""
         if self._settings.bell:
             self._app.bell()
         # The run's own screen shows it in full, even below a question.

@@ -24,13 +24,7 @@ class ReplayFeed:
 
     The clock starts at the run's first event. To go back, the journal is read again from its start: `generation` then
     increases, and the reader must start with an empty state. A live run can be replayed too; at the end of its journal
-    the clock waits for more. The pause between two attempts is left out.
-
-    Args:
-        run: The run's directory.
-        speed: Seconds of the run per second.
-        clock: Returns a time in seconds.
-        source: Makes the feed of the journal's events, from the first one on.
+    the clock waits for more. The pause between two attempts is left out. `speed` is in seconds of the run per second.
     """
 
     def __init__(
@@ -55,7 +49,6 @@ class ReplayFeed:
 
     @property
     def speed(self) -> float:
-        """Seconds of the run per second."""
         return self._speed
 
     @property
@@ -72,17 +65,14 @@ class ReplayFeed:
 
     @property
     def position(self) -> float:
-        """Seconds since the run's first event."""
         return max(0.0, self.now - self._beginning) if self._beginning is not None else 0.0
 
     @property
     def duration(self) -> float:
-        """Seconds from the journal's first event to its last, as far as known."""
         return max(0.0, self._end - self._beginning) if self._beginning is not None else 0.0
 
     @property
     def at_end(self) -> bool:
-        """Whether all events have been returned."""
         return not self._waiting and self._beginning is not None and self.now >= self._end
 
     @property
@@ -106,7 +96,6 @@ class ReplayFeed:
         self._source.close()
 
     def take(self, limit: int) -> list[Event]:
-        """Returns at most `limit` events that are due."""
         if self._beginning is None and not self._set_out():
             return []
         taken: list[Event] = []

@@ -26,9 +26,7 @@ class RunLister(Protocol):
         """Returns the newest list not taken yet; None when nothing changed."""
         ...
 
-    def look_now(self) -> None:
-        """Polls without waiting for the next interval."""
-        ...
+    def look_now(self) -> None: ...
 
     def close(self) -> None:
         """Stops without waiting."""

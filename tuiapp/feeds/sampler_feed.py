@@ -30,7 +30,6 @@ class SamplerFeed:
 
     @property
     def failure(self) -> TelemetrySource | None:
-        """The last crash or hang of the sampler, with the library in which it happened."""
         return self._keeper.failure
 
     def read(self, timeout_s: float = 0.0) -> list[Event]:

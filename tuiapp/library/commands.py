@@ -26,13 +26,9 @@ class CannotAskError(Exception):
 
 
 def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
-    """Sends a command to a run; `known` is its last lock note, in case it can no longer be read.
+    """Sends a command to a run, whose last known lock note is `known`; raises `CannotAskError` if it cannot.
 
-    Returns:
-        "" if its mailbox took the command; otherwise what was done instead, in a sentence.
-
-    Raises:
-        CannotAskError: Neither is possible.
+    Returns "" if the run's mailbox took the command; otherwise what was done instead, in a sentence.
     """
     try:
         mailbox.send(run.commands, command)

@@ -40,11 +40,7 @@ class ExportError(Exception):
 
 
 def check_target(path: Path, form: Format, *, force: bool) -> None:
-    """Checks that an export may be written to `path`.
-
-    Raises:
-        ExportError: Its name has another format, it exists and `force` is not set, or it is not a regular file.
-    """
+    """Raises `ExportError` if `path` has another format's name, exists (without `force`), or is not a regular file."""
     if path.suffix and path.suffix.lower() != f".{form}":
         raise ExportError(f"{path.name} does not end in .{form}, but that is what would be in it. Formats: csv, jsonl.")
     try:
@@ -60,11 +56,7 @@ def check_target(path: Path, form: Format, *, force: bool) -> None:
 
 
 def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool = False) -> int:
-    """Writes a run's figures to a file, atomically, and returns the number of rows.
-
-    Raises:
-        ExportError: The file must not or cannot be written.
-    """
+    """Writes a run's figures to a file, atomically; returns the number of rows. Raises `ExportError` if it cannot."""
     check_target(path, form, force=force)
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -141,7 +133,6 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
 
 
 def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
-    """Yields the events of a journal with their attempts."""
     reader, attempt = JournalReader(run.journal), 1
     while events := reader.read():
         for event in events:
@@ -168,7 +159,6 @@ _BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], 
 
 
 def _metric_rows(event: Metrics, attempt: int, what: What) -> Iterator[Row]:
-    """A row for each entry of the event."""
     names = [name for name in event.values if _is_in(name, what)]
     if not names:
         return

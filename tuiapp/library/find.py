@@ -60,11 +60,7 @@ def _launched(path: Path) -> tuple[str, int, str]:
 
 
 def find_run(name: str, runs_dir: Path) -> RunDir:
-    """Returns the run with an id, a unique prefix of one, `latest`, or a directory.
-
-    Raises:
-        UnknownRunError: None matches, or several do.
-    """
+    """Returns the run for an id, a unique prefix of one, `latest`, or a directory; raises `UnknownRunError`."""
     if os.sep in name or name in (".", ".."):
         directory = RunDir(Path(os.path.expanduser(name)).absolute())
         if not os.path.exists(directory.config):

@@ -27,16 +27,12 @@ UNREADABLE_THEMES = frozenset({"ansi-dark", "ansi-light"})
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A key binding, as the settings name it."""
-
     name: str
     keys: str  # default
     does: str
 
 
 class Preferences:
-    """Applies the settings, and reports their problems, in an app."""
-
     def __init__(self, app: App[Any], settings: Settings, problems: Sequence[Problem]) -> None:
         self._app, self.settings = app, settings
         self._problems = [*problems, *check_theme(settings.theme)]
@@ -45,7 +41,6 @@ class Preferences:
         self.filters = [AsciiFilter()] if wants_ascii(settings.unicode, os.environ) else []
 
     def begin(self) -> None:
-        """Called once the app runs."""
         app = self._app
         app.theme_changed_signal.subscribe(app, self._keep_theme)
         if self.settings.keys:
@@ -69,7 +64,6 @@ class Preferences:
             )
 
     def _keep_theme(self, theme: Theme) -> None:
-        """Saves a theme that was chosen."""
         try:
             save_setting("theme", theme.name)
         except (

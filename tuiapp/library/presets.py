@@ -71,11 +71,7 @@ def list_presets() -> list[Preset]:
 
 
 def find_preset(name: str) -> Preset:
-    """Returns the preset of that name, which may be one with an error.
-
-    Raises:
-        PresetError: There is none; names the nearest one.
-    """
+    """Returns the preset of that name, which may be one with an error; raises `PresetError` if there is none."""
     presets = {preset.name: preset for preset in list_presets()}
     if name in presets:
         return presets[name]
@@ -84,12 +80,7 @@ def find_preset(name: str) -> Preset:
 
 
 def load_config(name: str) -> RunConfig:
-    """Returns the configuration of a preset.
-
-    Raises:
-        PresetError: There is no such preset.
-        ConfigError: Its file is invalid.
-    """
+    """Returns the configuration of a preset; raises `PresetError` if there is none, `ConfigError` if it is invalid."""
     preset = find_preset(name)
     if preset.config is None:
         assert preset.error is not None
@@ -100,15 +91,8 @@ def load_config(name: str) -> RunConfig:
 def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
     """Writes a user's preset with all its keys, so that it does not depend on defaults.
 
-    Args:
-        name: By `NAME_RULE`.
-        config: What to save.
-        description: One line; "" keeps that of an existing file.
-        overwrite: Replace an existing preset; its comments stay.
-
-    Raises:
-        PresetError: The name is invalid or a built-in one, the preset exists, or the file cannot be written or would be
-            too long to be read again.
+    A `description` of "" keeps that of an existing file; `overwrite` keeps its comments. Raises `PresetError` if the
+    name is invalid or a built-in one, the preset exists, or the file cannot be written or would be too long to read.
     """
     path = _user_path(name)
     if os.path.lexists(path) and not overwrite:
@@ -126,11 +110,7 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
 
 
 def delete_preset(name: str) -> None:
-    """Deletes a user's preset.
-
-    Raises:
-        PresetError: There is none of that name, it is built in, or it cannot be removed.
-    """
+    """Deletes a user's preset; raises `PresetError` if there is none, it is built in, or it cannot be removed."""
     path = _own_file(name)
     try:
         path.unlink()
@@ -139,11 +119,7 @@ def delete_preset(name: str) -> None:
 
 
 def rename_preset(name: str, new_name: str) -> Path:
-    """Renames a user's preset, its content unchanged.
-
-    Raises:
-        PresetError: There is none of that name, the new name is invalid or taken, or it cannot be renamed.
-    """
+    """Renames a user's preset; raises `PresetError` if there is none, or the new name is invalid or taken."""
     old, new = _own_file(name), _user_path(new_name)
     try:
         # A hard link fails where a rename would overwrite.
@@ -157,11 +133,7 @@ def rename_preset(name: str, new_name: str) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Checks a name for a user's preset.
-
-    Raises:
-        PresetError: It breaks `NAME_RULE`, or a built-in preset has it.
-    """
+    """Raises `PresetError` if a name breaks `NAME_RULE`, or a built-in preset has it."""
     if not NAME.fullmatch(name):
         raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
     if (BUILTIN_DIR / f"{name}.toml").exists():

@@ -23,11 +23,7 @@ class RemovalError(Exception):
 
 
 def remove_run(run: RunDir) -> None:
-    """Removes a run's directory and its content.
-
-    Raises:
-        RemovalError: The run is live, is not a run's directory, or cannot be deleted.
-    """
+    """Removes a run; raises `RemovalError` if it is live, not a run's directory, or cannot be deleted."""
     if RUN_ID.fullmatch(run.run_id) is None:
         raise RemovalError(f"{run.path} is not named like a run: remove it by hand if it is one.")
     if run.path.is_symlink():
@@ -59,7 +55,6 @@ def sweep_removed(runs_dir: Path) -> int:
 
 
 def _take_lock(run: RunDir) -> int | None:
-    """Takes the run's lock, so that nobody resumes it meanwhile; returns None where it cannot have one."""
     if not run.lock.exists() and not os.access(run.path, os.W_OK):
         return None
     try:

@@ -23,7 +23,6 @@ class RunIndex:
         self.problem = ""  # why the last scan could not list the directory
 
     def scan(self) -> list[RunInfo]:
-        """Returns all runs, newest first."""
         known = self._known
         self._known, self.read = {}, 0
         for run in list_runs(self._runs_dir):

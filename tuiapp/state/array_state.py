@@ -39,7 +39,6 @@ class ArrayState:
         return sorted(self.shards)
 
     def blocks(self) -> dict[Block, list[Device]]:
-        """Returns each distinct part of the array, in order, with the devices that hold it."""
         found: dict[Block, list[Device]] = {}
         for device in self.devices:
             for shard in self.shards[device]:
@@ -56,11 +55,9 @@ class ArrayState:
 
     @property
     def bytes_per_device(self) -> int:
-        """That of the device with the most."""
         return max((sum(shard.bytes for shard in shards) for shards in self.shards.values()), default=0)
 
     def split_dimensions(self) -> list[int]:
-        """Returns the dimensions along which the blocks differ."""
         blocks = list(self.blocks())
         dimensions = min(map(len, blocks), default=0)
         return [d for d in range(dimensions) if len({block[d] for block in blocks}) > 1]

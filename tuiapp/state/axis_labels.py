@@ -8,9 +8,7 @@ from math import floor, log10
 from typing import Literal, TypeAlias
 
 Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of 0 to 1 is shown in per cent
-LABEL_CELLS = 7
-"""Width of the labels of the value axis: constant, so that the curves do not move."""
-
+LABEL_CELLS = 7  # cells: constant, so that the curves do not move
 LEAST_PLAIN = 1e-3  # an axis that ends below it shows powers of ten
 MOST_DECIMALS = 12
 
@@ -37,7 +35,6 @@ def log_labels(values: Iterable[float], unit: Unit = "") -> list[str]:
 
 
 def _shown(unit: Unit, top: float) -> tuple[float, str]:
-    """Returns the factor that values are multiplied with, and the resulting unit."""
     if unit == "share":
         return 100.0, "%"
     if unit == "s":

@@ -25,8 +25,7 @@ class View:
     metric: str = LOSS
     smoothing: float = 0.0  # weight of the past, from 0 to below 1
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
-    rank: int | None = None
-    """The one rank to draw; None for all. Beyond `MAX_LINES` ranks it is drawn over their band."""
+    rank: int | None = None  # None for all; beyond `MAX_LINES` ranks it is drawn over their band
     by_time: bool = False  # lower axis in seconds of the run instead of steps
     span: float | None = None  # visible length of the lower axis; None for all
     end: float | None = None  # end of the visible part; None for the newest value
@@ -41,8 +40,7 @@ class Curve:
     middle: Floats
     low: Floats
     high: Floats
-    breaks: Floats
-    """Greater than 0 where values were not finite: the line is broken there."""
+    breaks: Floats  # above 0 where values were not finite: the line is broken there
 
 
 @dataclass(slots=True)
@@ -75,7 +73,6 @@ class Chart:
         return len(self.curves[0].middle) if self.curves else 0
 
     def x_at(self, column: int) -> float:
-        """Returns the place on the lower axis of a column."""
         left, right = self.x_range
         return left + (right - left) * column / max(1, self.columns - 1)
 
@@ -103,8 +100,6 @@ def _value_at(curve: Curve, column: int) -> float | None:
 
 @dataclass(slots=True)
 class _Source:
-    """A curve of the run before it is reduced."""
-
     label: str
     color: int
     series: Series
@@ -113,11 +108,7 @@ class _Source:
 def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Chart:
     """Reduces a run's curves to what a chart of that size can show.
 
-    Args:
-        state: The run.
-        view: Which part of it.
-        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
-        rows: Height in cells.
+    Curves have `columns` values: twice the cells, since a braille cell is two dots wide. `rows` is in cells.
     """
     chart = Chart(log=view.log, by_time=view.by_time)
     sources = [source for source in _sources(state, view) if len(source.series)]
@@ -183,7 +174,6 @@ def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
 
 
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
-    """Returns the band from minimum to maximum of the ranks' means, column by column, and their mean."""
     means = np.stack([each.mean for each in reduced])
     some = ~np.isnan(means).all(axis=0)
     bounds = np.full((3, means.shape[1]), np.nan)

@@ -23,8 +23,6 @@ MOST = 8  # runs that are compared at once: as many colours can be told apart
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One fact, with a value for each run."""
-
     name: str
     values: tuple[str, ...]
 

@@ -23,20 +23,16 @@ LETTERS_EVERY = 80  # dot columns between two letters of the same curve
 class Look:
     metric: str = LOSS
     axis: Axis = "step"
-    smoothing: float = 0.0
-    """Weight of the past, from 0 to below 1; applies to curves with a value at each step."""
+    smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False
     window: Window | None = None  # None for all
 
 
 def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, columns: int, rows: int) -> Chart:
-    """Reduces the curves of runs to what a chart of that size can show.
+    """Reduces curves to what a chart of that size can show; runs without the metric are left out.
 
-    Args:
-        runs: Letter, palette index and curves of each; runs without the metric are left out.
-        look: What to draw.
-        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
-        rows: Height in cells.
+    `runs` has letter, palette index and curves of each. Curves have `columns` values: twice the cells, since a braille
+    cell is two dots wide. `rows` is in cells.
     """
     chart = Chart(log=look.log, by_time=look.axis == "time")
     sources = []

@@ -62,12 +62,8 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
 def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
     """Returns a rank's condition.
 
-    Args:
-        state: The run's.
-        rank: Which one.
-        behind: Its steps behind the leader.
-        now: Seconds since the epoch.
-        skew: Its step time over the ranks' median, less 1; None where that is not known.
+    `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
+    ranks' median, less 1, or None where not known.
     """
     if rank.failure is not None:
         first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""

@@ -35,9 +35,7 @@ BUCKETS = 4096  # per curve of one of the first ranks
 ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's number, the fewer it gets
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
 SAMPLE_BUCKETS = 1024  # per curve of samples
-VALUES_PER_BUCKET = 8
-"""Values per bucket that a rank queues before they are added: in bulk they cost little."""
-
+VALUES_PER_BUCKET = 8  # queued per rank before they are added: in bulk they cost little
 WAITING_SAMPLES = 8192
 
 NAN = float("nan")
@@ -60,8 +58,7 @@ class RankCurves:
         self._given: dict[str, int] = {}  # how many of the queued events each curve has
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._most = VALUES_PER_BUCKET * capacity * (1 - rank % 8 / 16)
-        self._laid_out: tuple[int, int, Integers, Floats] | None = None
-        """The steps of the events from one index to another, as last computed, and their counts."""
+        self._laid_out: tuple[int, int, Integers, Floats] | None = None  # cached: from, to, steps, counts
         self.scale = 1.0  # factor of derived rates
 
     def add(self, event: Metrics, entries: int) -> None:
@@ -72,7 +69,6 @@ class RankCurves:
             self._settle()
 
     def __getitem__(self, name: str) -> Series:
-        """Returns a curve, up to date; empty for a metric that was never reported."""
         if self._given.get(name, 0) < len(self._waiting):
             self._give(name)
         return self._series.get(name) or Series(1)
@@ -81,7 +77,6 @@ class RankCurves:
         return len(self[name]) > 0
 
     def truncate(self, step: int) -> None:
-        """Drops that step and all later ones."""
         self._settle()
         for series in self._series.values():
             series.truncate(step)
@@ -91,7 +86,6 @@ class RankCurves:
         self._of(name).merge(series)
 
     def _settle(self) -> None:
-        """Adds all queued values to all curves."""
         names = dict.fromkeys(chain.from_iterable(event.values for event in self._waiting))
         for name in (*names, RATE):
             self._give(name)
@@ -184,7 +178,6 @@ class Curves:
         return entries
 
     def fold(self, events: Iterable[AnyEvent]) -> None:
-        """Adds a run's events; those without values are ignored."""
         for event in events:
             if isinstance(event, Metrics):
                 self.add(event)
@@ -210,11 +203,9 @@ class Curves:
         return self._ranks[rank][name] if rank in self._ranks else Series(1)
 
     def ranks(self, name: str) -> list[int]:
-        """Returns the ranks that have reported a metric."""
         return sorted(rank for rank, curves in self._ranks.items() if name in curves)
 
     def first(self, name: str) -> Series:
-        """Returns the curve of the first rank that has reported a metric; empty where none has."""
         return self[next(iter(self.ranks(name)), ALL), name]
 
     def places(self, steps: Floats, axis: Axis) -> Floats:
@@ -234,7 +225,6 @@ class Curves:
         return self._ranks[rank]
 
     def _admit(self, event: Metrics) -> Metrics:
-        """Registers new metrics; returns the event without those beyond `MAX_NAMES`."""
         known = {name: column for name, column in event.values.items() if self._knows(name)}
         if EXAMPLES in known and STEP_TIME in known:
             self._knows(RATE)
@@ -277,7 +267,6 @@ class SampledCurve:
         return self._series
 
     def truncate(self, step: int) -> None:
-        """Drops that step and all later ones."""
         self._settle()
         self._series.truncate(step)
 

@@ -30,11 +30,9 @@ class Draft:
 
     base: RunConfig  # the preset loaded, or the defaults
     config: RunConfig  # keys whose text cannot be parsed have the base's value
-    placed: RunConfig | None = None
-    """The configuration with exact devices; None while the machine is unknown, or when it cannot run there."""
+    placed: RunConfig | None = None  # with exact devices; None while the machine is unknown or unfit
     unreadable: frozenset[str] = frozenset()  # keys whose text is not an allowed value
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """Configuration key, or "" for none, → problem in words."""
+    problems: Mapping[str, str] = field(default_factory=dict)  # key, or "" for none, → problem
     changed: frozenset[str] = frozenset()  # keys that differ from the base
     hidden: frozenset[str] = frozenset()  # keys that do not apply
 
@@ -45,12 +43,10 @@ class Draft:
 
     @property
     def parameters(self) -> int | None:
-        """Trainable parameters; None when the model cannot be trained on the data set."""
         return self._unless({"dataset", "model"}, lambda: make_plan(self.config).parameters)
 
     @property
     def batch_per_device(self) -> int | None:
-        """Examples per step on one device, once the devices are known."""
         return self.placed.global_batch_size // self.placed.devices if self.placed else None
 
     @property
@@ -59,7 +55,6 @@ class Draft:
 
     @property
     def left_out(self) -> int | None:
-        """Examples that an epoch leaves out."""
         return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).left_out)
 
     @property
@@ -69,7 +64,6 @@ class Draft:
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        """A rough estimate of training memory on one device, once the devices are known."""
         placed = self.placed
         return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
 
@@ -83,7 +77,6 @@ class Draft:
             return None
 
     def with_problems(self, problems: Iterable[Problem]) -> Draft:
-        """Returns a copy with additional problems."""
         return replace(self, placed=None, problems={**self.problems, **in_words(problems)})
 
 
@@ -93,12 +86,9 @@ def to_texts(config: RunConfig) -> dict[str, str]:
 
 
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
-    """Parses and checks the form: each key, all together, and against the machine.
+    """Parses and checks the form: each key, all together, and against the machine, None while that is unknown.
 
-    Args:
-        texts: Configuration key → text.
-        base: What it is compared with, and the values of keys that cannot be parsed.
-        machine: None while it is not known.
+    `texts` maps configuration keys to text; `base` provides the values of keys that cannot be parsed.
     """
     values, problems = _read(texts)
     # A key that does not apply must neither block the run nor appear in the command.
@@ -142,11 +132,7 @@ def in_words(problems: Iterable[Problem]) -> dict[str, str]:
 def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like: bool = False) -> str | None:
     """Returns the equivalent `tuiapp run` command, quoted for a shell; None while a key cannot be parsed.
 
-    Args:
-        draft: The form's content.
-        preset: The preset it is based on; None for the defaults.
-        runs_dir: None for the default directory.
-        like: Whether the preset is a run's configuration, and its name the run's.
+    A `preset` of None is the defaults; with `like` it is a run's name. A `runs_dir` of None is the default directory.
     """
     if draft.unreadable:
         return None

@@ -37,11 +37,7 @@ class Efficiency:
 
 @dataclass(slots=True)
 class EfficiencyMeter:
-    """Folds a run's events, in order, into its efficiency.
-
-    Attributes:
-        window_s: Length of the averaging window; None: the whole run, all attempts together.
-    """
+    """Folds a run's events, in order, into its efficiency over the last `window_s`; None: over all attempts."""
 
     window_s: float | None = None
     _meter: EffortMeter = field(default_factory=EffortMeter)
@@ -81,7 +77,6 @@ class EfficiencyMeter:
             self._marks.popleft()
 
     def efficiency(self) -> Efficiency:
-        """Returns the figures as of the last event."""
         totals = self._meter.effort
         if self._marks:
             totals = totals.since(self._marks[0][1])

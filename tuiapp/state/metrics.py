@@ -30,9 +30,7 @@ from tuiapp.state.text import format_metric, format_percent, format_rate, format
 if TYPE_CHECKING:
     from tuiapp.state.run_facts import RunFacts
 
-UTILIZATION = "gpu/utilization"
-"""Sampled per GPU: the only curves that no rank reports."""
-
+UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
 
 
@@ -40,13 +38,11 @@ MAX_LABEL = 60
 class Metric:
     name: str  # as in the journal
     label: str
-    format: Callable[[float | None], str] = format_metric
-    """Formats a value in at most nine characters."""
+    format: Callable[[float | None], str] = format_metric  # at most nine characters
     unit: Unit = ""
 
     @property
     def group(self) -> str:
-        """Part of the name before the first slash; "" without one."""
         return sanitize(group_of(self.name), MAX_LABEL)
 
     @property

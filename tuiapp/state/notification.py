@@ -13,11 +13,8 @@ MAX_CHARACTERS = 200
 def notification(kind: str, title: str, text: str, environment: Mapping[str, str]) -> str:
     """Returns the escape sequence of a notification, or "" for none.
 
-    Args:
-        kind: osc9 (iTerm2, kitty, WezTerm, Ghostty, Windows Terminal), osc777 (urxvt, foot, VTE's) or off.
-        title: osc9 has none and prepends it to the text.
-        text: One sentence; it is sanitized here.
-        environment: The process's, which identifies the terminal.
+    `kind` is osc9 (iTerm2, kitty, WezTerm, Ghostty, Windows Terminal), osc777 (urxvt, foot, VTE's) or off. osc9 has no
+    title and prepends it to `text`, one sentence, which is sanitized. `environment` identifies the terminal.
     """
     terminal = environment.get("TERM", "")
     if terminal in ("", "dumb", "linux"):

@@ -24,7 +24,6 @@ class Peak:
     source: str
 
     def at(self, precision: str) -> float | None:
-        """Returns the figure of a configuration's `precision`."""
         return {"float32": self.float32, "tf32": self.tf32, "bfloat16": self.bfloat16}.get(precision)
 
 

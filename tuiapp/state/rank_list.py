@@ -19,14 +19,10 @@ SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank, compared with the others."""
-
     rank: RankState
     behind: int  # steps behind the leader
-    skew: float | None
-    """Step time over the ranks' median, less 1: 0.25 is a quarter slower. None before its first step."""
-    silent_s: float | None
-    """Seconds since its last report; None before that, and when the run is over."""
+    skew: float | None  # step time over the ranks' median, less 1; None before its first step
+    silent_s: float | None  # since its last report; None before that, and when the run is over
     condition: Condition
 
 

@@ -10,12 +10,8 @@ from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFa
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, total
 from tuiapp.state.devices.gpu import HISTORY
 
-PACE_WINDOW_S = 15.0
-"""Window over which a rank's speed is averaged: long enough to be calm, short enough to follow a change."""
-
-SILENT_AFTER_S = 5.0
-"""A rank in training that reports nothing for this long is silent, unless its steps are longer."""
-
+PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
+SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer
 SILENT_STEPS = 4  # of its own steps, before a rank is silent
 
 
@@ -23,8 +19,6 @@ MAX_BATCHES = 96  # most batches over which a rank's speed is averaged
 
 
 class Batch(NamedTuple):
-    """How long a rank took for some steps."""
-
     time: float
     last_step: int
     steps: int
@@ -62,7 +56,6 @@ class Pace:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Mean over the window; None before the first step."""
         return self._seconds / self._steps if self._batches and self._steps > 0 and self._seconds > 0 else None
 
     @property
@@ -92,10 +85,8 @@ class RankState:
     device_name: str = ""
     uuid: str = ""  # its GPU's; "" on the CPU
     phase: PhaseName | None = None
-    step: int = 0
-    """Its last reported step; before the first, that of the checkpoint it resumes from, or 0."""
-    loss: float | None = None
-    """Of that step; None where it was not finite, or before the first step."""
+    step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
+    loss: float | None = None  # of that step; None where it was not finite, or before the first step
     learning_rate: float | None = None
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
@@ -131,7 +122,6 @@ class RankState:
                 self.learning_rate = values[LEARNING_RATE][-1]
 
     def restart(self, step: int) -> None:
-        """Begins a new attempt after a step."""
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
@@ -140,7 +130,6 @@ class RankState:
 
     @property
     def silent_after_s(self) -> float:
-        """Silence that exceeds it is reported."""
         return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or 0.0))
 
     def behind(self, leader: RankState, now: float) -> int:

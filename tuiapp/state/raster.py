@@ -11,28 +11,20 @@ from tuiapp.state.chart import BAND, Chart, Curve
 from tuiapp.state.series import Floats
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
-NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4
-"""Inks besides `BAND` and the palette indices, which are ≥ 0."""
-
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-"""Unicode's bit of each dot, by row and column within the cell."""
+NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # Unicode's bit of each dot in a cell
 
 
 @dataclass(slots=True)
 class Cells:
     characters: NDArray[np.uint32]  # code points [rows, columns]
-    inks: NDArray[np.int16]
-    """Palette index of each cell, `BAND`, or one of the inks above. [rows, columns]"""
+    inks: NDArray[np.int16]  # [rows, columns]: palette index, `BAND`, or one of the inks above
 
 
 def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
-    """Draws a chart's curves.
+    """Draws a chart's curves in `columns` x `rows` cells; `cursor` is the cell column of the cursor line.
 
-    Args:
-        chart: With twice as many values per curve as there are columns.
-        columns: Width in cells.
-        rows: Height in cells.
-        cursor: Column of the cursor line, in cells.
+    The chart has two values per curve and column of cells.
     """
     bits = np.zeros((rows, columns), np.uint8)
     inks = np.full((rows, columns), NONE, np.int16)
@@ -61,7 +53,6 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
 
 
 def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
-    """Writes the lines' names behind their ends, so that they can be told apart without colour."""
     rows, columns = characters.shape
     low, high = chart.y_range
     for curve in chart.curves:
@@ -134,7 +125,6 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
 
 
 def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
-    """Returns dots [rows, columns], set from `top` to `bottom`."""
     row = np.arange(height)[:, None]
     with np.errstate(invalid="ignore"):
         between: NDArray[np.bool_] = (row >= top) & (row <= bottom)
@@ -142,7 +132,6 @@ def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
 
 
 def _pack(dots: NDArray[np.bool_], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Packs dots into the bits of their cells."""
     padded = np.zeros((4 * rows, 2 * columns), np.uint8)
     padded[:, : dots.shape[1]] = dots[:, : 2 * columns]
     cells = padded.reshape(rows, 4, columns, 2)

@@ -23,7 +23,6 @@ from tuiapp.state.rank_state import RankState
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 
 Fault: TypeAlias = Literal["", "failure", "hang"]
-"""Whether a rank has failed, or the ranks hang."""
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
@@ -39,8 +38,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
 
     time: float
     rank: int | None
-    stream: Literal["stdout", "stderr", "run", "event", "problem"]
-    """"event" and "problem" are the run's own milestones."""
+    stream: Literal["stdout", "stderr", "run", "event", "problem"]  # "event", "problem": milestones of the run
     text: str
 
 
@@ -89,7 +87,6 @@ class RunFacts:
 
     @property
     def is_live(self) -> bool:
-        """Whether the run continues, as far as is known."""
         return self.status in ("starting", "running")
 
     @property
@@ -234,7 +231,6 @@ class RunFacts:
         return self._meter.efficiency()
 
     def devices(self) -> list[Device]:
-        """Returns all devices of the run, in the order of their letters."""
         found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
         for array in self.arrays.values():
             found.update(array.shards)

@@ -37,8 +37,7 @@ class Column:
     title: str
     width: int
     cell: Callable[[RunInfo], str]
-    key: Callable[[RunInfo], _Key | None]
-    """None sorts last, in either direction."""
+    key: Callable[[RunInfo], _Key | None]  # None sorts last, in either direction
     rank: int  # the columns with the lowest ranks are kept when space is short
     falls: bool = False  # sorted in descending order by default
     left: bool = False
@@ -152,12 +151,9 @@ def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
-    """Sorts runs by a column, live ones on top and those without a value last.
+    """Sorts runs, newest first, by a column (stable), live ones on top and those without a value last.
 
-    Args:
-        infos: Newest first; the sort is stable.
-        by: The column's name.
-        reverse: Against the column's usual direction.
+    `reverse` is relative to the column's usual direction.
     """
     column = BY_NAME[by]
     if by == NEWEST:

@@ -18,9 +18,7 @@ from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import LogEntry, RunFacts
 from tuiapp.state.text import join_words, sanitize
 
-Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
-"""A part of the screen that an event may change."""
-
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]  # a part of the screen
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
 
@@ -83,8 +81,7 @@ class RunState(RunFacts):
     def mark_lost(self, *, removed: bool = False) -> None:
         """Marks the run lost: the journal is read, no supervisor is alive, and there is no end of the run in it.
 
-        Args:
-            removed: Its directory is gone, so that nothing is known of the supervisor.
+        With `removed`, its directory is gone, so that nothing is known of the supervisor.
         """
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
@@ -103,7 +100,6 @@ class RunState(RunFacts):
             self._changed |= {"alerts", "run"}
 
     def take_changes(self) -> frozenset[Topic]:
-        """Returns the parts that changed since the last call."""
         changed = frozenset(self._changed)
         self._changed.clear()
         return changed

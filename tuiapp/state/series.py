@@ -83,7 +83,6 @@ class Series:
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
     def append(self, step: int, value: float | None) -> None:
-        """Adds one value; None or a value that is not finite leaves a gap."""
         self.add(np.array([step], np.int64), np.array([value], np.float64))
 
     def extend(
@@ -128,7 +127,6 @@ class Series:
         self._fit()
 
     def merge(self, other: Series) -> None:
-        """Adds another curve's buckets, of the same or other steps."""
         if not len(other):
             return
         if not len(self):
@@ -141,7 +139,6 @@ class Series:
         self._fit()
 
     def _insert(self, keys: Integers, table: Floats) -> None:
-        """Inserts buckets of the same width."""
         keys = np.concatenate([self._keys, keys])
         order = np.argsort(keys, kind="stable")
         self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
@@ -151,7 +148,6 @@ class Series:
             self._widen()
 
     def _widen(self) -> None:
-        """Doubles the steps per bucket."""
         self._width *= 2
         if len(self):
             self._keys, self._table = _join(self._keys >> 1, self._table)
@@ -165,12 +161,10 @@ class Series:
             self.first_step, self._width = 0, 1
 
     def middles(self) -> Floats:
-        """Returns the middle step of each bucket."""
         middles = self._keys * self._width + (self._width - 1) / 2
         return np.clip(middles, self.first_step, self.last_step)
 
     def means(self) -> Floats:
-        """Returns the mean of each bucket's finite values."""
         return _divide(self._table[TOTAL], self._table[COUNT])
 
     def reduce(self, columns: int, start: float, stop: float, places: Floats | None = None) -> Reduced:
@@ -232,7 +226,6 @@ def _divide(total: Floats, count: Floats) -> Floats:
 
 
 def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None) -> tuple[Integers, Floats]:
-    """Groups values by key into buckets."""
     with np.errstate(invalid="ignore"):
         finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
     if not finite:
@@ -249,7 +242,6 @@ def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats 
 
 
 def _starts(keys: Integers) -> Integers:
-    """Returns the indices at which a new key starts."""
     return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
 
 
@@ -271,7 +263,6 @@ def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Fl
 
 
 def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
-    """Joins neighbouring buckets of the same key."""
     starts = _starts(keys)
     if len(starts) == len(keys):
         return keys, table

@@ -9,9 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-MISSING = "–"
-"""Shown where there is no value; never a 0 that nobody measured."""
-
+MISSING = "–"  # where there is no value; never a 0 that nobody measured
 MAX_LINE_CHARACTERS = 2000
 
 _SEQUENCES = re.compile(

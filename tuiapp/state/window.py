@@ -19,13 +19,8 @@ def zoomed(
 ) -> Window | None:
     """Returns the visible part after zooming; None for all.
 
-    Args:
-        window: None for all.
-        by: 1 zooms in, -1 out.
-        x_range: Limits of the axis.
-        extent: From the first to the last value.
-        place: The fixed point; None for the newest value, or the right edge.
-        least: Least visible length.
+    `by` is 1 to zoom in, -1 to zoom out. `x_range` are the axis' limits, `extent` those of the values. `place` stays
+    fixed; None for the newest value, or the right edge. `least` is the least visible length.
     """
     (left, right), (first, last) = x_range, extent
     span = min(right, last) - left

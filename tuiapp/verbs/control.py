@@ -107,8 +107,6 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
 
 
 class _Answers:
-    """Finds the requested checkpoint among a run's events."""
-
     def __init__(self) -> None:
         self._asked_at: float | None = None
         self.saved: Checkpoint | None = None  # the last one that was not requested
@@ -137,7 +135,6 @@ class _Trouble:
         return self._pulse.trouble != ""
 
     def tell(self) -> bool:
-        """Returns whether it reported something."""
         # Its text counts the seconds.
         kind = (self._pulse.away, self._pulse.note.over)
         if not self.there or kind in self._told:
@@ -148,8 +145,6 @@ class _Trouble:
 
 
 class Committed(NamedTuple):
-    """A checkpoint on disk."""
-
     written_ns: int
     name: str
 
@@ -213,7 +208,6 @@ def _print_saved(run: RunDir, words: str, name: str) -> int:
 
 
 def _tell_troubles(events: list[AnyEvent]) -> bool:
-    """Reports problems with saving; returns whether there were any."""
     troubles = [event for event in events if isinstance(event, Alert) and event.kind == "checkpoint"]
     for alert in troubles:
         print(f"tuiapp: {sanitize(alert.text)}", file=sys.stderr)

@@ -38,7 +38,7 @@ def open_dashboard(options: Namespace) -> int:
     gc.disable()
     sys.setswitchinterval(TURN_S)
     if run and BLAS_THREADS not in os.environ:
-        # A thread per core for linear algebra, which the dashboard does not use, costs 40 ms. numpy reads this once, when
+        # A thread per core for linear algebra, which the dashboard does not use, costs 40 ms. numpy reads it once, when
         # it is imported; processes that are started later get the variable's original value.
         os.environ[BLAS_THREADS] = "1"
         importlib.import_module("numpy")

@@ -40,7 +40,6 @@ UNKNOWN_WIDTH = 100
 _STYLES = {
     "bold": "bold", "muted": "dim", "good": "green", "info": "cyan", "warning": "bold yellow", "error": "bold red"
 }  # fmt: skip
-"""A span's role → how a terminal shows it."""
 
 
 def show_devices(options: Namespace) -> int:
@@ -98,8 +97,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class _JsonLines:
-    """Prints a JSON object for each sample; what is not available is null."""
-
     def __init__(self, indent: int | None) -> None:
         self._indent = indent
 
@@ -118,7 +115,6 @@ class _JsonLines:
 
 
 def _facts(sample: msgspec.Struct) -> dict[str, object]:
-    """Returns all fields of a sample but its place in a journal."""
     found = msgspec.structs.asdict(sample)
     return {name: _plain(value) for name, value in found.items() if name not in ("seq", "time", "mono")}
 
@@ -130,8 +126,6 @@ def _plain(value: object) -> object:
 
 
 class _Tables:
-    """Prints tables; in watch mode on a terminal each replaces the previous one."""
-
     def __init__(self, *, watch: bool) -> None:
         self._terminal, self._watch = sys.stdout.isatty(), watch
         in_place = watch and self._terminal and os.environ.get("TERM", "dumb") != "dumb"
@@ -168,13 +162,9 @@ class _Tables:
 
 
 def device_lines(state: RunState, width: int, *, clock: bool = False, brief: bool = False) -> list[Line]:
-    """Returns the description of the devices without a run.
+    """Describes the devices without a run, from a state into which samples were folded.
 
-    Args:
-        state: Into which the samples were folded.
-        width: In cells.
-        clock: Starts with the time.
-        brief: A row per GPU, and not all figures.
+    `width` is in cells; `clock` starts with the time; `brief` shows a row per GPU, and not all figures.
     """
     views = gpu_views(state)
     when = format_clock(state.last_time) if clock else ""

@@ -31,8 +31,6 @@ DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torc
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the output."""
-
     name: str
     status: Literal["pass", "info", "warn", "fail"]  # info: not available here, which is fine
     detail: str
@@ -152,5 +150,4 @@ def _writable(name: str, directory: Path) -> Finding:
 
 
 def _existing(directory: Path) -> Path:
-    """Returns the directory itself, or its nearest parent that exists."""
     return next(path for path in (directory, *directory.parents) if os.path.exists(path))

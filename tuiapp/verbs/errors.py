@@ -11,4 +11,3 @@ from tuiapp.library.removal import RemovalError
 from tuiapp.verbs.facts import UsageError
 
 FOR_THE_USER = (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError)
-"""Their messages give the problem and what to do."""

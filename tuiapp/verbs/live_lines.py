@@ -31,7 +31,6 @@ class LiveLines:
         self._width = 0
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Replaces the lines; each is cut to the terminal's width."""
         width = self.console.width
         if (lines, width) == (self._shown, self._width):
             return
@@ -46,7 +45,6 @@ class LiveLines:
         self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
 
     def print_above(self, text: str) -> None:
-        """Prints a permanent line."""
         self.console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:

@@ -47,8 +47,6 @@ LINE_EVERY_S = 10.0  # longest silence without a terminal
 
 
 class Narrator(Protocol):
-    """Reports what happens in a run."""
-
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Called after an event was folded into the state."""
 
@@ -70,8 +68,6 @@ def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bo
 
 
 class PlainNarrator:
-    """Prints lines, each with the time."""
-
     def __init__(self, stream: TextIO, run: RunDir) -> None:
         self._stream, self._run = stream, run
         self._said_at = time.monotonic()
@@ -88,7 +84,6 @@ class PlainNarrator:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
-        """Reports how the run ended, with the traceback of its first failure."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
             said = failure.traceback or "\n".join(failure.last_lines)

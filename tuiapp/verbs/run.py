@@ -80,7 +80,6 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
-    """Starts or resumes the run; returns it, and the offset of this attempt in its journal."""
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
     if options.resume is None:

@@ -51,7 +51,6 @@ LISTED = {
     "took": "TOOK",
     "started": "STARTED",
 }
-"""Column of the list → its title."""
 
 
 def list_all(options: Namespace) -> int:
@@ -160,7 +159,6 @@ def _resume_words(point: ResumePoint) -> str:
 
 
 def _last_alerts(events: list[AnyEvent]) -> list[Alert]:
-    """Returns the alerts of losses, the newest last."""
     return [event for event in events if isinstance(event, Alert) and event.severity == "error"][-MAX_ALERTS:]
 
 

@@ -33,16 +33,12 @@ def runs_dir(options: Namespace) -> Path:
 
 
 def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
-    """Builds a configuration from the command line.
+    """Builds a configuration from the command line; raises `ConfigError` or `PresetError`.
 
     Args:
         source: A preset's name, or the path of a TOML file (with a `/` or ending in .toml); None for the defaults.
         settings: `KEY=VALUE` each.
         checks: As of `build_config`.
-
-    Raises:
-        ConfigError: It is invalid.
-        PresetError: There is no such preset.
     """
     base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
     return _with_changes(to_toml_values(base), _changes(settings), checks)
@@ -53,9 +49,7 @@ def read_like(
 ) -> RunConfig:
     """Returns a run's configuration, for `purpose` (used in messages), with keys changed by `--set`.
 
-    Raises:
-        ConfigError: It is invalid.
-        LaunchError: Its run.toml cannot be read.
+    Raises `ConfigError` if it is invalid, `LaunchError` if its run.toml cannot be read.
     """
     try:
         values = to_toml_values(read_config(run))

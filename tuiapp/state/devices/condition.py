@@ -27,7 +27,6 @@ class GpuCondition(NamedTuple):
     weight: Weight
 
     def within(self, room: int) -> str:
-        """Returns the text if it fits into `room` cells, otherwise the word."""
         return f"{self.symbol} {self.text if len(self.text) + 2 <= room else self.word}"
 
 
@@ -36,11 +35,7 @@ def gpu_condition(
 ) -> GpuCondition | None:
     """Returns the most severe condition of a GPU; None when all is well.
 
-    Args:
-        gpu: Which one.
-        training: It is one of the run's, and the run is in training.
-        ours: It is one of the run's.
-        others: The run's other GPUs.
+    `ours`: it is one of the run's; `training`: it is, and the run is in training; `others`: the run's other GPUs.
     """
     sample = gpu.sample
     if gpu.is_lost:

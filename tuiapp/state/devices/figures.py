@@ -85,7 +85,6 @@ def flops(per_second: float | None) -> str:
 
 
 def _scaled(value: float, prefixes: str) -> str:
-    """Formats three significant digits with a unit prefix; " " is none."""
     place = 0
     while abs(value) >= 999.5 and place < len(prefixes) - 1:
         value, place = value / 1000, place + 1

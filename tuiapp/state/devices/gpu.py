@@ -51,19 +51,16 @@ class GpuState:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it no longer responds."""
         return bool(self.sample.problem)
 
     @property
     def new_uncorrected_errors(self) -> int:
-        """Uncorrected memory errors since the first sample."""
         if self.ecc_at_first is None or self.sample.ecc_uncorrected is None:
             return 0
         return max(0, self.sample.ecc_uncorrected - self.ecc_at_first[1])
 
     @property
     def foreign_processes(self) -> list[GpuProcess]:
-        """Processes on it that are not of this run."""
         return [process for process in self.processes or () if process.rank is None and process.pid is not None]
 
     @property
@@ -79,7 +76,6 @@ class GpuState:
         return [process for processes in known for process in processes] if known else None
 
     def recent(self, history: deque[float | None], count: int) -> list[float]:
-        """Returns the values of the last samples that have one."""
         return [v for v in islice(history, max(0, len(history) - count), None) if v is not None]
 
     def part(self, uuid: str) -> MigInstance | None:
@@ -98,7 +94,6 @@ def new_gpu(sample: DeviceSample) -> GpuState:
 
 
 def _bounded(sample: DeviceSample) -> DeviceSample:
-    """Limits a sample's lists to a length that can be shown."""
     limits = {"processes": MOST_PROCESSES, "mig": MOST_PARTS, "throttle_reasons": MOST_REASONS}
     lists = {name: getattr(sample, name) for name in limits}
     long = {name: told[: limits[name]] for name, told in lists.items() if told and len(told) > limits[name]}

@@ -83,7 +83,6 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
 
 
 def _marked(place: int | None, text: str, role: Role = "") -> Cell:
-    """Returns a text after the letter of the run's device, if any."""
     return [letter_span(place), Span(f" {text}", role)] if place is not None else [Span(text, role)]
 
 
@@ -205,7 +204,6 @@ def _parts(view: GpuView, room: int) -> list[Cell]:
 
 
 def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
-    """Aligns columns of cells to rows, as many as the highest column has."""
     height = max(map(len, columns), default=0)
     return [
         (name if row == 0 else "", [column[row] if row < len(column) else [] for column in columns])

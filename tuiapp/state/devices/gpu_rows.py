@@ -59,7 +59,6 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def _narrow_note(view: GpuView, figures: str) -> list[Span]:
-    """Returns the condition in place of the figures, unless it is harmless."""
     condition = view.condition
     if condition is None or condition.weight == "info":
         return [Span(figures)]
@@ -90,13 +89,11 @@ def _dense(view: GpuView, width: int) -> Line:
 
 
 def _title(views: Sequence[GpuView]) -> str:
-    """Returns their number and common model: "8 × H200", "2 GPUs"."""
     models = {view.model for view in views if view.model}
     return f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
 
 
 def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
-    """Returns what the GPUs have in common, above their columns."""
     totals = {view.gpu.sample.memory_total_bytes for view in views}
     total = totals.pop() if len(totals) == 1 else None
     memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
@@ -109,7 +106,6 @@ def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
 
 
 def _first_note(view: GpuView, room: int) -> list[Span]:
-    """Returns the condition, and as much of the history as fits."""
     if view.condition is None:
         return [Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")]
     text = view.condition.within(room)

@@ -54,7 +54,6 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
 
 
 def _rest(host: HostSample, room: int) -> str:
-    """Returns the figures without a bar."""
     spans = ((5, host.load_5m), (15, host.load_15m))
     loads = [f"{minutes} min {load:.2f}" for minutes, load in spans if load is not None]
     load = f"load over {', '.join(loads)}" if loads else ""
@@ -91,7 +90,6 @@ def _network(host: HostSample) -> str:
 
 
 def _missing(host: HostSample) -> str:
-    """Lists what the host lacks or does not report."""
     totals = {"swap": host.swap_total_bytes, "/dev/shm": host.shm_total_bytes, "network": host.network_rx_bytes_per_s}
     absent = [name for name, total in totals.items() if total is None]
     none = "no swap" if host.swap_total_bytes == 0 else ""

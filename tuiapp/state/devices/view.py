@@ -40,7 +40,6 @@ class GpuView:
         return self.place if self.place is not None else "muted"
 
     def owner(self, part: MigInstance) -> RankState | None:
-        """Returns the rank on one of its MIG instances."""
         return next((rank for rank in self.ranks if self.gpu.part(rank.uuid) is part), None)
 
     @property
