@@ -24,8 +24,6 @@ class Compared:
 
 
 class CompareFeed:
-    """Reads runs, and continues with the live ones."""
-
     def __init__(self, runs: Sequence[RunDir]) -> None:
         self.runs = [Compared(summarise(run)) for run in runs]
         self.lock = threading.Lock()  # held while curves are read
@@ -49,7 +47,6 @@ class CompareFeed:
                 self._closed.wait(POLL_S)
 
     def _begin(self, run: Compared) -> JournalReader:
-        """Loads the run's digest, if any; returns a reader of the rest."""
         directory = run.info.directory
         digest = read_digest(directory) if run.info.is_readable else None
         if digest is not None:

@@ -16,15 +16,13 @@ from tuiapp.state.notification import ending, notification
 
 LOOK_EVERY_S = 1.0
 
-NOTICE_S = 15.0  # on the screen
+NOTICE_S = 15.0
 Severity: TypeAlias = Literal["information", "warning", "error"]
 
 SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped": "warning"}
 
 
 class EndWatch:
-    """Watches the runs of this session, whichever screen is shown."""
-
     def __init__(self, app: App[Any], settings: Settings) -> None:
         self._app, self._settings = app, settings
         self._going: dict[RunDir, LivenessProbe] = {}

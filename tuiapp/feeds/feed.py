@@ -32,12 +32,12 @@ class Feed(Protocol):
 
     @property
     def behind(self) -> bool:
-        """Whether more events are known to arrive at once."""
+        """Whether more events are known to follow: poll again at once."""
         ...
 
     @property
     def trouble(self) -> str:
-        """Why a live run reports nothing new, in its supervisor's words; "" if it does."""
+        """Why a live run reports nothing new, in its supervisor's words; "" while all is well."""
         ...
 
     def start(self) -> None: ...
@@ -46,16 +46,11 @@ class Feed(Protocol):
         """Returns at most `limit` of the next events in order, possibly none; a digest may precede the first."""
         ...
 
-    def close(self) -> None:
-        """Stops without waiting."""
-        ...
+    def close(self) -> None: ...
 
 
 class JournalFeed:
-    """Tails the journal of a run, live or ended.
-
-    With `whole` it returns all events from the first on; otherwise the run's digest, if any, and the events after it.
-    """
+    """Tails a run's journal: all events with `whole`, otherwise its digest, if any, and the events after it."""
 
     def __init__(
         self,
@@ -91,7 +86,6 @@ class JournalFeed:
         return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
     def close(self) -> None:
-        """Stops the thread; it ends within a poll."""
         self._closed.set()
 
     def _tail(self) -> None:

@@ -128,7 +128,6 @@ class ReplayFeed:
         self._speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
 
     def seek(self, seconds: float) -> None:
-        """Moves to a time in seconds from the run's first event."""
         if self._beginning is None:
             return
         moment = self._beginning + min(max(0.0, seconds), self.duration)
@@ -142,7 +141,6 @@ class ReplayFeed:
         self._move(moment)
 
     def _set_out(self) -> bool:
-        """Finds the journal's first and last event; returns False while it has none."""
         first: Event | None = read_first(self._run.journal)
         if first is None:
             self._fetch()

@@ -28,14 +28,10 @@ class RunLister(Protocol):
 
     def look_now(self) -> None: ...
 
-    def close(self) -> None:
-        """Stops without waiting."""
-        ...
+    def close(self) -> None: ...
 
 
 class RunsFeed:
-    """Lists the runs of a directory, which need not exist."""
-
     def __init__(self, runs_dir: Path, poll_s: float = POLL_S) -> None:
         self._index = RunIndex(runs_dir)
         self._poll_s = poll_s

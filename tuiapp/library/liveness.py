@@ -19,8 +19,6 @@ AWAY_S = 10.0
 
 
 class LivenessProbe:
-    """Polls whether a run is live; created while it is. `clock` returns seconds."""
-
     def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._directory = HeldDirectory(run.path)
@@ -28,7 +26,7 @@ class LivenessProbe:
         self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
         self.note = read_note(run)  # last content of its lock
         self.away = False  # directory out of reach at the last poll
-        self.trouble = ""  # why a live run reports nothing new; "" if it does
+        self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
     def __enter__(self) -> LivenessProbe:
         return self

@@ -32,8 +32,6 @@ class PresetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named configuration, or a file that should be one."""
-
     name: str
     path: Path
     builtin: bool
@@ -44,7 +42,6 @@ class Preset:
 
     @property
     def summary(self) -> str:
-        """Its description, or else the choices that matter most."""
         if self.error is not None:
             return str(self.error.problems[0])
         assert self.config is not None

@@ -76,7 +76,7 @@ def _delete(hidden: Path) -> None:
         if not isinstance(cause, FileNotFoundError):
             problems.append(f"{path}: {getattr(cause, 'strerror', None) or cause}")
 
-    # Renamed in Python 3.12; the old name works in 3.11 too.
+    # Renamed in Python 3.12; the old name works in 3.11, too.
     shutil.rmtree(hidden, onerror=note)
     if problems:
         raise RemovalError(f"It is listed no more, but could not be deleted whole: {problems[0]}")

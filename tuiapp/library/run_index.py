@@ -14,8 +14,6 @@ _Stamp: TypeAlias = tuple[int, int, int]  # inode, size and change time of a jou
 
 
 class RunIndex:
-    """Caches each run's facts until its journal changes."""
-
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self._known: dict[RunDir, tuple[_Stamp, RunInfo]] = {}

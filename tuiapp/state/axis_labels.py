@@ -59,7 +59,6 @@ def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str
 
 
 def _with_power(ones: Sequence[float], digits: int, power: int) -> list[str]:
-    """Formats numbers with one power of ten: "0.5e-4", "1.0e-4"; 0 is 0."""
     return [f"{one:z.{digits}f}e{power}" if one else "0" for one in ones]
 
 

@@ -106,10 +106,7 @@ class _Source:
 
 
 def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Chart:
-    """Reduces a run's curves to what a chart of that size can show.
-
-    Curves have `columns` values: twice the cells, since a braille cell is two dots wide. `rows` is in cells.
-    """
+    """Reduces curves to `columns` values, two per cell since a braille cell is two dots wide, and `rows` cells."""
     chart = Chart(log=view.log, by_time=view.by_time)
     sources = [source for source in _sources(state, view) if len(source.series)]
     _set_x_range(chart, sources, state, view)

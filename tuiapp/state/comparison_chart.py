@@ -81,7 +81,6 @@ def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:
 
 
 def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
-    """Places each curve's letter at its end and along it, away from its neighbours' letters."""
     marks = []
     for place, curve in enumerate(curves):
         known = np.flatnonzero(~np.isnan(curve.middle))

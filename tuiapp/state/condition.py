@@ -25,7 +25,7 @@ Severity: TypeAlias = Literal["good", "info", "warning", "error"]
 SLOW_BEHIND_STEPS = 3
 SLOW_SKEW = 0.25  # a rank whose steps take this much longer than the ranks' median is slow
 SLOW_BEHIND_S = 1.0
-"""A rank that lags by more than a step and this many seconds is slow; less may come from when ranks report."""
+"""A rank further behind in time and in steps is slow; less may come from when ranks report."""
 
 
 class Condition(NamedTuple):

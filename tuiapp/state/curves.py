@@ -62,7 +62,6 @@ class RankCurves:
         self.scale = 1.0  # factor of derived rates
 
     def add(self, event: Metrics, entries: int) -> None:
-        """Queues a batch of `entries` entries, whose lists have equal length."""
         self._waiting.append(event)
         self._values += entries * len(event.values)
         if self._values >= self._most:
@@ -146,7 +145,6 @@ class Curves:
         self._attempt = 0
 
     def begin(self, event: RunStarted) -> None:
-        """Starts an attempt: steps that an earlier one did after the checkpoint are dropped."""
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
         if event.attempt <= self._attempt:
             return
@@ -185,7 +183,6 @@ class Curves:
                 self.begin(event)
 
     def load(self, digest: Digest) -> None:
-        """Loads the digest of all events so far, before any other event."""
         for event in digest.events:
             if isinstance(event, RunStarted):
                 self.begin(event)
@@ -198,7 +195,6 @@ class Curves:
                 self.evaluated = max(self.evaluated, curve.last_step)
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
-        """Returns the curve of a rank, or of `ALL`, and a metric; empty where nothing was reported."""
         rank, name = key
         return self._ranks[rank][name] if rank in self._ranks else Series(1)
 
@@ -245,8 +241,6 @@ class Curves:
 
 
 class SampledCurve:
-    """Values that arrive one at a time, each at the step that the run had reached."""
-
     def __init__(self, series: Series | None = None) -> None:
         self._series = Series(SAMPLE_BUCKETS)
         if series is not None:
@@ -313,6 +307,5 @@ def _joined(columns: Sequence[list[float | None]]) -> Floats:
 
 
 def _bound(event: Metrics, side: Literal["lows", "highs"], name: str) -> list[float | None]:
-    """Returns the minima or maxima of an event's entries; the values where it has none."""
     values, found = event.values[name], (getattr(event, side) or {}).get(name)
     return found if found is not None and len(found) == len(values) else values

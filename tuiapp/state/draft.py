@@ -86,10 +86,7 @@ def to_texts(config: RunConfig) -> dict[str, str]:
 
 
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
-    """Parses and checks the form: each key, all together, and against the machine, None while that is unknown.
-
-    `texts` maps configuration keys to text; `base` provides the values of keys that cannot be parsed.
-    """
+    """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed."""
     values, problems = _read(texts)
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}

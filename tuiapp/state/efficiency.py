@@ -25,8 +25,6 @@ from tuiapp.state.peaks import find_peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """The figures; None where not known."""
-
     examples_per_joule: float | None = None
     gpu_idle_share: float | None = None  # 0 to 1
     data_wait_share: float | None = None  # 0 to 1
@@ -100,7 +98,6 @@ class EfficiencyMeter:
         return self._flops_per_example * totals.examples / totals.rank_seconds * self._world_size
 
     def _peak(self) -> float | None:
-        """Returns the peak of all the run's GPUs together; None unless each one's is known."""
         if not self._world_size or len(self._names) != self._world_size:
             return None
         found = [find_peak(name) for name in self._names.values()]

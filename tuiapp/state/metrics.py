@@ -1,7 +1,4 @@
-"""The known metrics: their labels, units and how they are drawn.
-
-Other metrics in a journal are shown under their own names by the same code.
-"""
+"""The known metrics: their labels, units and how they are drawn; others are shown under their journal names."""
 
 from __future__ import annotations
 

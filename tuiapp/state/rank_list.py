@@ -22,7 +22,7 @@ class RankRow:
     rank: RankState
     behind: int  # steps behind the leader
     skew: float | None  # step time over the ranks' median, less 1; None before its first step
-    silent_s: float | None  # since its last report; None before that, and when the run is over
+    silent_s: float | None  # seconds since its last report; None before that, and when the run is over
     condition: Condition
 
 

@@ -27,8 +27,6 @@ class Batch(NamedTuple):
 
 
 class Pace:
-    """A rank's recent speed and its steps over time."""
-
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._steps = 0
@@ -77,8 +75,6 @@ class Pace:
 
 @dataclass(slots=True)
 class RankState:
-    """One rank process, as its events describe it."""
-
     rank: int
     pid: int | None = None
     device: str = ""

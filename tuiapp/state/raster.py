@@ -22,10 +22,7 @@ class Cells:
 
 
 def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
-    """Draws a chart's curves in `columns` x `rows` cells; `cursor` is the cell column of the cursor line.
-
-    The chart has two values per curve and column of cells.
-    """
+    """Draws a chart, which has two values per curve and cell column; `cursor` is the cell column of a cursor line."""
     bits = np.zeros((rows, columns), np.uint8)
     inks = np.full((rows, columns), NONE, np.int16)
     height = 4 * rows

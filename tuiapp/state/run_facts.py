@@ -66,8 +66,8 @@ class RunFacts:
         self.telemetry_problems: dict[str, str] = {}  # "NVML" or "sampler" → reason of the failure
         self._meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
         self.alerts: deque[ev.Alert] = deque(maxlen=200)
-        self.trouble = ""  # why the journal of a live run does not grow; "" if it does
-        self.newer = ""  # set if a later version of tuiapp wrote the run
+        self.trouble = ""  # why the journal of a live run does not grow; "" while all is well
+        self.newer = ""  # the message if a later version of tuiapp wrote the run; "" if none did
         self.failures: list[ev.RankFailed] = []
         self.stacks: dict[int, ev.Stacks] = {}  # by rank, while the run hangs
         self.log: deque[LogEntry] = deque(maxlen=MAX_LOG_LINES)
@@ -163,7 +163,6 @@ class RunFacts:
         return self.epoch_of(self.step)
 
     def epoch_of(self, step: int) -> int:
-        """Returns the epoch of a step, counted from 1; 0 before the first step or when not known."""
         return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
 
     @property
@@ -173,7 +172,6 @@ class RunFacts:
 
     @property
     def progress(self) -> float | None:
-        """From 0 to 1; None when not known."""
         return min(1.0, self.step / self.total_steps) if self.total_steps else None
 
     @property
@@ -191,12 +189,10 @@ class RunFacts:
 
     @property
     def hang(self) -> ev.Alert | None:
-        """The alert of a hang that is not over."""
         return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
 
     @property
     def fault(self) -> Fault:
-        """A failure has precedence over the hang that led to it."""
         return "failure" if self.failures else "hang" if self.stacks else ""
 
     @property
@@ -207,7 +203,6 @@ class RunFacts:
         return by_cause[0] if by_cause else None
 
     def elapsed(self, now: float) -> float | None:
-        """Returns seconds since the attempt began, or its duration; None before the first event."""
         if self.ended is not None and self.ended.summary.seconds > 0:
             return self.ended.summary.seconds
         if self.first_time is None:
@@ -237,6 +232,5 @@ class RunFacts:
         return sorted(found)
 
     def log_since(self, count: int) -> list[LogEntry]:
-        """Returns the lines after the first `count` ever logged that are still kept."""
         fresh = min(len(self.log), self.log_count - count)
         return list(islice(self.log, len(self.log) - fresh, None)) if fresh > 0 else []

@@ -151,10 +151,7 @@ def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
-    """Sorts runs, newest first, by a column (stable), live ones on top and those without a value last.
-
-    `reverse` is relative to the column's usual direction.
-    """
+    """Sorts runs, newest first, by a column (stable); live ones are on top, those without a value last."""
     column = BY_NAME[by]
     if by == NEWEST:
         # Their order is more precise than the clock's seconds.

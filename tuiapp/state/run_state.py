@@ -70,7 +70,7 @@ class RunState(RunFacts):
     def _load(self, digest: Digest) -> None:
         for event in digest.events:
             self.apply(event)
-        # A digest holds only a part of the events, too few for curves and missing steps.
+        # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
         self.curves = Curves()
         self.curves.load(digest)
         for uuid, curve in digest.utilization.items():
@@ -79,10 +79,7 @@ class RunState(RunFacts):
         self._changed |= _METRICS_CHANGE
 
     def mark_lost(self, *, removed: bool = False) -> None:
-        """Marks the run lost: the journal is read, no supervisor is alive, and there is no end of the run in it.
-
-        With `removed`, its directory is gone, so that nothing is known of the supervisor.
-        """
+        """Marks a run lost: its journal has no end, and no supervisor is alive. `removed`: its directory is gone."""
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
             self._changed |= {"run", "ranks", "alerts", "devices"}
@@ -94,7 +91,7 @@ class RunState(RunFacts):
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
     def note_trouble(self, trouble: str) -> None:
-        """Sets why the journal of a live run does not grow; "" when it does."""
+        """Sets why the journal of a live run does not grow; "" while all is well."""
         if (text := sanitize(trouble, 300)) != self.trouble:
             self.trouble = text
             self._changed |= {"alerts", "run"}

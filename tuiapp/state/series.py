@@ -79,7 +79,6 @@ class Series:
 
     @property
     def last(self) -> float | None:
-        """The last finite value of the last bucket; None where there is none."""
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
     def append(self, step: int, value: float | None) -> None:

@@ -170,10 +170,7 @@ GAP_CELLS = 2  # between two columns of a table
 
 
 def fitting_columns(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Returns the indices of the columns that fit into `width` cells.
-
-    Each column is (rank, width): those with the lowest ranks are kept.
-    """
+    """Returns the indices of the (rank, width) columns that fit into `width` cells; the lowest ranks are kept."""
     used, kept = 0, []
     for place, (_, cells) in sorted(enumerate(columns), key=lambda one: one[1][0]):
         if used + cells > width:

@@ -8,10 +8,7 @@ from typing import TextIO
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Redirects a stream to devnull, including what Python itself writes there as it exits.
-
-    Otherwise that write fails again and replaces the exit code with 120.
-    """
+    """Redirects a stream to devnull, so that the write at exit does not fail and replace the exit code with 120."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

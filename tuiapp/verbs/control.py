@@ -124,8 +124,6 @@ class _Answers:
 
 
 class _Trouble:
-    """Reports why a run does not answer: once, and again when the run is over."""
-
     def __init__(self, pulse: LivenessProbe) -> None:
         self._pulse = pulse
         self._told: set[tuple[bool, bool]] = set()
@@ -150,7 +148,6 @@ class Committed(NamedTuple):
 
 
 def _committed(run: RunDir) -> set[Committed]:
-    """Returns a run's checkpoints, as far as they are visible without its journal."""
     found = set()
     for one in list_checkpoints(run.checkpoints)[0]:
         # It may be removed meanwhile, to make room for a later one.
@@ -169,7 +166,6 @@ def _said_when_interrupted(what_goes_on: str) -> Iterator[None]:
 
 
 def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
-    """Sends a command to the selected run; returns the run, and a reader of what it writes from now on."""
     run = _live_run(options)
     return run, _ask_run(run, command)
 

@@ -162,10 +162,7 @@ class _Tables:
 
 
 def device_lines(state: RunState, width: int, *, clock: bool = False, brief: bool = False) -> list[Line]:
-    """Describes the devices without a run, from a state into which samples were folded.
-
-    `width` is in cells; `clock` starts with the time; `brief` shows a row per GPU, and not all figures.
-    """
+    """Describes devices in `width` cells; `clock` starts with the time, `brief` has a row per GPU, fewer figures."""
     views = gpu_views(state)
     when = format_clock(state.last_time) if clock else ""
     heading = join_words([socket.gethostname(), plural(len(views), "GPU"), when])

@@ -16,8 +16,6 @@ _ERASE_ROW_ABOVE = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
 
 
 class LiveLines:
-    """Draws lines of text without markup in place of the previous ones; `stream` is a terminal."""
-
     def __init__(self, stream: TextIO) -> None:
         self.console = _Console(file=stream, force_terminal=True, highlight=False)
         self._live = Live(

@@ -78,7 +78,6 @@ class PlainNarrator:
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        """Reports a stalled journal, and after a long silence the run's progress."""
         self._tell_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")

@@ -142,10 +142,7 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, n
 
 
 def _wait_until_over(run: RunDir) -> None:
-    """Waits until the supervisor has released an ended run, which takes as long as the disk: until then it is live.
-
-    What is printed next assumes a run that is over: how it ended, and how to resume it.
-    """
+    """Waits until the supervisor has released an ended run, so that it no longer counts as live."""
     deadline = time.monotonic() + LET_GO_S
     while run.is_live() and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -47,10 +47,7 @@ def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Ch
 def read_like(
     run: RunDir, settings: Sequence[str], checks: Sequence[Check] = (), purpose: str = "resumed"
 ) -> RunConfig:
-    """Returns a run's configuration, for `purpose` (used in messages), with keys changed by `--set`.
-
-    Raises `ConfigError` if it is invalid, `LaunchError` if its run.toml cannot be read.
-    """
+    """Returns a run's configuration with keys changed; raises `ConfigError`, or `LaunchError` without a run.toml."""
     try:
         values = to_toml_values(read_config(run))
     except OSError as error:
@@ -63,7 +60,6 @@ def read_like(
 
 
 def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
-    """Returns a configuration with keys changed; keys that no longer apply are dropped."""
     values = {**base, **changes}
     for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
         values[key] = OPTIONS[key].default

@@ -19,8 +19,6 @@ Weight: TypeAlias = Literal["info", "warning", "error"]
 
 
 class GpuCondition(NamedTuple):
-    """A notable condition, with a symbol, so that it never depends on colour alone."""
-
     symbol: str
     word: str  # in at most nine cells
     text: str

@@ -70,7 +70,6 @@ class GpuState:
 
     @property
     def processes(self) -> list[GpuProcess] | None:
-        """Those on it and on its MIG instances; None where not available."""
         lists = [self.sample.processes, *(part.processes for part in self.sample.mig or ())]
         known = [processes for processes in lists if processes is not None]
         return [process for processes in known for process in processes] if known else None
@@ -82,7 +81,6 @@ class GpuState:
         return next((part for part in self.sample.mig or () if same_uuid(part.uuid, uuid)), None)
 
     def has(self, uuid: str) -> bool:
-        """Whether a UUID is its own, or that of one of its MIG instances."""
         return bool(uuid) and (same_uuid(self.sample.uuid, uuid) or self.part(uuid) is not None)
 
 

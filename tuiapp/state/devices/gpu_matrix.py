@@ -44,7 +44,6 @@ def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def _shows(cell: Cell) -> bool:
-    """Whether it is visible; a bar at 0 is."""
     return any(span.track or span.text.strip() for span in cell)
 
 
@@ -58,7 +57,6 @@ def _at_once(width: int) -> int:
 
 
 def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[Row]:
-    """Returns the rows of one part, with cells of at most `room` cells."""
     rows: list[Row] = [
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),

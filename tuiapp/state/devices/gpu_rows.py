@@ -122,7 +122,6 @@ def _memory_row(view: GpuView, room: int, note: int) -> Line:
 
 
 def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
-    """Returns a MIG instance's memory; it has no utilization of its own."""
     owner = view.owner(part)
     place = view.places.get(owner.rank) if owner else None
     label = letter_span(place), " ", fit(mig_name(part), LABEL_CELLS - 2)
@@ -131,7 +130,6 @@ def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
 
 
 def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
-    """Returns a row's figures, the most important first."""
     return [
         watts(sample, limit=limit),
         celsius(sample.temperature_c),

@@ -71,7 +71,6 @@ def _row(label: str, fraction: float | None, note: str, room: int, *, fills: boo
 
 
 def _cores(cores: Sequence[float], width: int) -> list[Line]:
-    """Returns a cell per core, as high as it is busy, in blocks of eight."""
     cells = [_LEVELS[min(7, max(0, int(value / 12.5)))] for value in cores[:MOST_CORES]]
     blocks = ["".join(cells[first : first + 8]) for first in range(0, len(cells), 8)]
     at_once = max(1, (width - LABEL_CELLS - 1) // 9)

@@ -44,7 +44,6 @@ class GpuView:
 
     @property
     def model(self) -> str:
-        """Its name without its maker."""
         name = sanitize(self.gpu.name, 60)
         for maker in ("NVIDIA ", "AMD "):
             name = name.removeprefix(maker)
