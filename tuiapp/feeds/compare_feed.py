@@ -1,4 +1,4 @@
-"""The curves of runs, read from their journals in a thread, a piece of each in turn."""
+"""The curves of runs, read in a thread from their journals piece by piece, in turn."""
 
 from __future__ import annotations
 
@@ -13,55 +13,40 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.state.curves import Curves
 
-POLL_S = 1.0
-"""How often runs that go on are looked at once all is read."""
+POLL_S = 1.0  # for live runs, once all is read
 
 
 @dataclass(slots=True)
 class Compared:
-    """One of the runs, as far as it is read."""
-
     info: RunInfo
     curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
-    progress: float | None = 0.0
-    """How much of its journal is read, from 0 to 1; None once all of it is."""
+    progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
 
 
 class CompareFeed:
-    """Reads runs and keeps reading those that go on.
-
-    Args:
-        runs: Which.
-    """
-
     def __init__(self, runs: Sequence[RunDir]) -> None:
         self.runs = [Compared(summarise(run)) for run in runs]
-        self.lock = threading.Lock()
-        """To be held while curves are looked at."""
-        self.version = 0
-        """Grows whenever something changed."""
+        self.lock = threading.Lock()  # held while curves are read
+        self.version = 0  # grows with every change
         self._closed = threading.Event()
-        # A daemon: it must never keep the program from exiting.
+        # A daemon never keeps the program from exiting.
         self._thread = threading.Thread(target=self._read, name="compare-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def close(self) -> None:
-        """Tell the thread to end; it does so after the piece it is at."""
         self._closed.set()
 
     def _read(self) -> None:
         readers = [(run, self._begin(run)) for run in self.runs]
         while not self._closed.is_set():
-            # Each has its turn, also where the one before has more.
+            # In turn, even if the previous one has more.
             more = [self._read_piece(run, reader) for run, reader in readers]
             if not any(more):
                 self._closed.wait(POLL_S)
 
     def _begin(self, run: Compared) -> JournalReader:
-        """Take in the run's digest, if it has one; returns what reads the rest."""
         directory = run.info.directory
         digest = read_digest(directory) if run.info.is_readable else None
         if digest is not None:
@@ -71,7 +56,6 @@ class CompareFeed:
         return JournalReader(directory.journal, digest.offset if digest else 0)
 
     def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
-        """Take in the next piece of a journal; whether there may be more."""
         if self._closed.is_set():
             return False
         events = reader.read() if run.info.is_readable else []
@@ -83,7 +67,7 @@ class CompareFeed:
             info = summarise(info.directory)
             changed |= info != run.info
         with self.lock:
-            # Together: whoever sees that all is read sees, too, that there is something new to draw.
+            # Under one lock: once all is read, the version shows that there is something new to draw.
             run.info, run.progress = info, progress
             self.version += changed
         return bool(events)

@@ -1,4 +1,4 @@
-"""Where a view's events come from: a thread tails the journal, the screen takes what has arrived when it has time."""
+"""Sources of a view's events: a thread tails the journal, and the screen polls for what has arrived."""
 
 from __future__ import annotations
 
@@ -13,69 +13,44 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
 
-POLL_S = 0.08
-"""How often a journal that grows is looked at once it has been read to its end."""
-
-ENDED_POLL_S = 1.0
-"""How often after the run's end: it may be resumed."""
-
-LIVE_CHECK_S = 1.0
-"""How often the lock is tried, to see whether the supervisor still lives."""
-
+POLL_S = 0.08  # for a growing journal that is read to its end
+ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
+LIVE_CHECK_S = 1.0  # tries the lock, to see whether the supervisor is alive
 CHUNK_BYTES = 1 << 17
-"""What is read at a time: little, so that the thread that answers keys soon has the interpreter to itself."""
+"""Read at a time: little, so that the thread that handles keys soon gets the interpreter."""
 
-MAX_WAITING = 4096
-"""Events that wait to be taken; the thread reads no further while there are more."""
+MAX_WAITING = 4096  # queued events at which the thread stops reading
 
 
 class Feed(Protocol):
-    """A source of events that never makes its taker wait."""
+    """A source of events that never blocks its reader."""
 
     @property
     def lost(self) -> bool:
-        """Whether all events have been taken, no supervisor lives, and the run has not said that it ended."""
+        """Whether all events have been taken, no supervisor is alive, and the journal has no end of the run."""
         ...
 
     @property
     def behind(self) -> bool:
-        """Whether more is known to be on its way: it is worth coming back at once."""
+        """Whether more events are known to follow: poll again at once."""
         ...
 
     @property
     def trouble(self) -> str:
-        """Why nothing new comes although the run goes on, in its supervisor's words; "" while all is well."""
+        """Why a live run reports nothing new, in its supervisor's words; "" while all is well."""
         ...
 
-    def start(self) -> None:
-        """Begin to gather events."""
-        ...
+    def start(self) -> None: ...
 
     def take(self, limit: int) -> Sequence[object]:
-        """The next that a run's state takes in, in order; empty when nothing has arrived.
-
-        First of all there may be a digest of the events up to some place.
-
-        Args:
-            limit: How many at most.
-        """
+        """Returns at most `limit` of the next events in order, possibly none; a digest may precede the first."""
         ...
 
-    def close(self) -> None:
-        """Stop gathering; does not wait for it."""
-        ...
+    def close(self) -> None: ...
 
 
 class JournalFeed:
-    """Tails the journal of a run, live or ended.
-
-    Args:
-        run: Its directory.
-        poll_s: How often to look for more.
-        live_check_s: How often to look whether the supervisor lives.
-        whole: Whether to give out all events, one by one, from the first on. Otherwise it begins with the run's digest,
-            if there is one, and gives out what comes after that.
-    """
+    """Tails a run's journal: all events with `whole`, otherwise its digest, if any, and the events after it."""
 
     def __init__(
         self,
@@ -94,29 +69,23 @@ class JournalFeed:
         self._dead = False
         self._ended = False
         self._polls = 0
-        self.behind = True
-        """Whether the journal has not been read to its end yet."""
+        self.behind = True  # the journal has not been read to its end yet
         self.trouble = ""
-        """Why nothing new comes although the run goes on, in its supervisor's words; "" while all is well."""
-        # A daemon: it must never keep the program from exiting.
+        # A daemon never keeps the program from exiting.
         self._thread = threading.Thread(target=self._tail, name="journal-feed", daemon=True)
 
     @property
     def lost(self) -> bool:
-        """Whether all events have been taken, no supervisor lives, and the run has not said that it ended."""
         return self._dead and not self._waiting
 
     def start(self) -> None:
-        """Begin to read."""
         self._thread.start()
 
     def take(self, limit: int) -> list[AnyEvent | Digest]:
-        """The run's digest, if it begins with that, and then the next events, in order; at most `limit`."""
         waiting = self._waiting
         return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
     def close(self) -> None:
-        """Tell the thread to end; it does so within a poll."""
         self._closed.set()
 
     def _tail(self) -> None:
@@ -128,7 +97,7 @@ class JournalFeed:
             if len(self._waiting) > MAX_WAITING:
                 self._closed.wait(0.005)
                 continue
-            # Liveness is asked before the read: what a supervisor wrote before it let go of the lock is then seen.
+            # Check liveness before the read: what a supervisor wrote before it released the lock is then seen.
             alive = self._run.is_live() if self._polls % self._checks_every == 0 else None
             events = self._reader.read()
             self.behind = bool(events)

@@ -1,4 +1,4 @@
-"""A run over again: its journal's events given out at the pace at which they were written, or at a multiple of it."""
+"""A replay: the events of a run's journal at their original pace, or at a multiple of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from trainers.contract.journal import read_first, read_tail
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed, JournalFeed
 
-SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-"""What the keys for slower and faster go through."""
-
-READ_AHEAD = 512
-"""Events taken from the journal that wait for their moment."""
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # for the speed keys
+READ_AHEAD = 512  # queued events
 
 
 def _whole_journal(run: RunDir) -> JournalFeed:
@@ -23,17 +20,11 @@ def _whole_journal(run: RunDir) -> JournalFeed:
 
 
 class ReplayFeed:
-    """Gives out a journal's events when their moment comes, on a clock that can be paused, sped up and moved.
+    """Returns a journal's events when they are due, on a clock that can be paused, sped up and moved.
 
     The clock starts at the run's first event. To go back, the journal is read again from its start: `generation` then
-    grows, and whoever folds the events must begin with an empty state. A run that goes on can be replayed too; at the
-    end of its journal the clock waits for what is written next. The silence between two attempts is left out.
-
-    Args:
-        run: The run's directory.
-        speed: How many seconds of the run pass in one.
-        clock: Gives seconds that pass.
-        source: Makes the feed of the journal's events, from the first one on.
+    increases, and the reader must start with an empty state. A live run can be replayed too; at the end of its journal
+    the clock waits for more. The pause between two attempts is left out. `speed` is in seconds of the run per second.
     """
 
     def __init__(
@@ -52,25 +43,21 @@ class ReplayFeed:
         self._paused = False
         self._beginning: float | None = None
         self._end = 0.0
-        self._now = 0.0
-        """The moment of the run, in seconds since the epoch, at `_anchor`."""
+        self._now = 0.0  # time of the run, in seconds since the epoch, at `_anchor`
         self._anchor = 0.0
-        self.generation = 0
-        """How often the journal was begun anew."""
+        self.generation = 0  # how often the journal was restarted
 
     @property
     def speed(self) -> float:
-        """How many seconds of the run pass in one."""
         return self._speed
 
     @property
     def paused(self) -> bool:
-        """Whether the clock stands."""
         return self._paused
 
     @property
     def now(self) -> float:
-        """The moment of the run that is shown, in seconds since the epoch; not past the journal's last event."""
+        """Time of the run that is shown, in seconds since the epoch; at most that of the journal's last event."""
         if self._beginning is None:
             return 0.0
         passed = 0.0 if self._paused else (self._clock() - self._anchor) * self._speed
@@ -78,45 +65,37 @@ class ReplayFeed:
 
     @property
     def position(self) -> float:
-        """Seconds of the run that have passed."""
         return max(0.0, self.now - self._beginning) if self._beginning is not None else 0.0
 
     @property
     def duration(self) -> float:
-        """Seconds from the journal's first event to its last, as far as is known."""
         return max(0.0, self._end - self._beginning) if self._beginning is not None else 0.0
 
     @property
     def at_end(self) -> bool:
-        """Whether all there is has been given out."""
         return not self._waiting and self._beginning is not None and self.now >= self._end
 
     @property
     def lost(self) -> bool:
-        """Whether the replay has come to the end of a journal whose run never said that it ended."""
+        """Whether the replay is at the end of a journal without an end of the run."""
         return not self._waiting and self._source.lost
 
     @property
     def behind(self) -> bool:
-        """Its clock says when there is more."""
         return False
 
     @property
     def trouble(self) -> str:
-        """What stands in a journal has been written: nothing is in its way."""
         return ""
 
     def start(self) -> None:
-        """Begin to read."""
         self._started = True
         self._source.start()
 
     def close(self) -> None:
-        """Stop reading."""
         self._source.close()
 
     def take(self, limit: int) -> list[Event]:
-        """The next events whose moment has come, at most `limit`."""
         if self._beginning is None and not self._set_out():
             return []
         taken: list[Event] = []
@@ -135,7 +114,7 @@ class ReplayFeed:
         return taken
 
     def toggle_pause(self) -> None:
-        """Let the clock stand, or go on; at the end, begin again."""
+        """Pauses or continues; at the end, restarts."""
         if self.at_end and not self._paused:
             self.seek(0.0)
             return
@@ -143,21 +122,12 @@ class ReplayFeed:
         self._paused = not self._paused
 
     def change_speed(self, by: int) -> None:
-        """Take a faster or a slower pace.
-
-        Args:
-            by: How many places in `SPEEDS`; negative for slower.
-        """
+        """Changes the speed by that many places in `SPEEDS`; negative for slower."""
         self._move(self.now)
         nearest = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - self._speed))
         self._speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
 
     def seek(self, seconds: float) -> None:
-        """Go to a moment of the run.
-
-        Args:
-            seconds: From its first event.
-        """
         if self._beginning is None:
             return
         moment = self._beginning + min(max(0.0, seconds), self.duration)
@@ -171,7 +141,6 @@ class ReplayFeed:
         self._move(moment)
 
     def _set_out(self) -> bool:
-        """Find out from when to when the journal goes; False while it has no event."""
         first: Event | None = read_first(self._run.journal)
         if first is None:
             self._fetch()
@@ -184,7 +153,6 @@ class ReplayFeed:
         return True
 
     def _fetch(self) -> None:
-        """Take events that wait for their moment."""
         self._waiting.extend(one for one in self._source.take(READ_AHEAD) if isinstance(one, Event))
 
     def _move(self, moment: float) -> None:

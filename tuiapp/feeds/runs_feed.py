@@ -1,4 +1,4 @@
-"""What runs there are, looked for again and again in a thread: a directory on a slow disk must not hold up the keys."""
+"""The list of runs, polled in a thread: a directory on a slow disk must not delay keys."""
 
 from __future__ import annotations
 
@@ -10,70 +10,48 @@ from trainers.contract.summary import RunInfo
 from tuiapp.library.run_index import RunIndex
 
 POLL_S = 1.0
-"""How often the directory is looked at."""
 
 
 class Listing(NamedTuple):
-    """All runs at a moment."""
-
-    infos: list[RunInfo]
-    """Newest first."""
-    problem: str = ""
-    """Why they cannot be listed; "" when they can."""
+    infos: list[RunInfo]  # newest first
+    problem: str = ""  # why they cannot be listed; "" if they can
 
 
 class RunLister(Protocol):
-    """A source of lists that never makes its taker wait."""
+    """A source of lists that never blocks its reader."""
 
-    def start(self) -> None:
-        """Begin to look."""
-        ...
+    def start(self) -> None: ...
 
     def take(self) -> Listing | None:
-        """The newest list that was not taken yet; None when nothing changed."""
+        """Returns the newest list not taken yet; None when nothing changed."""
         ...
 
-    def look_now(self) -> None:
-        """Do not wait for the next look."""
-        ...
+    def look_now(self) -> None: ...
 
-    def close(self) -> None:
-        """Stop looking; does not wait for it."""
-        ...
+    def close(self) -> None: ...
 
 
 class RunsFeed:
-    """Lists the runs of a directory.
-
-    Args:
-        runs_dir: The directory; it need not exist.
-        poll_s: How often to look.
-    """
-
     def __init__(self, runs_dir: Path, poll_s: float = POLL_S) -> None:
         self._index = RunIndex(runs_dir)
         self._poll_s = poll_s
         self._wake = threading.Event()
         self._closed = False
         self._fresh: Listing | None = None
-        # A daemon: it must never keep the program from exiting.
+        # A daemon never keeps the program from exiting.
         self._thread = threading.Thread(target=self._look, name="runs-feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def take(self) -> Listing | None:
-        """The newest list that was not taken yet; None when nothing changed."""
         fresh, self._fresh = self._fresh, None
         return fresh
 
     def look_now(self) -> None:
-        """Do not wait for the next look."""
         self._wake.set()
 
     def close(self) -> None:
-        """Tell the thread to end."""
         self._closed = True
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Samples of this machine's devices without a run, from a sampler of one's own."""
+"""Samples of this machine's devices without a run, from an own sampler process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from trainers.telemetry.order import Order
 
 
 class SamplerFeed:
-    """Keeps a sampler, and hands out its events to whoever polls it.
+    """Runs a sampler, and returns its events.
 
-    The driver's libraries are called in that process alone: where a call hangs or crashes, this one goes on.
-
-    Args:
-        directory: Its disk, or that of the nearest directory above that exists, is sampled.
-        interval_s: Between two samples.
+    The drivers' libraries are called in that process alone: if a call hangs or crashes, this one continues. The disk
+    sampled is that of `directory`, or of its nearest parent that exists.
     """
 
     def __init__(self, directory: Path, interval_s: float) -> None:
@@ -33,15 +30,10 @@ class SamplerFeed:
 
     @property
     def failure(self) -> TelemetrySource | None:
-        """The last crash or hang of the sampler, with the library it was in."""
         return self._keeper.failure
 
     def read(self, timeout_s: float = 0.0) -> list[Event]:
-        """Returns the events that have come; to be called a few times a second.
-
-        Args:
-            timeout_s: How long to wait for the first.
-        """
+        """Returns the new events, waiting up to `timeout_s` for the first; to be called a few times a second."""
         for key, _ in self._selector.select(timeout_s):
             key.data()
         self._keeper.advance(monotonic())
@@ -51,7 +43,6 @@ class SamplerFeed:
         return events
 
     def close(self) -> None:
-        """Ends the sampler."""
         self._keeper.end()
         self._selector.close()
 

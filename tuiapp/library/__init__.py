@@ -1,1 +1,1 @@
-"""The user's things on disk: presets, settings, and runs to find, list, remove and export."""
+"""The user's data on disk: presets, settings, and runs to find, list, remove and export."""

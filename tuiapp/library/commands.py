@@ -1,7 +1,7 @@
-"""Asks a live run for something: through its mailbox, or where that cannot be written by a signal to its supervisor.
+"""Commands to a live run: through its mailbox, or else by a signal to its supervisor.
 
-A disk that is full, a quota that is used up, a file system that has become read-only let no file be made: what they do
-not let through a signal does, on the machine where the run's supervisor is.
+A full disk, an exhausted quota or a read-only file system prevents a file in the mailbox; on the supervisor's machine a
+signal still gets through.
 """
 
 from __future__ import annotations
@@ -22,22 +22,13 @@ SIGNALS: dict[mailbox.Command, signal.Signals] = {
 
 
 class CannotAskError(Exception):
-    """The run could not be asked; the message says what blocks it."""
+    """The run cannot be reached; the message gives the reason."""
 
 
 def send_command(run: RunDir, command: mailbox.Command, known: LockNote | None = None) -> str:
-    """Ask a run for something.
+    """Sends a command to a run, whose last known lock note is `known`; raises `CannotAskError` if it cannot.
 
-    Args:
-        run: The run.
-        command: What for.
-        known: What its lock said last: it may be out of reach by now.
-
-    Returns:
-        "" where its mailbox took the command; else what was done instead, in a sentence.
-
-    Raises:
-        CannotAskError: neither could be done.
+    Returns "" if the run's mailbox took the command; otherwise what was done instead, in a sentence.
     """
     try:
         mailbox.send(run.commands, command)

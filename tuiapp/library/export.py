@@ -1,7 +1,7 @@
 """A run's figures as a table: read from its journal piece by piece, written line by line.
 
-A run that was resumed has steps that were taken twice: after the checkpoint that it went on from. Both are written;
-`attempt` tells them apart.
+A resumed run has steps that were taken twice: after the checkpoint that it resumed from. Both are written; `attempt`
+tells them apart.
 """
 
 from __future__ import annotations
@@ -26,25 +26,21 @@ from tuiapp.state.text import sanitize
 
 Format: TypeAlias = Literal["csv", "jsonl"]
 What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples"]
-"""Metrics of the steps, those that were measured on held-out data, both, or what the sampler found."""
+"""Metrics of steps, those of evaluations, both, or the sampler's figures."""
 Row: TypeAlias = dict[str, object]
 
 _PLACE = ("attempt", "time", "rank", "step", "steps")
-"""Columns before those of the metrics; `steps` is how many an entry stands for, which lies at the last of them."""
+"""Columns before those of the metrics; `steps` is the length of an entry's window, which ends at `step`."""
 
 _SAMPLES = (DeviceSample, RankSample, HostSample)
 
 
 class ExportError(Exception):
-    """Nothing was written; the message says why and what to do."""
+    """Nothing was written; the message gives the reason and what to do."""
 
 
 def check_target(path: Path, form: Format, *, force: bool) -> None:
-    """Refuse what an export should not be written to.
-
-    Raises:
-        ExportError: its name says another format, it exists and is not to be overwritten, or it is no regular file.
-    """
+    """Raises `ExportError` if `path` has another format's name, exists (without `force`), or is not a regular file."""
     if path.suffix and path.suffix.lower() != f".{form}":
         raise ExportError(f"{path.name} does not end in .{form}, but that is what would be in it. Formats: csv, jsonl.")
     try:
@@ -60,14 +56,7 @@ def check_target(path: Path, form: Format, *, force: bool) -> None:
 
 
 def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool = False) -> int:
-    """Write a run's figures to a file, whole or not at all.
-
-    Returns:
-        How many rows it has.
-
-    Raises:
-        ExportError: it is not to be written there, or cannot be.
-    """
+    """Writes a run's figures to a file, atomically; returns the number of rows. Raises `ExportError` if it cannot."""
     check_target(path, form, force=force)
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -90,7 +79,7 @@ def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool 
 def _put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
     if not force:
         try:
-            # Unlike a rename a link does not overwrite what came there meanwhile.
+            # Unlike a rename, a link does not overwrite a file created meanwhile.
             os.link(temporary, target)
         except FileExistsError:
             raise
@@ -104,14 +93,7 @@ def _put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
 
 
 def write_rows(file: TextIO, run: RunDir, what: What, form: Format) -> int:
-    """Write a run's figures to an open file, whose lines end as they are given.
-
-    Returns:
-        How many rows were written, a header not counted.
-
-    Raises:
-        OSError: they cannot be written.
-    """
+    """Writes a run's figures to a file open without newline translation; returns the number of rows but the header."""
     count = 0
     if form == "csv":
         table = csv.DictWriter(file, columns_of(run, what), lineterminator="\n", extrasaction="ignore")
@@ -127,7 +109,7 @@ def write_rows(file: TextIO, run: RunDir, what: What, form: Format) -> int:
 
 
 def columns_of(run: RunDir, what: What) -> list[str]:
-    """The columns of a table; those of metrics, in the order in which they come, are found by reading the journal."""
+    """Returns the columns of a table; those of metrics in order of appearance, which reads the journal."""
     if what == "samples":
         fields = [name for kind in _SAMPLES for name in kind.__struct_fields__ if name not in _base_fields()]
         return ["attempt", "time", "kind", *dict.fromkeys(fields)]
@@ -141,7 +123,7 @@ def columns_of(run: RunDir, what: What) -> list[str]:
 
 
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
-    """The rows of a table, in the order of the journal; reads a piece of it at a time."""
+    """Yields the rows of a table, in the journal's order; reads it piece by piece."""
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
             if what != "samples" and sound_entries(event):
@@ -151,7 +133,6 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
 
 
 def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
-    """The events of a journal, each with its attempt."""
     reader, attempt = JournalReader(run.journal), 1
     while events := reader.read():
         for event in events:
@@ -161,12 +142,10 @@ def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
 
 
 def _is_in(name: str, what: What) -> bool:
-    """Whether a metric is part of a table."""
     return what == "metrics" or (group_of(name) in HELD_OUT) == (what == "evaluations")
 
 
 def _column(name: str) -> str:
-    """What a metric's column is called."""
     name = sanitize(name)
     return f"metric/{name}" if name in _PLACE else name
 
@@ -176,11 +155,10 @@ _BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], 
     ("_min", lambda event, name: (event.lows or {}).get(name)),
     ("_max", lambda event, name: (event.highs or {}).get(name)),
 )
-"""How a column's name ends -> what stands in it."""
+"""Suffix of a column's name -> its values."""
 
 
 def _metric_rows(event: Metrics, attempt: int, what: What) -> Iterator[Row]:
-    """A row for each entry of the event."""
     names = [name for name in event.values if _is_in(name, what)]
     if not names:
         return
@@ -213,7 +191,7 @@ def _cell(value: object) -> object:
     if isinstance(value, str):
         return sanitize(value)
     if isinstance(value, (list, tuple, dict, msgspec.Struct)):
-        # What has parts stays JSON, within csv as well.
+        # Nested values stay JSON, within csv as well.
         return sanitize(msgspec.json.encode(value).decode())
     return value
 

@@ -1,6 +1,6 @@
-"""Where the runs on this machine lie, and which one is meant by a name.
+"""Finds the runs on this machine, and one by name.
 
-Fast to import: a long journal begins to be read once it is known which one.
+Fast to import: reading a long journal starts as soon as the run is known.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
 
-NAMED = 5
-"""Runs that a message names where a name is the start of several."""
+NAMED = 5  # runs listed in a message about an ambiguous name
 
 
 class UnknownRunError(LookupError):
-    """No run, or more than one, goes by that name; the message says what there is."""
+    """No run, or more than one, has that name; the message lists what there is."""
 
 
 def default_runs_dir() -> Path:
-    """`TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
+    """Returns `TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
     if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
     from platformdirs import user_data_path
@@ -29,11 +28,11 @@ def default_runs_dir() -> Path:
 
 
 def list_runs(runs_dir: Path) -> list[RunDir]:
-    """All runs in a directory, newest first; none when it does not exist."""
+    """Returns all runs in a directory, newest first; none when it does not exist."""
     found = []
     with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
         for entry in entries:
-            # One that cannot be looked at, such as a link in a circle, must not hide the others.
+            # One that cannot be accessed, such as a link in a circle, must not hide the others.
             with contextlib.suppress(OSError):
                 if RUN_ID.fullmatch(entry.name) and entry.is_dir():
                     found.append(Path(entry.path))
@@ -41,7 +40,7 @@ def list_runs(runs_dir: Path) -> list[RunDir]:
 
 
 def unreadable(runs_dir: Path) -> str:
-    """Why a directory's runs cannot be listed, or "": one that does not exist yet has none, and nothing is wrong."""
+    """Returns why a directory's runs cannot be listed, or ""; one that does not exist yet is fine."""
     try:
         with os.scandir(runs_dir):
             return ""
@@ -52,7 +51,7 @@ def unreadable(runs_dir: Path) -> str:
 
 
 def _launched(path: Path) -> tuple[str, int, str]:
-    """What runs are sorted by: the second in their names; within one, run.toml, which is written once, knows better."""
+    """Sort key: the second in the run's name; within one, the time of run.toml, which is written once."""
     try:
         written = os.stat(path / "run.toml").st_mtime_ns
     except OSError:
@@ -61,11 +60,7 @@ def _launched(path: Path) -> tuple[str, int, str]:
 
 
 def find_run(name: str, runs_dir: Path) -> RunDir:
-    """The run that is meant by an id, a unique prefix of one, `latest`, or a directory.
-
-    Raises:
-        UnknownRunError: none is, or several are.
-    """
+    """Returns the run for an id, a unique prefix of one, `latest`, or a directory; raises `UnknownRunError`."""
     if os.sep in name or name in (".", ".."):
         directory = RunDir(Path(os.path.expanduser(name)).absolute())
         if not os.path.exists(directory.config):
@@ -78,7 +73,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         )
     if name == "latest":
         return runs[0]
-    # An empty name is what `tuiapp stop "$UNSET"` gives: it must not mean the only run there is.
+    # An empty name is what `tuiapp stop "$UNSET"` gives: it must not match the only run.
     matches = [run for run in runs if name and run.run_id.startswith(name)]
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]

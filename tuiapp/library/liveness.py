@@ -1,7 +1,7 @@
-"""Whether a run that is followed goes on, seen with patience.
+"""Whether a watched run is live, tolerant of a directory that is temporarily out of reach.
 
-A lock that can be looked at tells for certain. A directory may also be out of reach for a while: its file server is
-away, or it has another name for a moment. Meanwhile the supervisor's process is asked, where it is on this machine.
+The run's lock gives a certain answer. While its directory is out of reach (its file server is down, or it is renamed
+for a moment), the supervisor's process is checked instead, if it is on this machine.
 """
 
 from __future__ import annotations
@@ -15,30 +15,18 @@ from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import RunDir
 
 AWAY_S = 10.0
-"""So long a directory that is out of reach is waited for where no supervisor is known to live: how the run ended
-meanwhile stands in there."""
+"""How long to wait for a directory out of reach when no supervisor is known to be alive: it says how the run ended."""
 
 
 class LivenessProbe:
-    """Looks again and again whether a run goes on; to be made while it does.
-
-    Args:
-        run: Its directory.
-        clock: Tells the time in seconds.
-    """
-
     def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._directory = HeldDirectory(run.path)
         self._machine = machine()
-        self._unknown_since: float | None = None
-        """Since when neither the lock nor a process tells that it lives."""
-        self.note = read_note(run)
-        """What its lock said last."""
-        self.away = False
-        """Whether the directory was out of reach at the last look."""
-        self.trouble = ""
-        """Why nothing new comes although the run goes on, in words; "" while all is well."""
+        self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
+        self.note = read_note(run)  # last content of its lock
+        self.away = False  # directory out of reach at the last poll
+        self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
     def __enter__(self) -> LivenessProbe:
         return self
@@ -47,17 +35,16 @@ class LivenessProbe:
         self.close()
 
     def close(self) -> None:
-        """Look no more."""
         self._directory.close()
 
     def is_alive(self) -> bool:
-        """Whether it goes on, or may do so; not when its supervisor is dead or its directory deleted."""
+        """Whether it is or may be live; False once its supervisor is dead or its directory deleted."""
         seen = self._run.seen_live()
         self.away = seen is None
         if seen is None:
             return self._goes_on_unseen()
         self._unknown_since = None
-        # One that cannot be read, or not any more, is empty.
+        # A note that cannot be read, or no longer, is empty.
         if (note := read_note(self._run)) != LockNote():
             self.note = note
         self.trouble = self.note.trouble if seen else ""

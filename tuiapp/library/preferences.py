@@ -1,4 +1,4 @@
-"""What the user's settings file changes in the dashboard: theme, keys, characters; and what is said of that file."""
+"""Applies the user's settings to the dashboard: theme, keys, characters; and reports problems in the file."""
 
 from __future__ import annotations
 
@@ -20,47 +20,32 @@ from tuiapp.state.terminal_facts import wants_ascii
 from tuiapp.state.text import sanitize
 from tuiapp.terminal.ascii_filter import AsciiFilter
 
-PROBLEM_S = 20.0
-"""How long it stands on the screen what is wrong with the file."""
-
+PROBLEM_S = 20.0  # of a notice about the file on the screen
 UNREADABLE_THEMES = frozenset({"ansi-dark", "ansi-light"})
-"""In the terminal's own 16 colours nothing can be shaded: the alert strip and the charts' axes would be lost."""
+"""The terminal's own 16 colours have no shades: the alert strip and the charts' axes would be invisible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Something that a key does, as the settings name it."""
-
     name: str
-    keys: str
-    """By default."""
+    keys: str  # default
     does: str
 
 
 class Preferences:
-    """Carries the settings out in an app.
-
-    Args:
-        app: Which.
-        settings: As the file was read.
-        problems: What is wrong with the file.
-    """
-
     def __init__(self, app: App[Any], settings: Settings, problems: Sequence[Problem]) -> None:
         self._app, self.settings = app, settings
         self._problems = [*problems, *check_theme(settings.theme)]
         if settings.theme in app.available_themes:
             app.theme = settings.theme
         self.filters = [AsciiFilter()] if wants_ascii(settings.unicode, os.environ) else []
-        """What lines pass through on their way to the terminal."""
 
     def begin(self) -> None:
-        """To be called once the app runs."""
         app = self._app
         app.theme_changed_signal.subscribe(app, self._keep_theme)
         if self.settings.keys:
             app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
-            # It imports every screen: nothing to be done before the first picture.
+            # It imports every screen, which must not delay the first picture.
             app.set_timer(0.5, self._check_keys)
         app.call_after_refresh(self._say, self._problems)
 
@@ -79,7 +64,6 @@ class Preferences:
             )
 
     def _keep_theme(self, theme: Theme) -> None:
-        """Remember a theme that was chosen."""
         try:
             save_setting("theme", theme.name)
         except (
@@ -93,7 +77,7 @@ class Preferences:
 
 
 def bindings() -> Iterator[Bound]:
-    """All that a key does in the dashboard, with the name that it is remapped by."""
+    """Yields all key bindings of the dashboard."""
     found: dict[str, list[Binding]] = {}
     for node in nodes():
         for binding in Binding.make_bindings(node.__dict__.get("BINDINGS", ())):
@@ -104,7 +88,7 @@ def bindings() -> Iterator[Bound]:
 
 
 def nodes() -> list[type[DOMNode]]:
-    """The dashboard's screens and widgets, all of which this imports."""
+    """Returns the dashboard's screens and widgets, all of which this imports."""
     import tuiapp
 
     for package in ("screens", "widgets"):
@@ -123,7 +107,7 @@ def _below(root: type[DOMNode]) -> Iterator[type[DOMNode]]:
 
 
 def check_keys(keys: Mapping[str, str]) -> list[Problem]:
-    """What of the table `keys` names nothing that a key does, or no key. Imports every screen if there is any."""
+    """Checks the table `keys` for unknown bindings and keys. Imports every screen unless it is empty."""
     if not keys:
         return []
     known = {bound.name for bound in bindings()}
@@ -132,7 +116,7 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
 
 
 def check_key_names(name: str, keys: str) -> list[Problem]:
-    """Which of the keys that are to do something do not exist."""
+    """Checks that keys exist."""
     # Not imported where the settings name no key.
     from tuiapp.terminal.key_names import key_problem
 
@@ -141,7 +125,7 @@ def check_key_names(name: str, keys: str) -> list[Problem]:
 
 
 def check_theme(theme: str) -> list[Problem]:
-    """What is wrong with the name of a theme."""
+    """Checks the name of a theme."""
     known = BUILTIN_THEMES.keys() - UNREADABLE_THEMES
     if not theme or theme in known:
         return []

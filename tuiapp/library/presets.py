@@ -1,7 +1,7 @@
 """Presets: named configurations, one TOML file each, the built-in ones read-only.
 
-The user's lie in `tuiapp/presets` in the user's configuration directory. A file that cannot be used is still listed,
-with what is wrong with it.
+The user's are in `tuiapp/presets` in the user's configuration directory. An unusable file is still listed, with its
+error.
 """
 
 from __future__ import annotations
@@ -21,34 +21,27 @@ from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfi
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
-QUICKSTART = "quickstart"
-"""The preset that a new user starts from."""
-AT_HAND = (QUICKSTART, "mlp", "single-device")
-"""Built-in presets that need no download; they stand first."""
+QUICKSTART = "quickstart"  # for new users
+AT_HAND = (QUICKSTART, "mlp", "single-device")  # built-in presets that need no download; listed first
 BUILTIN_DIR = Path(__file__).with_name("builtin_presets")
 
 
 class PresetError(Exception):
-    """A preset cannot be found, written or deleted; the message says why and what to do."""
+    """A preset cannot be found, written or deleted; the message gives the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named configuration, or a file that should be one."""
-
     name: str
     path: Path
     builtin: bool
     description: str = ""
     config: RunConfig | None = None
-    error: ConfigError | None = None
-    """Set exactly when `config` is None."""
-    is_run: bool = False
-    """It is a run's configuration, called like the run, and stands in no list."""
+    error: ConfigError | None = None  # set exactly when `config` is None
+    is_run: bool = False  # a run's configuration, named like the run, never listed
 
     @property
     def summary(self) -> str:
-        """One line of what it does: its description, or the choices that matter most."""
         if self.error is not None:
             return str(self.error.problems[0])
         assert self.config is not None
@@ -57,12 +50,12 @@ class Preset:
 
 
 def presets_dir() -> Path:
-    """Where the user's presets lie."""
+    """Returns the directory of the user's presets."""
     return user_config_path("tuiapp") / "presets"
 
 
 def list_presets() -> list[Preset]:
-    """The built-in presets, those to begin with first, then the user's; each in the order of their names."""
+    """Returns the built-in presets, those for beginners first, then the user's; each sorted by name."""
     order = {name: place for place, name in enumerate(AT_HAND)}
     files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     builtin = [_load(path, builtin=True) for path in files]
@@ -75,11 +68,7 @@ def list_presets() -> list[Preset]:
 
 
 def find_preset(name: str) -> Preset:
-    """The preset of that name, which may be one with an error.
-
-    Raises:
-        PresetError: there is none; names the nearest one.
-    """
+    """Returns the preset of that name, which may be one with an error; raises `PresetError` if there is none."""
     presets = {preset.name: preset for preset in list_presets()}
     if name in presets:
         return presets[name]
@@ -88,12 +77,7 @@ def find_preset(name: str) -> Preset:
 
 
 def load_config(name: str) -> RunConfig:
-    """The configuration of a preset.
-
-    Raises:
-        PresetError: there is no such preset.
-        ConfigError: its file is not right.
-    """
+    """Returns the configuration of a preset; raises `PresetError` if there is none, `ConfigError` if it is invalid."""
     preset = find_preset(name)
     if preset.config is None:
         assert preset.error is not None
@@ -102,22 +86,15 @@ def load_config(name: str) -> RunConfig:
 
 
 def save_preset(name: str, config: RunConfig, description: str = "", *, overwrite: bool = False) -> Path:
-    """Write a preset of the user's, with all its keys, so that it means the same when defaults change.
+    """Writes a user's preset with all its keys, so that it does not depend on defaults.
 
-    Args:
-        name: By `NAME_RULE`.
-        config: What to save.
-        description: One line; "" keeps that of an existing file.
-        overwrite: Replace an existing preset; its comments stay.
-
-    Raises:
-        PresetError: the name is no name or a built-in one, the preset exists, or the file cannot be written or
-            would be too long to be read again.
+    A `description` of "" keeps that of an existing file; `overwrite` keeps its comments. Raises `PresetError` if the
+    name is invalid or a built-in one, the preset exists, or the file cannot be written or would be too long to read.
     """
     path = _user_path(name)
     if os.path.lexists(path) and not overwrite:
         raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it (--force).")
-    # What a command line brings that is no UTF-8 cannot be written as TOML.
+    # Command-line text that is not UTF-8 cannot be written as TOML.
     data = _render(config, description, path if overwrite else None).encode(errors="replace")
     if len(data) > MAX_FILE_BYTES:
         raise PresetError(f"Cannot write {path}: it would be longer than {MAX_FILE_BYTES // 1024} KiB.")
@@ -130,11 +107,7 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
 
 
 def delete_preset(name: str) -> None:
-    """Delete a preset of the user's.
-
-    Raises:
-        PresetError: there is none of that name, or it is built in, or it cannot be removed.
-    """
+    """Deletes a user's preset; raises `PresetError` if there is none, it is built in, or it cannot be removed."""
     path = _own_file(name)
     try:
         path.unlink()
@@ -143,11 +116,7 @@ def delete_preset(name: str) -> None:
 
 
 def rename_preset(name: str, new_name: str) -> Path:
-    """Give a preset of the user's another name, its content untouched.
-
-    Raises:
-        PresetError: there is none of that name, the new one is no name or taken, or it cannot be renamed.
-    """
+    """Renames a user's preset; raises `PresetError` if there is none, or the new name is invalid or taken."""
     old, new = _own_file(name), _user_path(new_name)
     try:
         # A hard link fails where a rename would overwrite.
@@ -161,11 +130,7 @@ def rename_preset(name: str, new_name: str) -> Path:
 
 
 def check_name(name: str) -> None:
-    """Check a name for a preset of the user's.
-
-    Raises:
-        PresetError: it breaks `NAME_RULE`, or a built-in preset has it.
-    """
+    """Raises `PresetError` if a name breaks `NAME_RULE`, or a built-in preset has it."""
     if not NAME.fullmatch(name):
         raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
     if (BUILTIN_DIR / f"{name}.toml").exists():
@@ -178,13 +143,13 @@ def _user_path(name: str) -> Path:
 
 
 def _own_file(name: str) -> Path:
-    """The file of a preset that the user has; it may have one that is listed under another name than its stem."""
+    """Returns the file of a user's preset, even if it is listed under another name than its stem."""
     path = _user_path(name)
     return path if os.path.lexists(path) else find_preset(name).path
 
 
 def _shadowed(path: Path) -> Preset:
-    """A file that no name leads to: listed by its whole name, for the user to see why it is not used."""
+    """Returns an entry for a file that no name selects: its full name shows the user why it is not used."""
     problem = Problem("", "it has the name of a built-in preset; rename it")
     return Preset(path.name, path, builtin=False, error=ConfigError([problem], str(path)))
 
@@ -211,13 +176,13 @@ def _load(path: Path, *, builtin: bool) -> Preset:
 
 
 def _render(config: RunConfig, description: str, existing: Path | None) -> str:
-    # Only writing needs it; the dashboard's first picture does not.
+    # Imported for writing only, to keep the dashboard's first picture fast.
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
     document = tomlkit.document()
     if existing is not None:
-        # What cannot be parsed has nothing that could be kept.
+        # A file that cannot be parsed has no comments to keep.
         with contextlib.suppress(OSError, ValueError, RecursionError, TOMLKitError):
             document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
     for key in list(document):

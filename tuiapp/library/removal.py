@@ -1,7 +1,7 @@
-"""Removing runs for good.
+"""Removes runs.
 
-A run's directory is first renamed to a hidden name, then deleted: at no moment does a list show half a run. What an
-interrupted removal left under such a name is deleted by the next one.
+A run's directory is first renamed to a hidden name, then deleted, so that no list ever shows half a run. The next
+removal deletes what an interrupted one left.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ _REMOVED = ".removed-"
 
 
 class RemovalError(Exception):
-    """A run was not removed; the message says why and what to do."""
+    """A run was not removed; the message gives the reason and what to do."""
 
 
 def remove_run(run: RunDir) -> None:
-    """Remove a run's directory with all that is in it.
-
-    Raises:
-        RemovalError: it goes on, is no run's directory, or cannot be deleted.
-    """
+    """Removes a run; raises `RemovalError` if it is live, not a run's directory, or cannot be deleted."""
     if RUN_ID.fullmatch(run.run_id) is None:
         raise RemovalError(f"{run.path} is not named like a run: remove it by hand if it is one.")
     if run.path.is_symlink():
@@ -47,11 +43,7 @@ def remove_run(run: RunDir) -> None:
 
 
 def sweep_removed(runs_dir: Path) -> int:
-    """Delete what interrupted removals left.
-
-    Returns:
-        How many there were.
-    """
+    """Deletes what interrupted removals left; returns the number of runs."""
     try:
         left = [Path(entry.path) for entry in os.scandir(runs_dir) if entry.name.startswith(_REMOVED)]
     except OSError:
@@ -63,7 +55,6 @@ def sweep_removed(runs_dir: Path) -> int:
 
 
 def _take_lock(run: RunDir) -> int | None:
-    """Hold the run's lock, so that nobody resumes it meanwhile; None where it cannot have one."""
     if not run.lock.exists() and not os.access(run.path, os.W_OK):
         return None
     try:
@@ -85,7 +76,7 @@ def _delete(hidden: Path) -> None:
         if not isinstance(cause, FileNotFoundError):
             problems.append(f"{path}: {getattr(cause, 'strerror', None) or cause}")
 
-    # The name changed in Python 3.12: until 3.11 is dropped the old one serves both.
+    # Renamed in Python 3.12; the old name works in 3.11, too.
     shutil.rmtree(hidden, onerror=note)
     if problems:
         raise RemovalError(f"It is listed no more, but could not be deleted whole: {problems[0]}")

@@ -1,4 +1,4 @@
-"""All runs of a directory, looked at again and again: only those that changed are read anew."""
+"""The runs of a directory, polled: only changed ones are read again."""
 
 from __future__ import annotations
 
@@ -10,35 +10,25 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs
 
-_Stamp: TypeAlias = tuple[int, int, int]
-"""Inode, size and time of change of a journal; zeros while there is none."""
+_Stamp: TypeAlias = tuple[int, int, int]  # inode, size and change time of a journal; zeros if there is none
 
 
 class RunIndex:
-    """Keeps what is known of each run for as long as its journal stays as it is.
-
-    Args:
-        runs_dir: Where the runs are; it need not exist yet.
-    """
-
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self._known: dict[RunDir, tuple[_Stamp, RunInfo]] = {}
-        self.read = 0
-        """How many runs the last scan had to read."""
-        self.problem = ""
-        """Why the last scan could not list the directory; "" when it could, or when there is none."""
+        self.read = 0  # runs that the last scan had to read
+        self.problem = ""  # why the last scan could not list the directory
 
     def scan(self) -> list[RunInfo]:
-        """All runs, newest first."""
         known = self._known
         self._known, self.read = {}, 0
         for run in list_runs(self._runs_dir):
             stamp = _stamp(run)
             before = known.get(run)
-            # A live run may end without a word, and one that was just made has no journal: these are asked each time.
+            # A live run may end without an event, and a new one has no journal: these are read each time.
             if before is None or before[0] != stamp or before[1].is_live or stamp == (0, 0, 0):
-                # The stamp was taken first: what is written during the look is seen by the next scan.
+                # The stamp is taken first: the next scan sees what is written during the read.
                 before = (stamp, summarise(run))
                 self.read += 1
             self._known[run] = before

@@ -1,1 +1,1 @@
-"""What a view knows, in pure Python: the run state (the fold), bounded series, text formats."""
+"""What a view shows, in pure Python: the run state (a fold over events), bounded series, text formats."""

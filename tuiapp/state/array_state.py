@@ -1,4 +1,4 @@
-"""How one reported array lies on the devices, joined over the ranks that report it."""
+"""How one reported array is laid out on the devices, joined over the ranks that report it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from trainers.contract.events import Shard, Sharding
 Device: TypeAlias = tuple[int, str]
 """Rank and device: two ranks on CPUs both call theirs "cpu"."""
 
-Block: TypeAlias = tuple[tuple[int, int], ...]
-"""Start and stop per dimension."""
-
+Block: TypeAlias = tuple[tuple[int, int], ...]  # start and stop per dimension
 Layout: TypeAlias = Literal["single", "replicated", "split", "split and replicated"]
 
 
 @dataclass(slots=True)
 class ArrayState:
-    """One array of a run."""
-
     name: str
     shape: tuple[int, ...] = ()
     dtype: str = ""
@@ -28,7 +24,7 @@ class ArrayState:
     shards: dict[Device, list[Shard]] = field(default_factory=dict)
 
     def add(self, event: Sharding) -> None:
-        """Join what one process reports; another shape or mesh is another array, and starts anew."""
+        """Adds one process's report; another shape or mesh starts a new array."""
         shape, spec = tuple(event.shape), tuple(event.spec)
         if (shape, event.dtype, event.mesh, spec) != (self.shape, self.dtype, self.mesh, self.spec):
             self.shape, self.dtype, self.mesh, self.spec = shape, event.dtype, event.mesh, spec
@@ -40,11 +36,9 @@ class ArrayState:
 
     @property
     def devices(self) -> list[Device]:
-        """The devices that hold a part of it, in order."""
         return sorted(self.shards)
 
     def blocks(self) -> dict[Block, list[Device]]:
-        """Each distinct part of the array, in order, with the devices that hold it."""
         found: dict[Block, list[Device]] = {}
         for device in self.devices:
             for shard in self.shards[device]:
@@ -53,7 +47,6 @@ class ArrayState:
 
     @property
     def layout(self) -> Layout:
-        """Whether devices hold different parts, the same, or both."""
         blocks = self.blocks()
         copies = max(map(len, blocks.values()), default=0)
         if len(blocks) <= 1:
@@ -62,18 +55,16 @@ class ArrayState:
 
     @property
     def bytes_per_device(self) -> int:
-        """What the fullest device holds of it."""
         return max((sum(shard.bytes for shard in shards) for shards in self.shards.values()), default=0)
 
     def split_dimensions(self) -> list[int]:
-        """The dimensions along which the blocks differ."""
         blocks = list(self.blocks())
         dimensions = min(map(len, blocks), default=0)
         return [d for d in range(dimensions) if len({block[d] for block in blocks}) > 1]
 
 
 def letter(index: int) -> str:
-    """A device's letter: a, b … z, then aa and so on."""
+    """Returns a device's letter: a, b … z, then aa and so on."""
     name = ""
     index += 1
     while index > 0:

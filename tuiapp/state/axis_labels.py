@@ -1,4 +1,4 @@
-"""What stands beside the marks of an axis: numbers in one unit, with one number of decimals, that fit there."""
+"""Tick labels of an axis: one unit, one number of decimals, a fixed width."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from itertools import pairwise
 from math import floor, log10
 from typing import Literal, TypeAlias
 
-Unit: TypeAlias = Literal["", "share", "%", "s"]
-"""Of the values of a metric: a share from 0 to 1 is shown in per cent; "" for none."""
-
-LABEL_CELLS = 7
-"""What the labels of the axis of values take: always the same, so that the curves stand still."""
-
-LEAST_PLAIN = 1e-3
-"""An axis that ends below it has powers of ten."""
-
+Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of 0 to 1 is shown in per cent
+LABEL_CELLS = 7  # cells: constant, so that the curves do not move
+LEAST_PLAIN = 1e-3  # an axis that ends below it shows powers of ten
 MOST_DECIMALS = 12
 
 
 def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
-    """The labels of a linear axis.
-
-    Args:
-        values: Where its marks are, in order.
-        unit: Of the values.
-    """
+    """Returns the labels of a linear axis for its ticks, in order."""
     top = max(map(abs, values), default=0.0)
     scale, shown = _shown(unit, top)
     scaled = [value * scale for value in values]
@@ -41,12 +30,11 @@ def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
 
 
 def log_labels(values: Iterable[float], unit: Unit = "") -> list[str]:
-    """The labels of a logarithmic axis: each in the unit and with the decimals that suit it."""
+    """Returns the labels of a logarithmic axis, each in its own unit and number of decimals."""
     return [axis_labels([value], unit)[0] for value in values]
 
 
 def _shown(unit: Unit, top: float) -> tuple[float, str]:
-    """What values are multiplied with, and what they then are."""
     if unit == "share":
         return 100.0, "%"
     if unit == "s":
@@ -55,7 +43,7 @@ def _shown(unit: Unit, top: float) -> tuple[float, str]:
 
 
 def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str]]:
-    """Ways to write numbers, the best first; only the last ones leave digits out."""
+    """Yields ways to write numbers, the best first; only the last ones drop digits."""
     decimals = _decimals(values, gap)
     power = max(-300, floor(log10(top))) if top > 0 else 0
     ones = [value / 10.0**power for value in values]
@@ -71,12 +59,11 @@ def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str
 
 
 def _with_power(ones: Sequence[float], digits: int, power: int) -> list[str]:
-    """Numbers with one power of ten: "0.5e-4", "1.0e-4"; 0 is 0."""
     return [f"{one:z.{digits}f}e{power}" if one else "0" for one in ones]
 
 
 def _decimals(values: Sequence[float], gap: float) -> int:
-    """The least with which the values stand where they are, as far as can be seen between two marks."""
+    """Returns the fewest decimals that keep the labels visibly in place between two ticks."""
     for decimals in range(MOST_DECIMALS):
         if all(abs(round(value, decimals) - value) <= gap / 100 for value in values):
             return decimals

@@ -1,4 +1,4 @@
-"""A chart's geometry: which curves to draw, between which limits, with which marks on the axes."""
+"""A chart's geometry: which curves to draw, their limits and ticks."""
 
 from __future__ import annotations
 
@@ -14,46 +14,33 @@ from tuiapp.state.run_facts import RunFacts
 from tuiapp.state.series import Floats, Reduced, Series, smooth
 from tuiapp.state.window import in_sight
 
-MAX_LINES = 4
-"""More ranks are drawn as their mean with the band from least to greatest."""
-
+MAX_LINES = 4  # more ranks are drawn as their mean and a band from minimum to maximum
 MAX_EVALUATIONS = 400
 
-BAND = -1
-"""The colour's place of what is not one rank's."""
+BAND = -1  # colour of curves that are not of one rank
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a chart shows of a run, and how."""
-
     metric: str = LOSS
-    smoothing: float = 0.0
-    """Weight of the past, from 0 to below 1."""
-    log: bool = False
-    """Whether the axis of values is logarithmic; values of 0 and less are then left out."""
-    rank: int | None = None
-    """The one rank to draw; None for all. Beyond `MAX_LINES` ranks it is drawn over their band."""
-    by_time: bool = False
-    """Whether the lower axis shows seconds of the run; otherwise steps."""
-    span: float | None = None
-    """How much of the lower axis is in sight; None for all."""
-    end: float | None = None
-    """Where what is in sight ends; None at the newest."""
+    smoothing: float = 0.0  # weight of the past, from 0 to below 1
+    log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
+    rank: int | None = None  # None for all; beyond `MAX_LINES` ranks it is drawn over their band
+    by_time: bool = False  # lower axis in seconds of the run instead of steps
+    span: float | None = None  # visible length of the lower axis; None for all
+    end: float | None = None  # end of the visible part; None for the newest value
 
 
 @dataclass(slots=True)
 class Curve:
-    """One line, a value per column; not a number where there is none."""
+    """One line, a value per column; NaN where there is none."""
 
     label: str
-    color: int
-    """Its place in the palette; `BAND` for the band."""
+    color: int  # index in the palette, or `BAND`
     middle: Floats
     low: Floats
     high: Floats
-    breaks: Floats
-    """Above 0 where values were not finite: the line is broken there."""
+    breaks: Floats  # above 0 where values were not finite: the line is broken there
 
 
 @dataclass(slots=True)
@@ -62,42 +49,35 @@ class Chart:
 
     curves: list[Curve] = field(default_factory=list)
     band: Curve | None = None
-    ranks: int = 0
-    """How many the band is of."""
+    ranks: int = 0  # in the band
     evaluations: list[tuple[float, float]] = field(default_factory=list)
-    """What was measured on held-out data: place and value, the newest first."""
-    held_out: str = ""
-    """What such data is called: "test"."""
+    """(place, value) of evaluations on held-out data, the newest first."""
+    held_out: str = ""  # name of the held-out data, such as "test"
     marks: list[tuple[int, float, str, int]] = field(default_factory=list)
-    """Column, y, character and place in the palette of what stands on the curves to tell them apart."""
-    gaps: list[int] = field(default_factory=list)
-    """Columns in which a value was not finite."""
+    """(column, y, character, palette index) of the letters on the curves."""
+    gaps: list[int] = field(default_factory=list)  # columns with a value that was not finite
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
     x_ticks: Ticks = field(default_factory=list)
     y_ticks: Ticks = field(default_factory=list)
-    extent: tuple[float, float] = (0.0, 1.0)
-    """From the first to the last value that there is, in sight or not."""
+    extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
     log: bool = False
     by_time: bool = False
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not self.evaluations and not self.gaps and not self.curves
 
     @property
     def columns(self) -> int:
-        """Values per curve."""
         return len(self.curves[0].middle) if self.curves else 0
 
     def x_at(self, column: int) -> float:
-        """The place on the lower axis of a column."""
         left, right = self.x_range
         return left + (right - left) * column / max(1, self.columns - 1)
 
     def read(self, column: int) -> list[tuple[str, int, float | None]]:
-        """Label, colour and value of each curve at a column; between two of a curve's values, the earlier one."""
+        """Returns label, colour and value of each curve at a column; between two values of a curve, the earlier one."""
         values = []
         for curve in [*self.curves, *([self.band] if self.band else [])]:
             found = _value_at(curve, column)
@@ -106,7 +86,7 @@ class Chart:
 
 
 def _value_at(curve: Curve, column: int) -> float | None:
-    """A curve's value in a column, or in half a cell of it; else the one before, where the line goes on; or None."""
+    """Returns a curve's value within half a cell of a column, or else the one before if the line continues there."""
     known = np.flatnonzero(~np.isnan(curve.middle))
     # A cell is two columns wide.
     near = known[np.abs(known - column) <= 1]
@@ -120,22 +100,13 @@ def _value_at(curve: Curve, column: int) -> float | None:
 
 @dataclass(slots=True)
 class _Source:
-    """A curve of the run before it is reduced."""
-
     label: str
     color: int
     series: Series
 
 
 def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Chart:
-    """Reduce a run's curves to what a chart of that size can show.
-
-    Args:
-        state: The run.
-        view: What of it.
-        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
-        rows: Height in cells.
-    """
+    """Reduces curves to `columns` values, two per cell since a braille cell is two dots wide, and `rows` cells."""
     chart = Chart(log=view.log, by_time=view.by_time)
     sources = [source for source in _sources(state, view) if len(source.series)]
     _set_x_range(chart, sources, state, view)
@@ -177,7 +148,7 @@ def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: Vi
     chart.extent = first, max(last, first + (1e-3 if view.by_time else 1))
     first, last = chart.extent
     if view.span is None:
-        # The axis of a run that goes on ends at a round number, so that it does not move with each step.
+        # The axis of a live run ends at a round number, so that it does not move with each step.
         chart.x_range = (first, round_up(last, last - first) if state.is_live else last)
         return
     left, right = in_sight((view.span, view.end), chart.extent)
@@ -194,13 +165,12 @@ def _reduce(series: Series, chart: Chart, state: RunFacts, columns: int) -> Redu
 
 def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
     middle = scaled(smooth(reduced.mean, weight), log)
-    # Unsmoothed, every extreme is drawn.
+    # Without smoothing every extreme is drawn.
     low, high = (middle, middle) if weight else (scaled(reduced.low, log), scaled(reduced.high, log))
     return Curve(source.label, source.color, middle, low, high, reduced.gaps)
 
 
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
-    """The band from the least to the greatest of the ranks' means, column by column, and their mean."""
     means = np.stack([each.mean for each in reduced])
     some = ~np.isnan(means).all(axis=0)
     bounds = np.full((3, means.shape[1]), np.nan)
@@ -213,7 +183,7 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
 
 
 def scaled(values: Floats, log: bool) -> Floats:
-    """Values as they are drawn: on a logarithmic axis their decimal logarithms, where they have any."""
+    """Returns values as they are drawn: on a logarithmic axis their decimal logarithms, NaN where there is none."""
     if not log:
         return values
     powers = np.full(len(values), np.nan)
@@ -222,7 +192,7 @@ def scaled(values: Floats, log: bool) -> Floats:
 
 
 def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
-    """Find the points that stand on the curve: what was measured of the same on held-out data, or all its values."""
+    """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(view.metric)
     names = [view.metric] if shown.held_out else [f"{group}/{view.metric}" for group in HELD_OUT]
     name = next((name for name in names if name in state.curves.names), "")
@@ -242,7 +212,7 @@ def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
 
 
 def set_y_axis(chart: Chart, name: str, rows: int) -> None:
-    """Fit the axis of values to what is drawn of a metric, in so many rows of cells."""
+    """Fits the value axis to what is drawn, in `rows` cells."""
     drawn = [*chart.curves, *([chart.band] if chart.band else [])]
     ends = [np.array([y for _, y in chart.evaluations])]
     ends += [values for curve in drawn for values in (curve.low, curve.high)]

@@ -1,4 +1,4 @@
-"""Runs side by side: the configuration keys in which they differ, and what each came to."""
+"""Runs side by side: the configuration keys in which they differ, and their results."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ from tuiapp.state.text import (
     sanitize,
 )
 
-MOST = 8
-"""Runs that are compared at once: as many colours can be told apart."""
+MOST = 8  # runs that are compared at once: as many colours can be told apart
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One fact, for each of the runs in turn."""
-
     name: str
     values: tuple[str, ...]
 
 
 def differing(infos: Sequence[RunInfo]) -> list[Line]:
-    """The configuration keys in which runs differ, and only those; a run whose run.toml cannot be read says nothing."""
+    """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
     lines = []
     for key in OPTIONS:
         values = [_shown(getattr(info.config, key)) if info.config else MISSING for info in infos]
@@ -41,7 +38,7 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
 
 
 def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:
-    """The runs whose configuration is not known."""
+    """Returns the runs whose configuration is not known."""
     return [info for info in infos if info.config is None]
 
 
@@ -60,7 +57,7 @@ _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
 
 
 def results(infos: Sequence[RunInfo]) -> list[Line]:
-    """What each run came to."""
+    """Returns each run's results."""
     return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS]
 
 

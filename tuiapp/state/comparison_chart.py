@@ -16,32 +16,23 @@ from tuiapp.state.series import smooth
 from tuiapp.state.text import MISSING
 from tuiapp.state.window import Window, in_sight
 
-LETTERS_EVERY = 80
-"""Columns of dots between two letters of the same curve."""
+LETTERS_EVERY = 80  # dot columns between two letters of the same curve
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What of the runs is drawn, and how."""
-
     metric: str = LOSS
     axis: Axis = "step"
-    smoothing: float = 0.0
-    """Weight of the past, from 0 to below 1; of curves that have a value at each step."""
+    smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False
-    """Whether the axis of values is logarithmic."""
-    window: Window | None = None
-    """The part of the lower axis that is in sight; None for all."""
+    window: Window | None = None  # None for all
 
 
 def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, columns: int, rows: int) -> Chart:
-    """Reduce the curves of runs to what a chart of that size can show.
+    """Reduces curves to what a chart of that size can show; runs without the metric are left out.
 
-    Args:
-        runs: Letter, place in the palette and curves of each; one that has not told of the metric is left out.
-        look: What of them.
-        columns: Values per curve: twice the cells, since a braille cell is two dots wide.
-        rows: Height in cells.
+    `runs` has letter, palette index and curves of each. Curves have `columns` values: twice the cells, since a braille
+    cell is two dots wide. `rows` is in cells.
     """
     chart = Chart(log=look.log, by_time=look.axis == "time")
     sources = []
@@ -69,13 +60,13 @@ def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, col
 
 
 def read_out(chart: Chart, column: int, name: str) -> dict[int, str]:
-    """The values at a column of dots in words, by the curves' places in the palette."""
+    """Formats the values at a dot column, keyed by the curves' palette indices."""
     words = metric(name).format
     return {color: words(value) if value is not None else MISSING for _, color, value in chart.read(column)}
 
 
 def place_words(place: float, axis: Axis) -> str:
-    """A place on the lower axis."""
+    """Formats a place on the lower axis."""
     if axis == "time":
         return short_duration(place)
     return f"step {place:,.0f}" if axis == "step" else f"epoch {place:.2f}"
@@ -90,14 +81,13 @@ def _x_ticks(chart: Chart, axis: Axis, count: int) -> list[tuple[float, str]]:
 
 
 def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
-    """Where each curve bears its letter: at its end, and along it, not where its neighbours bear theirs."""
     marks = []
     for place, curve in enumerate(curves):
         known = np.flatnonzero(~np.isnan(curve.middle))
         shift = LETTERS_EVERY * (place + 1) // (len(curves) + 1)
         wanted = [*np.arange(known[0] + shift, known[-1] - 6, LETTERS_EVERY), known[-1]]
         for column in wanted:
-            # Of a curve with a value here and there the line between them is meant.
+            # For a curve with few values this interpolates between them.
             y = float(np.interp(column, known, curve.middle[known]))
             marks.append((int(column), y, curve.label, curve.color))
     return marks

@@ -1,4 +1,4 @@
-"""Judgements in words: how a rank does, and what a person should know of the run first."""
+"""Judgements in words: the condition of a rank, and the headline of a run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ from tuiapp.state.text import (
 Severity: TypeAlias = Literal["good", "info", "warning", "error"]
 
 SLOW_BEHIND_STEPS = 3
-SLOW_SKEW = 0.25
-"""A rank whose steps take so much longer than the ranks' median is called slow."""
-
+SLOW_SKEW = 0.25  # a rank whose steps take this much longer than the ranks' median is slow
 SLOW_BEHIND_S = 1.0
-"""A rank that lags by more steps and by more time is called slow; less may come from when ranks report."""
+"""A rank further behind in time and in steps is slow; less may come from when ranks report."""
 
 
 class Condition(NamedTuple):
-    """A state with a symbol, so that it never rests on colour alone."""
+    """A state with a symbol, so that it never depends on colour alone."""
 
     symbol: str
     text: str
@@ -39,7 +37,7 @@ class Condition(NamedTuple):
 
 
 def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
-    """What began, where, with how many ranks or devices."""
+    """Describes what started, where, with how many ranks or devices."""
     ranks = "1 rank process" if started.world_size == 1 else f"{started.world_size:,} rank processes"
     if not process_per_device:
         ranks = f"{plural(started.world_size, 'device')} in one process"
@@ -50,26 +48,22 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
 
 
 def describe_failure(failure: RankFailed) -> str:
-    """How a rank ended, in one sentence fit for the screen."""
+    """Describes how a rank ended, in one sentence."""
     return sanitize(wording.describe_failure(failure), 400)
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
-    """A checkpoint that was committed, in a few words."""
+    """Describes a committed checkpoint in a few words."""
     best = "best" if checkpoint.best else ""
     size, seconds = format_bytes(checkpoint.bytes), format_seconds(checkpoint.seconds)
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
 def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
-    """How a rank does.
+    """Returns a rank's condition.
 
-    Args:
-        state: The run's.
-        rank: Which one.
-        behind: Its steps behind the leader.
-        now: Seconds since the epoch.
-        skew: Its step time over the ranks' median, less 1; None where that is not known.
+    `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
+    ranks' median, less 1, or None where not known.
     """
     if rank.failure is not None:
         first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""
@@ -90,7 +84,7 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
 
 
 def headline(state: RunFacts) -> Condition | None:
-    """What a person should know first; None while there is nothing to say."""
+    """Returns what a person should know first, or None."""
     found, missing = _headline(state), state.gaps.short
     if not missing:
         return found

@@ -1,4 +1,4 @@
-"""The curves of a run by rank and metric, and when each step was: the same for one run's screen and for comparisons."""
+"""The curves of a run by rank and metric, and the time of each step: shared by a run's screen and comparisons."""
 
 from __future__ import annotations
 
@@ -30,88 +30,61 @@ Axis: TypeAlias = Literal["step", "time", "epoch"]
 
 AXES: tuple[Axis, ...] = ("step", "time", "epoch")
 
-ALL = -1
-"""Stands for all ranks together, in the place of a rank's number."""
-
-BUCKETS = 4096
-"""Of a curve of one of the first ranks."""
-
-ALL_BUCKETS = 65_536
-"""About how many the same curve of all ranks may have: the higher a rank's number, the fewer it gets."""
-
-MEAN_BUCKETS = 2048
-"""Of a curve of all ranks together: more than any terminal has dots across."""
-
-SAMPLE_BUCKETS = 1024
-"""Of a curve of samples."""
-
-VALUES_PER_BUCKET = 8
-"""So many times as many values of a rank as a curve has buckets wait to be added: together they cost little."""
-
+ALL = -1  # all ranks together, in place of a rank's number
+BUCKETS = 4096  # per curve of one of the first ranks
+ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's number, the fewer it gets
+MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
+SAMPLE_BUCKETS = 1024  # per curve of samples
+VALUES_PER_BUCKET = 8  # queued per rank before they are added: in bulk they cost little
 WAITING_SAMPLES = 8192
 
 NAN = float("nan")
 
-MAX_NAMES = 1000
-"""Metrics of a run that have curves."""
+MAX_NAMES = 1000  # metrics of a run that have curves
 
 
 class RankCurves:
     """What one rank reported, in bounded memory.
 
-    Events are put aside, and added to a curve when that one is looked at, or to all of them when enough wait: most
-    curves are hardly ever looked at.
-
-    Args:
-        rank: Its number, or `ALL`.
-        capacity: Most buckets of a curve.
+    Events are queued and added to a curve when it is read, or to all curves when the queue is long: most curves are
+    rarely read.
     """
 
     def __init__(self, rank: int, capacity: int) -> None:
         self._capacity = capacity
         self._series: dict[str, Series] = {}
         self._waiting: list[Metrics] = []
-        self._values = 0
-        """How many wait, of all metrics."""
-        self._given: dict[str, int] = {}
-        """How many of the events that wait a curve has been given."""
-        # Not as many for all ranks: they report in step, and all curves settled at once would hold up a key.
+        self._values = 0  # queued, of all metrics
+        self._given: dict[str, int] = {}  # how many of the queued events each curve has
+        # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._most = VALUES_PER_BUCKET * capacity * (1 - rank % 8 / 16)
-        self._laid_out: tuple[int, int, Integers, Floats] | None = None
-        """The steps of the events from one place to another, as they were worked out last, and their counts."""
-        self.scale = 1.0
-        """What a derived rate is multiplied with."""
+        self._laid_out: tuple[int, int, Integers, Floats] | None = None  # cached: from, to, steps, counts
+        self.scale = 1.0  # factor of derived rates
 
     def add(self, event: Metrics, entries: int) -> None:
-        """Take in a batch of so many entries, whose lists go together."""
         self._waiting.append(event)
         self._values += entries * len(event.values)
         if self._values >= self._most:
             self._settle()
 
     def __getitem__(self, name: str) -> Series:
-        """One of the curves, with all that was taken in; an empty one for a metric that was never reported."""
         if self._given.get(name, 0) < len(self._waiting):
             self._give(name)
         return self._series.get(name) or Series(1)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the rank has reported a metric."""
         return len(self[name]) > 0
 
     def truncate(self, step: int) -> None:
-        """Forget that step and all later ones."""
         self._settle()
         for series in self._series.values():
             series.truncate(step)
 
     def merge(self, name: str, series: Series) -> None:
-        """Take in a whole curve."""
         self._settle()
         self._of(name).merge(series)
 
     def _settle(self) -> None:
-        """Give all curves what they have not been given."""
         names = dict.fromkeys(chain.from_iterable(event.values for event in self._waiting))
         for name in (*names, RATE):
             self._give(name)
@@ -138,7 +111,7 @@ class RankCurves:
         else:
             values = _joined([event.values[name] for event in told])
             if any(event.lows and event.highs for event in told):
-                # Where steps have entries of their own, the least and the greatest value are the value.
+                # An entry of a single step is its own minimum and maximum.
                 bounds = tuple(_joined([_bound(event, side, name) for event in told]) for side in ("lows", "highs"))
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
@@ -152,32 +125,26 @@ class RankCurves:
 
 
 class Curves:
-    """A run's curves. What it keeps is bounded, however long the run; nothing raises for what an event says.
+    """A run's curves, in bounded memory however long the run; no event makes it raise.
 
     Args:
-        by_rank: Whether each rank has curves of its own. Otherwise a bucket joins the values of all ranks at its
-            steps: its mean is the mean over the ranks, in whatever order they report; the rate is that of all ranks.
+        by_rank: Whether each rank has its own curves. Otherwise a bucket joins the values of all ranks at its steps:
+            its mean is the mean over the ranks, in whatever order they report; the rate is that of all ranks.
     """
 
     def __init__(self, *, by_rank: bool = True) -> None:
-        self.names: dict[str, None] = {}
-        """The metrics in the order in which they were first reported."""
-        self.full = False
-        """Whether metrics were left out: there were `MAX_NAMES` before them."""
+        self.names: dict[str, None] = {}  # metrics in the order of their first report
+        self.full = False  # metrics beyond `MAX_NAMES` were left out
         self.timeline = Timeline()
-        self.gaps = Gaps()
-        """The steps that the journal lacks."""
-        self.steps_per_epoch = 0
-        """0 when not known."""
-        self.evaluated = 0
-        """The last step of an evaluation; 0 for none."""
+        self.gaps = Gaps()  # steps missing from the journal
+        self.steps_per_epoch = 0  # 0 when not known
+        self.evaluated = 0  # last step of an evaluation; 0 for none
         self._by_rank = by_rank
         self._ranks: dict[int, RankCurves] = {}
         self._scale = 1.0
         self._attempt = 0
 
     def begin(self, event: RunStarted) -> None:
-        """An attempt begins: what an earlier one did after the checkpoint is taken anew."""
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
         if event.attempt <= self._attempt:
             return
@@ -194,7 +161,7 @@ class Curves:
         self.gaps.begin(step, event.world_size)
 
     def add(self, event: Metrics) -> int:
-        """Take in a batch of values; returns how many entries it has, 0 for damage, which changes nothing."""
+        """Adds a batch of values; returns its number of entries, 0 for a damaged event, which is ignored."""
         entries = sound_entries(event)
         if not entries:
             return 0
@@ -209,7 +176,6 @@ class Curves:
         return entries
 
     def fold(self, events: Iterable[AnyEvent]) -> None:
-        """Take in a run's events; those that are no part of a curve change nothing."""
         for event in events:
             if isinstance(event, Metrics):
                 self.add(event)
@@ -217,7 +183,6 @@ class Curves:
                 self.begin(event)
 
     def load(self, digest: Digest) -> None:
-        """Take in the digest of all events before: nothing has been taken in yet."""
         for event in digest.events:
             if isinstance(event, RunStarted):
                 self.begin(event)
@@ -230,20 +195,17 @@ class Curves:
                 self.evaluated = max(self.evaluated, curve.last_step)
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
-        """The curve of a rank, or of `ALL` together, and a metric; an empty one where nothing was reported."""
         rank, name = key
         return self._ranks[rank][name] if rank in self._ranks else Series(1)
 
     def ranks(self, name: str) -> list[int]:
-        """The ranks that have reported a metric."""
         return sorted(rank for rank, curves in self._ranks.items() if name in curves)
 
     def first(self, name: str) -> Series:
-        """The curve of a metric by the first rank that has reported it; an empty one where none has."""
         return self[next(iter(self.ranks(name)), ALL), name]
 
     def places(self, steps: Floats, axis: Axis) -> Floats:
-        """Where steps lie on an axis: seconds of the run, epochs, or the steps themselves."""
+        """Maps steps to an axis: seconds of the run, epochs, or the steps themselves."""
         if axis == "time":
             return self.timeline.seconds(steps)
         if axis == "epoch":
@@ -259,7 +221,6 @@ class Curves:
         return self._ranks[rank]
 
     def _admit(self, event: Metrics) -> Metrics:
-        """Make room for new metrics; returns the event without those that there is no room for."""
         known = {name: column for name, column in event.values.items() if self._knows(name)}
         if EXAMPLES in known and STEP_TIME in known:
             self._knows(RATE)
@@ -280,12 +241,6 @@ class Curves:
 
 
 class SampledCurve:
-    """Values that come one at a time, each at the step that the run had reached.
-
-    Args:
-        series: Those that came before.
-    """
-
     def __init__(self, series: Series | None = None) -> None:
         self._series = Series(SAMPLE_BUCKETS)
         if series is not None:
@@ -294,7 +249,7 @@ class SampledCurve:
         self._values: list[float] = []
 
     def append(self, step: int, value: float) -> None:
-        """Take in a value; steps do not go back but after `truncate`."""
+        """Adds a value; steps never decrease except after `truncate`."""
         self._steps.append(step)
         self._values.append(value)
         if len(self._steps) >= WAITING_SAMPLES:
@@ -302,12 +257,10 @@ class SampledCurve:
 
     @property
     def series(self) -> Series:
-        """All that was taken in."""
         self._settle()
         return self._series
 
     def truncate(self, step: int) -> None:
-        """Forget that step and all later ones."""
         self._settle()
         self._series.truncate(step)
 
@@ -318,7 +271,7 @@ class SampledCurve:
 
 
 def series_of(curve: Curve, scale: float = 1.0) -> Series:
-    """A curve of a digest, its values multiplied with `scale`."""
+    """Returns a digest's curve as a series, its values multiplied with `scale`."""
     keys, *columns = curve.columns
     table = np.empty((7, len(keys)))
     for row, column in enumerate(columns):
@@ -328,7 +281,7 @@ def series_of(curve: Curve, scale: float = 1.0) -> Series:
 
 
 def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:
-    """The step of each entry, that of a window of steps at its last one; and how many steps it stands for."""
+    """Returns the last step of each entry, and the number of steps in it."""
     sizes = np.array([len(next(iter(event.values.values()))) for event in events], np.int64)
     firsts = np.array([event.first_step for event in events], np.int64)
     starts = np.cumsum(sizes) - sizes
@@ -354,6 +307,5 @@ def _joined(columns: Sequence[list[float | None]]) -> Floats:
 
 
 def _bound(event: Metrics, side: Literal["lows", "highs"], name: str) -> list[float | None]:
-    """The least or the greatest values of an event's entries; the values where it has none."""
     values, found = event.values[name], (getattr(event, side) or {}).get(name)
     return found if found is not None and len(found) == len(values) else values

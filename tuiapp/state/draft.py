@@ -1,4 +1,4 @@
-"""A configuration being written: what was typed, and all that follows from it on this machine."""
+"""A configuration being edited: the form's texts, and what follows from them on this machine."""
 
 from __future__ import annotations
 
@@ -26,62 +26,49 @@ Figure = TypeVar("Figure")
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the form holds. Made by `examine`."""
+    """The form's content. Made by `examine`."""
 
-    base: RunConfig
-    """What it is compared with: the preset loaded, or the defaults."""
-    config: RunConfig
-    """What was typed; a key whose text cannot be read stands at the base's value."""
-    placed: RunConfig | None = None
-    """The same with its devices made exact; None while the machine is unknown, or when it cannot run there."""
-    unreadable: frozenset[str] = frozenset()
-    """Keys whose text is no allowed value."""
-    problems: Mapping[str, str] = field(default_factory=dict)
-    """Configuration key, or "" for none, → what is wrong with it, in words."""
-    changed: frozenset[str] = frozenset()
-    """Keys that differ from the base."""
-    hidden: frozenset[str] = frozenset()
-    """Keys that do not apply."""
+    base: RunConfig  # the preset loaded, or the defaults
+    config: RunConfig  # keys whose text cannot be parsed have the base's value
+    placed: RunConfig | None = None  # with exact devices; None while the machine is unknown or unfit
+    unreadable: frozenset[str] = frozenset()  # keys whose text is not an allowed value
+    problems: Mapping[str, str] = field(default_factory=dict)  # key, or "" for none, → problem
+    changed: frozenset[str] = frozenset()  # keys that differ from the base
+    hidden: frozenset[str] = frozenset()  # keys that do not apply
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can be run somewhere, if not here: what a preset must be."""
+        """Whether it can run on some machine: required of a preset."""
         return not self.unreadable and not cross_check(self.config)
 
     @property
     def parameters(self) -> int | None:
-        """Trainable parameters of the model; None when it cannot be trained on the data set."""
         return self._unless({"dataset", "model"}, lambda: make_plan(self.config).parameters)
 
     @property
     def batch_per_device(self) -> int | None:
-        """Examples per step on one device, once the devices are known."""
         return self.placed.global_batch_size // self.placed.devices if self.placed else None
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """Steps of an epoch; None when something they follow from is wrong."""
         return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch)
 
     @property
     def left_out(self) -> int | None:
-        """Examples that an epoch leaves out; None when something they follow from is wrong."""
         return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).left_out)
 
     @property
     def total_steps(self) -> int | None:
-        """Steps of the run; None when something they follow from is wrong."""
         keys = {"dataset", "global_batch_size", "epochs", "max_steps"}
         return self._unless(keys, lambda: make_plan(self.config).total_steps)
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        """A rough estimate of training memory on one device, once the devices are known."""
         placed = self.placed
         return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
 
     def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:
-        """A figure, or None when one of the keys that it follows from is wrong or the data set's file is gone."""
+        """Returns a figure, or None when one of the keys it depends on is wrong or the data set's file is missing."""
         if self.problems.keys() & keys:
             return None
         try:
@@ -90,25 +77,18 @@ class Draft:
             return None
 
     def with_problems(self, problems: Iterable[Problem]) -> Draft:
-        """The same, with what somebody else found wrong with it."""
         return replace(self, placed=None, problems={**self.problems, **in_words(problems)})
 
 
 def to_texts(config: RunConfig) -> dict[str, str]:
-    """Every key's value as the form shows it."""
+    """Returns every key's value as the form shows it."""
     return {key: format_value(value) for key, value in to_mapping(config).items()}
 
 
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
-    """Read what was typed and check it, by itself, together, and against the machine.
-
-    Args:
-        texts: Configuration key → text.
-        base: What it is compared with, and what stands in for what cannot be read.
-        machine: What this machine has; None while that is not known.
-    """
+    """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed."""
     values, problems = _read(texts)
-    # A key that does not apply must neither stand in the way nor turn up in the command.
+    # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
     idle = inapplicable_keys(chosen)
     values = {key: value for key, value in values.items() if key not in idle}
@@ -117,7 +97,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     config = msgspec.structs.replace(base, **values)
     here = misplaced(config, machine) if machine is not None else []
     for found in (check_data(config), here, cross_check(config)):
-        # What was found wrong already makes what depends on it wrong too: once said is enough.
+        # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}
         problems += [problem for problem in found if not wrong & problem.keys]
     placed = place(config, machine) if machine is not None and not problems else None
@@ -135,7 +115,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
 
 
 def in_words(problems: Iterable[Problem]) -> dict[str, str]:
-    """Problems by the key of the form they belong to; a key the form does not have counts as none."""
+    """Returns problems by the form's keys; "" for a key that the form does not have."""
     words: dict[str, str] = {}
     for problem in problems:
         known = problem.key in OPTIONS
@@ -147,13 +127,9 @@ def in_words(problems: Iterable[Problem]) -> dict[str, str]:
 
 
 def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like: bool = False) -> str | None:
-    """The `tuiapp run` command that does the same, quoted for a shell; None while a key cannot be read.
+    """Returns the equivalent `tuiapp run` command, quoted for a shell; None while a key cannot be parsed.
 
-    Args:
-        draft: What the form holds.
-        preset: The name of the preset it is based on; None when it is based on the defaults.
-        runs_dir: Where runs are kept, if not where they are kept by default.
-        like: Whether the preset is a run's configuration, and its name the run's.
+    A `preset` of None is the defaults; with `like` it is a run's name. A `runs_dir` of None is the default directory.
     """
     if draft.unreadable:
         return None
@@ -166,7 +142,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
 
 
 def device_words(config: RunConfig) -> str:
-    """The devices of a placed configuration, for people."""
+    """Describes the devices of a placed configuration."""
     one = config.devices == 1
     if config.platform == "cuda":
         return "1 GPU" if one else f"{config.devices} GPUs (nccl)"
@@ -197,7 +173,7 @@ def _device_ids_apply(config: RunConfig, machine: Machine | None) -> bool:
 
 
 def machine_words(machine: Machine | None) -> str:
-    """What this machine has, on one line."""
+    """Describes this machine on one line."""
     if machine is None:
         return "looking for devices…"
     words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]

@@ -1,4 +1,4 @@
-"""What a run makes of its devices, derived from its events: the same figures in every view.
+"""How well a run uses its devices, derived from its events: the same figures in every view.
 
 - **Examples per joule**: examples trained on, over the energy of the run's GPUs in the same time.
 - **GPU idle share**: 1 less the mean share of the time in which a kernel ran.
@@ -6,10 +6,8 @@
 - **Model FLOP/s**: FLOPs of the model's forward and backward pass per example (`RunStarted.flops_per_example`: matrix
   products and convolutions alone, nothing recomputed counted twice) times examples per second of training,
   evaluation and checkpoints excluded.
-- **MFU**, model FLOP/s utilization: that over what the run's GPUs can compute at most in its precision
-  (`tuiapp.state.peaks`). Source: Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
-
-What cannot be known is None.
+- **MFU**, model FLOP/s utilization: that over the peak of the run's GPUs in its precision (`tuiapp.state.peaks`).
+  Source: Chowdhery et al., PaLM, appendix B, https://arxiv.org/abs/2204.02311
 """
 
 from __future__ import annotations
@@ -27,43 +25,31 @@ from tuiapp.state.peaks import find_peak
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency:
-    """The figures, each None where it is not known."""
-
     examples_per_joule: float | None = None
-    gpu_idle_share: float | None = None
-    """0 to 1."""
-    data_wait_share: float | None = None
-    """0 to 1."""
-    flops_per_second: float | None = None
-    """Over all devices."""
-    mfu: float | None = None
-    """0 to 1."""
-    power_w: float | None = None
-    """Mean, over all the run's GPUs."""
+    gpu_idle_share: float | None = None  # 0 to 1
+    data_wait_share: float | None = None  # 0 to 1
+    flops_per_second: float | None = None  # over all devices
+    mfu: float | None = None  # 0 to 1
+    power_w: float | None = None  # mean, over all the run's GPUs
 
 
 @dataclass(slots=True)
 class EfficiencyMeter:
-    """Folds a run's events, in order, into its efficiency.
-
-    Attributes:
-        window_s: How far back it looks; None: over the whole run, all attempts together.
-    """
+    """Folds a run's events, in order, into its efficiency over the last `window_s`; None: over all attempts."""
 
     window_s: float | None = None
     _meter: EffortMeter = field(default_factory=EffortMeter)
     _marks: deque[tuple[float, Effort]] = field(default_factory=deque)
-    """When, and the totals then: at most one a second, the oldest just outside of the window."""
+    """Time and totals: at most one a second, the oldest just outside the window."""
     _names: dict[int, str] = field(default_factory=dict)
     _flops_per_example: float | None = None
     _precision: str = ""
     _world_size: int = 0
 
     def add(self, event: Event) -> None:
-        """Take one event."""
         self._meter.add(event)
         match event:
-            # First, because it is most of a journal.
+            # First, because most events are of this kind.
             case Metrics() | DeviceSample():
                 self._mark(event.mono)
             case RunStarted():
@@ -75,7 +61,7 @@ class EfficiencyMeter:
                 self._names[event.rank] = event.device_name
 
     def load(self, digest: Digest) -> None:
-        """Take the digest of all events before: of an empty meter that looks at the whole run."""
+        """Loads the digest of all events so far into an empty meter over the whole run."""
         for event in digest.events:
             self.add(event)
         self._meter.effort = copy(digest.effort)
@@ -89,7 +75,6 @@ class EfficiencyMeter:
             self._marks.popleft()
 
     def efficiency(self) -> Efficiency:
-        """The figures, as of the last event."""
         totals = self._meter.effort
         if self._marks:
             totals = totals.since(self._marks[0][1])
@@ -104,7 +89,7 @@ class EfficiencyMeter:
             "mfu": flops / peak if flops is not None and peak else None,
             "power_w": totals.energy_j / measured * self._meter.gpus if measured else None,
         }
-        # A damaged journal may hold figures that no device has.
+        # A damaged journal may hold impossible figures.
         return Efficiency(**{name: one for name, one in figures.items() if one is not None and isfinite(one)})
 
     def _flops(self, totals: Effort) -> float | None:
@@ -113,7 +98,6 @@ class EfficiencyMeter:
         return self._flops_per_example * totals.examples / totals.rank_seconds * self._world_size
 
     def _peak(self) -> float | None:
-        """Of all the run's GPUs together; None unless it is known of each."""
         if not self._world_size or len(self._names) != self._world_size:
             return None
         found = [find_peak(name) for name in self._names.values()]

@@ -1,4 +1,4 @@
-"""When a run may not fit into memory, in words: the same in the form and on the command line."""
+"""A warning that a run may not fit into memory: the same in the form and on the command line."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from trainers.config.memory import MemoryEstimate, data_copies, shortages
 from trainers.config.run_config import RunConfig
 from tuiapp.state.text import format_bytes
 
-LARGE_PART = 0.5
-"""Of the memory that is free: data that takes more of it is warned of."""
+LARGE_PART = 0.5  # share of the free memory above which data causes a warning
 
 
 def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate) -> str:
-    """Why it may not fit, with figures; "" where there is room.
-
-    Args:
-        placed: A configuration whose devices are exact.
-        machine: What this machine has.
-        estimate: Of the configuration.
-    """
+    """Explains why a placed configuration may not fit, with figures; "" if it fits."""
     if short := shortages(placed, machine, estimate):
         least = min(short, key=lambda one: one.free_bytes)
         whose = "per device" if placed.platform == "cuda" else "for all ranks"

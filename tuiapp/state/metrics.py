@@ -1,7 +1,4 @@
-"""The metrics that are known by name: what each is called, in which unit it is, how it is drawn.
-
-Whatever else a journal holds is shown under its own name by the same code.
-"""
+"""The known metrics: their labels, units and how they are drawn; others are shown under their journal names."""
 
 from __future__ import annotations
 
@@ -30,32 +27,24 @@ from tuiapp.state.text import format_metric, format_percent, format_rate, format
 if TYPE_CHECKING:
     from tuiapp.state.run_facts import RunFacts
 
-UTILIZATION = "gpu/utilization"
-"""Of the GPUs, by their samples: the only curves that no rank reports."""
-
+UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One quantity over the run."""
-
-    name: str
-    """As in the journal."""
+    name: str  # as in the journal
     label: str
-    """What people call it."""
-    format: Callable[[float | None], str] = format_metric
-    """A value in words, at most nine characters."""
+    format: Callable[[float | None], str] = format_metric  # at most nine characters
     unit: Unit = ""
 
     @property
     def group(self) -> str:
-        """What stands before the first slash; "" without one."""
         return sanitize(group_of(self.name), MAX_LABEL)
 
     @property
     def held_out(self) -> bool:
-        """Whether it is measured now and then, on data that is not trained on: its values are marked, not smoothed."""
+        """Whether it is measured at evaluations: its values are marked, not smoothed."""
         return group_of(self.name) in HELD_OUT
 
 
@@ -96,17 +85,17 @@ KNOWN: dict[str, Metric] = {
 
 
 def metric(name: str) -> Metric:
-    """A metric by its name in the journal, whether it is known or not."""
+    """Returns a metric by its name in the journal, known or not."""
     return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """The loss and what else is known in their order, then the others by group and name."""
+    """Returns the known metrics in their order, the loss first, then the others by group and name."""
     found = set(names)
     known = [name for name in KNOWN if name in found]
     return known + sorted(found - KNOWN.keys(), key=lambda name: (group_of(name), name))
 
 
 def available(state: RunFacts) -> list[str]:
-    """Those that a run has reported so far; the loss always."""
+    """Returns the metrics that a run has reported so far; the loss always."""
     return ordered({LOSS, *state.curves.names, *([UTILIZATION] if state.utilization else [])})

@@ -1,4 +1,4 @@
-"""What makes a terminal show a notice of its own, outside of its window."""
+"""Desktop notifications through the terminal's escape sequences."""
 
 from __future__ import annotations
 
@@ -11,20 +11,17 @@ MAX_CHARACTERS = 200
 
 
 def notification(kind: str, title: str, text: str, environment: Mapping[str, str]) -> str:
-    """The escape sequence for a notice, or "" where there is to be none.
+    """Returns the escape sequence of a notification, or "" for none.
 
-    Args:
-        kind: osc9 (iTerm2, kitty, WezTerm, Ghostty, Windows Terminal), osc777 (urxvt, foot, VTE's) or off.
-        title: Of the notice; osc9 has none and gets it in front of the text.
-        text: One sentence, from outside: it is sanitized here.
-        environment: The process's, which tells of the terminal.
+    `kind` is osc9 (iTerm2, kitty, WezTerm, Ghostty, Windows Terminal), osc777 (urxvt, foot, VTE's) or off. osc9 has no
+    title and prepends it to `text`, one sentence, which is sanitized. `environment` identifies the terminal.
     """
     terminal = environment.get("TERM", "")
     if terminal in ("", "dumb", "linux"):
         return ""
     title, text = (sanitize(words, MAX_CHARACTERS).replace(";", ",") for words in (title, text))
     if kind == "osc9":
-        # ConEmu and Windows Terminal take "9;" and a digit for other orders: a title stands in front.
+        # ConEmu and Windows Terminal read "9;" and a digit as other commands: a title comes first.
         sequence = f"\x1b]9;{title}: {text}\x07"
     elif kind == "osc777":
         sequence = f"\x1b]777;notify;{title};{text}\x07"
@@ -34,13 +31,13 @@ def notification(kind: str, title: str, text: str, environment: Mapping[str, str
 
 
 def _through_tmux(sequence: str) -> str:
-    """A sequence that tmux hands on to the terminal around it, where `allow-passthrough` is on."""
+    """Wraps a sequence for tmux, which passes it on where `allow-passthrough` is on."""
     doubled = sequence.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{doubled}\x1b\\"
 
 
 def ending(info: RunInfo) -> str:
-    """How a run ended, in one short sentence."""
+    """Describes how a run ended, in one short sentence."""
     config, accuracy = info.config, info.summary.test_accuracy
     what = f"{config.model} on {config.dataset}" if config else info.directory.run_id
     came_to = f", test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""

@@ -1,10 +1,10 @@
-"""What GPUs can compute at most, as their makers state it, by the name that the driver gives them.
+"""Peak throughput of GPUs as their makers state it, by the driver's device name.
 
-Figures are dense (without the doubling that structured sparsity is advertised with) and in TFLOP/s: float32 on the
-ordinary cores, tf32 and bfloat16 on the tensor cores with float32 accumulation, at the boost clock. A GPU that is not
-in the table, a part of one (MIG) or one of a laptop, which runs at another clock, has no known peak.
+Figures are dense (without structured sparsity) and in TFLOP/s: float32 on the ordinary cores, tf32 and bfloat16 on the
+tensor cores with float32 accumulation, at the boost clock. A GPU that is not in the table, a part of one (MIG) or one
+of a laptop, which runs at another clock, has no known peak.
 
-Each figure stands in its maker's document, named beside it, and agrees with public tables made of those: Lightning
+Each figure is from its maker's document, named beside it, and agrees with public tables made of those: Lightning
 Fabric's `utilities/throughput.py` and the ones of the repositories lamonoai/gpumap and PrimeIntellect-ai/prime.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The most that one GPU computes, in FLOP/s by precision; None: it has no such arithmetic."""
+    """Peak of one GPU in FLOP/s by precision; None where it does not support it."""
 
     float32: float
     tf32: float | None
@@ -24,7 +24,6 @@ class Peak:
     source: str
 
     def at(self, precision: str) -> float | None:
-        """The figure of a configuration's `precision`."""
         return {"float32": self.float32, "tf32": self.tf32, "bfloat16": self.bfloat16}.get(precision)
 
 
@@ -46,7 +45,7 @@ _VOLTA = f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-
 _TURING = f"{_NVIDIA}/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"
 
 _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
-    # The driver's name without its maker; then TFLOP/s in float32, tf32, bfloat16.
+    # The driver's name without the maker; TFLOP/s in float32, tf32, bfloat16.
     (r"GB200( .*)?", 80, 1250, 2500, _BLACKWELL),
     (r"B200( .*)?", 75, 1100, 2250, _BLACKWELL),
     (r"H[12]00 NVL( .*)?", 60, 417.5, 835.5, _HOPPER),
@@ -79,7 +78,7 @@ _TABLE: tuple[tuple[str, float, float | None, float | None, str], ...] = (
 
 
 def find_peak(device_name: str) -> Peak | None:
-    """The peak of the GPU that the driver or the framework calls so; None where it is not known."""
+    """Returns the peak of the GPU with that driver or framework name; None where it is not known."""
     name = re.sub(r"^((NVIDIA|Tesla|GeForce) )+", "", device_name.strip())
     if "MIG" in name or "Laptop" in name:
         return None

@@ -1,4 +1,4 @@
-"""The ranks beside each other: who lags, who is slow, who is silent."""
+"""The ranks side by side: which one lags, is slow or silent."""
 
 from __future__ import annotations
 
@@ -14,31 +14,20 @@ from tuiapp.state.run_facts import RunFacts
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
 
 SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "heard", "loss")
-"""What the ranks are sorted by, in the order of the key; all but the first with the worst on top."""
+"""In the order of the sort key; all but the first have the worst on top."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank, compared with the others."""
-
     rank: RankState
-    behind: int
-    """Steps behind the leader."""
-    skew: float | None
-    """Its step time over the ranks' median, less 1: 0.25 is a quarter slower. None before its first step."""
-    silent_s: float | None
-    """Seconds since it was last heard of; None before that, and when the run is over."""
+    behind: int  # steps behind the leader
+    skew: float | None  # step time over the ranks' median, less 1; None before its first step
+    silent_s: float | None  # seconds since its last report; None before that, and when the run is over
     condition: Condition
 
 
 def rank_rows(state: RunFacts, now: float, sort: SortKey = "rank") -> list[RankRow]:
-    """The ranks of a run, compared.
-
-    Args:
-        state: The run.
-        now: Seconds since the epoch.
-        sort: What comes first.
-    """
+    """Compares the ranks of a run; `now` in seconds since the epoch."""
     leader = state.leader
     if leader is None:
         return []

@@ -1,4 +1,4 @@
-"""What is known of one rank."""
+"""The state of one rank."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFa
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, total
 from tuiapp.state.devices.gpu import HISTORY
 
-PACE_WINDOW_S = 15.0
-"""Training time over which a rank's speed is averaged: long enough to be calm, short enough to follow a change."""
-
-SILENT_AFTER_S = 5.0
-"""A rank in training that reports nothing for so long is called silent, unless its steps take long."""
-
-SILENT_STEPS = 4
-"""How many of its steps a rank may be silent for."""
+PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
+SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer
+SILENT_STEPS = 4  # of its own steps, before a rank is silent
 
 
-MAX_BATCHES = 96
-"""Over which a rank's speed is averaged at most."""
+MAX_BATCHES = 96  # most batches over which a rank's speed is averaged
 
 
 class Batch(NamedTuple):
-    """How long a rank took for some steps."""
-
     time: float
     last_step: int
     steps: int
@@ -35,15 +27,12 @@ class Batch(NamedTuple):
 
 
 class Pace:
-    """How fast a rank has been going lately, and where it was when."""
-
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
         self._steps = 0
         self._seconds = self._examples = 0.0
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch of steps."""
         if len(self._batches) == MAX_BATCHES:
             self._forget()
         self._batches.append(batch)
@@ -61,21 +50,18 @@ class Pace:
 
     @property
     def has_steps(self) -> bool:
-        """Whether any were taken in."""
         return bool(self._batches)
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Mean over the window; None before the first step."""
         return self._seconds / self._steps if self._batches and self._steps > 0 and self._seconds > 0 else None
 
     @property
     def examples_per_second(self) -> float | None:
-        """Mean over the window; None before the first step."""
         return self._examples / self._seconds if self._batches and self._seconds > 0 else None
 
     def step_at(self, time: float) -> float:
-        """The step that the rank had reached at that time, as far as its reports tell."""
+        """Returns the step that the rank had reached at that time, by its reports."""
         later: Batch | None = None
         for batch in reversed(self._batches):
             if batch.time <= time:
@@ -89,48 +75,37 @@ class Pace:
 
 @dataclass(slots=True)
 class RankState:
-    """One rank process, as its events tell."""
-
     rank: int
     pid: int | None = None
     device: str = ""
     device_name: str = ""
-    uuid: str = ""
-    """Of its GPU; "" on the CPU."""
+    uuid: str = ""  # its GPU's; "" on the CPU
     phase: PhaseName | None = None
-    step: int = 0
-    """Its last reported step; before the first, that of the checkpoint it goes on from, or 0."""
-    loss: float | None = None
-    """Of that step; None where it was not finite, or before the first step."""
+    step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
+    loss: float | None = None  # of that step; None where it was not finite, or before the first step
     learning_rate: float | None = None
-    last_time: float = 0.0
-    """When it was last heard of, in seconds since the epoch; 0 before that."""
-    process: RankSample | None = None
-    """The latest sample of its process."""
-    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    """What its process took of the CPU; 100 is one core."""
-    framework: FrameworkMemory | None = None
-    """What its framework holds of its device."""
+    last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
+    process: RankSample | None = None  # latest sample of its process
+    cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
+    framework: FrameworkMemory | None = None  # what its framework holds on its device
     failure: RankFailed | None = None
     pace: Pace = field(default_factory=Pace)
 
     @property
     def cpu_percent(self) -> float | None:
-        """100 is one core; None where that is not known."""
+        """100 is one core; None where not known."""
         return self.process.cpu_percent if self.process else None
 
     @property
     def rss_bytes(self) -> int | None:
-        """Its process's resident memory."""
         return self.process.rss_bytes if self.process else None
 
     @property
     def threads(self) -> int | None:
-        """Of its process."""
         return self.process.threads if self.process else None
 
     def add(self, event: Metrics) -> None:
-        """Take in a batch of values whose lists go together."""
+        """Adds a batch of values whose lists have equal length."""
         values, last_step = event.values, event.last_step
         if STEP_TIME in values:
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
@@ -143,7 +118,6 @@ class RankState:
                 self.learning_rate = values[LEARNING_RATE][-1]
 
     def restart(self, step: int) -> None:
-        """Begin a new attempt after a step."""
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
@@ -152,7 +126,6 @@ class RankState:
 
     @property
     def silent_after_s(self) -> float:
-        """From when on its silence means something."""
         return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or 0.0))
 
     def behind(self, leader: RankState, now: float) -> int:

@@ -1,4 +1,4 @@
-"""A chart's curves as the cells of a terminal: braille dots, two across and four down in each."""
+"""A chart's curves as terminal cells: braille dots, two across and four down in each."""
 
 from __future__ import annotations
 
@@ -10,42 +10,26 @@ from numpy.typing import NDArray
 from tuiapp.state.chart import BAND, Chart, Curve
 from tuiapp.state.series import Floats
 
-EVALUATION_CELLS = 3
-"""From one evaluation's mark to the next, at least."""
-
-NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4
-"""Inks beside `BAND` and the places in the palette, from 0 on."""
-
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-"""Unicode's bit of each dot, by row and column within the cell."""
+EVALUATION_CELLS = 3  # least distance between two evaluation marks
+NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # Unicode's bit of each dot in a cell
 
 
 @dataclass(slots=True)
 class Cells:
-    """What stands in each cell."""
-
-    characters: NDArray[np.uint32]
-    """Code points, by row and column."""
-    inks: NDArray[np.int16]
-    """What each cell is drawn with: a place in the palette, `BAND`, or one of the inks above."""
+    characters: NDArray[np.uint32]  # code points [rows, columns]
+    inks: NDArray[np.int16]  # [rows, columns]: palette index, `BAND`, or one of the inks above
 
 
 def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
-    """Draw a chart's curves.
-
-    Args:
-        chart: With twice as many values per curve as there are columns.
-        columns: Width in cells.
-        rows: Height in cells.
-        cursor: The cell's column in which a line stands.
-    """
+    """Draws a chart, which has two values per curve and cell column; `cursor` is the cell column of a cursor line."""
     bits = np.zeros((rows, columns), np.uint8)
     inks = np.full((rows, columns), NONE, np.int16)
     height = 4 * rows
     if chart.band is not None:
         top, bottom = _spans(chart.band, chart, height)
         filled = _between(top, bottom, height)
-        # A quarter of the dots: what is drawn over it can be told from it without colour.
+        # A quarter of the dots: lines drawn over it can be told from it without colour.
         filled[1::2] = filled[:, 1::2] = False
         bits = _pack(filled, rows, columns)
         inks[bits > 0] = BAND
@@ -66,7 +50,6 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
 
 
 def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
-    """The lines' names behind their ends, so that they can be told apart without colour."""
     rows, columns = characters.shape
     low, high = chart.y_range
     for curve in chart.curves:
@@ -91,7 +74,7 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
     for x, y in chart.evaluations:
         column = round((x - left) / (right - left) * (2 * columns - 1)) // 2
         row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
-        # The newest come first; where they are dense, the curve must still be seen between them.
+        # The newest come first; where they are dense, the curve must remain visible.
         if 0 <= row < rows and 0 <= column <= min(columns - 1, right_of - EVALUATION_CELLS):
             right_of = column
             characters[row, column], inks[row, column] = ord("◆"), EVALUATION
@@ -105,7 +88,7 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
 
 
 def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
-    """The dots from the uppermost to the lowest of each column, so that neighbouring columns touch."""
+    """Returns the top and bottom dot of each column, so that neighbouring columns touch."""
     low, high = chart.y_range
     scale = (height - 1) / (high - low)
     top, bottom = (high - curve.high) * scale, (high - curve.low) * scale
@@ -114,8 +97,7 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
         return top, bottom
     every = np.arange(len(top))
     inside = (every >= known[0]) & (every <= known[-1])
-    apart = np.zeros(len(top), bool)
-    """Columns that are not joined to the one before."""
+    apart = np.zeros(len(top), bool)  # columns that are not joined to the previous one
     for place in np.flatnonzero(curve.breaks > 0):
         after = int(np.searchsorted(known, place, side="right"))
         start = known[after - 1] + 1 if after else 0
@@ -125,7 +107,7 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
             apart[stop] = True
     top = np.where(inside, np.rint(np.interp(every, known, top[known])), np.nan)
     bottom = np.where(inside, np.rint(np.interp(every, known, bottom[known])), np.nan)
-    # Where one column ends above the next one's start, both are drawn out to the middle between them.
+    # Where one column ends above the next one's start, both are extended to the middle between them.
     with np.errstate(invalid="ignore"):
         falls = (top[1:] > bottom[:-1] + 1) & ~apart[1:]
         middle = np.floor((bottom[:-1] + top[1:]) / 2)
@@ -140,7 +122,6 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
 
 
 def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
-    """Dots by row and column: set from `top` to `bottom`."""
     row = np.arange(height)[:, None]
     with np.errstate(invalid="ignore"):
         between: NDArray[np.bool_] = (row >= top) & (row <= bottom)
@@ -148,7 +129,6 @@ def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
 
 
 def _pack(dots: NDArray[np.bool_], rows: int, columns: int) -> NDArray[np.uint8]:
-    """Dots as the bits of the cells that they lie in."""
     padded = np.zeros((4 * rows, 2 * columns), np.uint8)
     padded[:, : dots.shape[1]] = dots[:, : 2 * columns]
     cells = padded.reshape(rows, 4, columns, 2)

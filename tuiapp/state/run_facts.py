@@ -23,82 +23,62 @@ from tuiapp.state.rank_state import RankState
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 
 Fault: TypeAlias = Literal["", "failure", "hang"]
-"""A rank has failed, or ranks do not get on; "" for neither."""
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
 
-EFFICIENCY_WINDOW_S = 30.0
-"""Over which the efficiency is averaged."""
+EFFICIENCY_WINDOW_S = 30.0  # averaging window
 
 
 class LogEntry(msgspec.Struct, frozen=True, gc=False):
-    """One line of the log, free of anything that could harm a terminal.
+    """A line of the log, sanitized.
 
-    There may be tens of thousands a second: the garbage collector need not look at what holds no other object.
+    There may be tens of thousands a second; holding no other object, they need no garbage collection.
     """
 
     time: float
     rank: int | None
-    stream: Literal["stdout", "stderr", "run", "event", "problem"]
-    """"event" and "problem" are the run's own milestones."""
+    stream: Literal["stdout", "stderr", "run", "event", "problem"]  # "event", "problem": milestones of the run
     text: str
 
 
 class RunFacts:
-    """All that is known of a run; `RunState` folds events into it.
-
-    Args:
-        run_id: What to call the run before its first event.
-    """
+    """All that is known of a run; `RunState` folds events into it. Until the first event it is called `run_id`."""
 
     def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
         self.started: ev.RunStarted | None = None
         self.ended: ev.RunEnded | None = None
         self.lost = False
-        self.removed = False
-        """It is lost because its directory was removed."""
-        self.replayed = False
-        """One sees the run over again: nothing can be asked of it."""
+        self.removed = False  # lost because its directory was removed
+        self.replayed = False  # a replay: it takes no commands
         self.stop_requested: ev.StopRequested | None = None
-        self.checkpoints: deque[ev.Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
-        """Those committed, the newest last; of the older ones not all are kept on the disk."""
-        self.first_time: float | None = None
-        """Of the attempt's first event, in seconds since the epoch."""
+        self.checkpoints: deque[ev.Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)  # newest last; some no longer on disk
+        self.first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
         self.last_time = 0.0
         self.ranks: dict[int, RankState] = {}
         self.curves = Curves()
         self.arrays: dict[str, ArrayState] = {}
-        self.gpus: dict[str, GpuState] = {}
-        """By UUID."""
-        self.utilization: dict[str, SampledCurve] = {}
-        """Each GPU's, by the step at which it was sampled."""
+        self.gpus: dict[str, GpuState] = {}  # by UUID
+        self.utilization: dict[str, SampledCurve] = {}  # of each GPU, by the step at which it was sampled
         self.host: ev.HostSample | None = None
         self.host_cpu: deque[float | None] = deque(maxlen=HISTORY)
-        self.telemetry_problems: dict[str, str] = {}
-        """What of the telemetry has failed, and why: "NVML", "sampler"."""
+        self.telemetry_problems: dict[str, str] = {}  # "NVML" or "sampler" → reason of the failure
         self._meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
         self.alerts: deque[ev.Alert] = deque(maxlen=200)
-        self.trouble = ""
-        """Why its journal stands still although the run goes on, in words; "" while all is well."""
-        self.newer = ""
-        """What tells that a later version of tuiapp wrote the run, in words; "" when none did."""
+        self.trouble = ""  # why the journal of a live run does not grow; "" while all is well
+        self.newer = ""  # the message if a later version of tuiapp wrote the run; "" if none did
         self.failures: list[ev.RankFailed] = []
-        self.stacks: dict[int, ev.Stacks] = {}
-        """Where the ranks of a run that hangs stand, by rank; empty again once it gets on."""
+        self.stacks: dict[int, ev.Stacks] = {}  # by rank, while the run hangs
         self.log: deque[LogEntry] = deque(maxlen=MAX_LOG_LINES)
-        self.log_count = 0
-        """Lines ever logged; the log holds the last of them."""
+        self.log_count = 0  # lines ever logged; `log` holds the last of them
 
     @property
     def gaps(self) -> Gaps:
-        """The steps that its journal lacks."""
         return self.curves.gaps
 
     @property
     def status(self) -> RunStatus:
-        """What the header says."""
         if self.ended is not None:
             return self.ended.status
         if self.lost:
@@ -107,19 +87,17 @@ class RunFacts:
 
     @property
     def is_live(self) -> bool:
-        """Whether the run goes on, as far as is known."""
         return self.status in ("starting", "running")
 
     @property
     def last_checkpoint(self) -> ev.Checkpoint | None:
-        """The newest that is committed."""
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
     def resume_step(self) -> int | None:
         """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
 
-        None where it covers none; there may be one all the same, see `trainers.contract.coverage`.
+        None where it covers none; there may be one nevertheless, see `trainers.contract.coverage`.
         """
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         covered = [one.step for one in self.checkpoints if one.step <= reached]
@@ -128,7 +106,7 @@ class RunFacts:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the run is over, has more to do, and has, or if it was lost may have, a checkpoint to resume from."""
+        """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
         over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
         if not over or self.resume_step is None:
             return over and self.lost
@@ -136,7 +114,7 @@ class RunFacts:
 
     @property
     def phase(self) -> str:
-        """What rank 0 does; "stopping" once a stop was asked for; "" when the run is over or has not begun."""
+        """Rank 0's phase; "stopping" once a stop was requested; "" when the run is over or has not begun."""
         if not self.is_live:
             return ""
         if self.stop_requested is not None:
@@ -156,7 +134,7 @@ class RunFacts:
 
     @property
     def process_per_device(self) -> bool:
-        """Whether each rank is a process: so with most backends, and taken to be so with those not known here."""
+        """Whether each rank is a process; assumed for unknown backends."""
         backend = BACKENDS.get(str(self.config.get("backend")))
         return backend is None or backend.process_per_device
 
@@ -177,7 +155,6 @@ class RunFacts:
 
     @property
     def leader(self) -> RankState | None:
-        """The rank that is furthest."""
         return max(self.ranks.values(), key=lambda rank: rank.step, default=None)
 
     @property
@@ -186,22 +163,20 @@ class RunFacts:
         return self.epoch_of(self.step)
 
     def epoch_of(self, step: int) -> int:
-        """The epoch of a step, counted from 1; 0 before the first step or when not known."""
         return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
 
     @property
     def epochs(self) -> int:
-        """How many are wanted; 0 when not known."""
+        """0 when not known."""
         return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
 
     @property
     def progress(self) -> float | None:
-        """From 0 to 1; None when not known."""
         return min(1.0, self.step / self.total_steps) if self.total_steps else None
 
     @property
     def examples_per_second(self) -> float | None:
-        """Over all ranks: lately while the run is live, on the whole once it has ended."""
+        """Over all ranks: recent while the run is live, the mean of the run once it has ended."""
         if self.ended is not None and self.ended.summary.examples_per_second is not None:
             return self.ended.summary.examples_per_second
         rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
@@ -214,12 +189,10 @@ class RunFacts:
 
     @property
     def hang(self) -> ev.Alert | None:
-        """What is told of a hang that is not over."""
         return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
 
     @property
     def fault(self) -> Fault:
-        """What there is to look into; a failure comes before the hang that led to it."""
         return "failure" if self.failures else "hang" if self.stacks else ""
 
     @property
@@ -230,7 +203,6 @@ class RunFacts:
         return by_cause[0] if by_cause else None
 
     def elapsed(self, now: float) -> float | None:
-        """Seconds since the attempt began, or that it took; None before the first event."""
         if self.ended is not None and self.ended.summary.seconds > 0:
             return self.ended.summary.seconds
         if self.first_time is None:
@@ -238,7 +210,7 @@ class RunFacts:
         return max(0.0, (now if self.is_live else self.last_time) - self.first_time)
 
     def remaining(self) -> float | None:
-        """Seconds still to go at the recent pace, evaluations included; None while that cannot be said."""
+        """Returns the seconds left at the recent pace, evaluations included; None while not known."""
         paces = [pace for rank in self.ranks.values() if (pace := rank.pace.seconds_per_step) is not None]
         if not self.is_live or not paces or not self.total_steps or self.stop_requested or self.hang:
             return None
@@ -251,17 +223,14 @@ class RunFacts:
         return left
 
     def efficiency(self) -> Efficiency:
-        """What it makes of its devices, lately."""
         return self._meter.efficiency()
 
     def devices(self) -> list[Device]:
-        """All devices of the run, in the order of their letters."""
         found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
         for array in self.arrays.values():
             found.update(array.shards)
         return sorted(found)
 
     def log_since(self, count: int) -> list[LogEntry]:
-        """The lines after the first `count` ever logged, as far as they are kept."""
         fresh = min(len(self.log), self.log_count - count)
         return list(islice(self.log, len(self.log) - fresh, None)) if fresh > 0 else []

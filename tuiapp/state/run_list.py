@@ -1,4 +1,4 @@
-"""A list of runs: its columns, its order, what of it is shown. The same on the screen and on the command line."""
+"""A list of runs: columns, order and filter. The same on the screen and on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tuiapp.state.text import (
 )
 
 _Key: TypeAlias = tuple[float, str]
-"""What a column is sorted by: a number or a text."""
 
 SYMBOLS = {
     "running": "●",
@@ -30,36 +29,29 @@ SYMBOLS = {
     "newer": "^",
     "unreadable": "!",
 }
-"""A shape beside the colour of each state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the list."""
-
-    name: str
-    """What it is called on the command line."""
+    name: str  # on the command line
     title: str
     width: int
     cell: Callable[[RunInfo], str]
-    key: Callable[[RunInfo], _Key | None]
-    """None sorts last, whichever way."""
-    rank: int
-    """Which columns stay when there is no room for all: the lowest numbers."""
-    falls: bool = False
-    """Whether one wants the greatest first."""
+    key: Callable[[RunInfo], _Key | None]  # None sorts last, in either direction
+    rank: int  # the columns with the lowest ranks are kept when space is short
+    falls: bool = False  # sorted in descending order by default
     left: bool = False
 
 
 def devices(info: RunInfo) -> str:
-    """How many devices of which kind: "4 GPU", "2 CPU"."""
+    """Returns number and kind of devices: "4 GPU", "2 CPU"."""
     if info.config is None:
         return MISSING
     return f"{info.config.devices} {'GPU' if info.config.platform == 'cuda' else 'CPU'}"
 
 
 def dataset(info: RunInfo) -> str:
-    """The data set; of a file its name, without the directories before it."""
+    """Returns the data set; of a file its name without directories."""
     if info.config is None:
         return MISSING
     name = info.config.dataset
@@ -67,7 +59,7 @@ def dataset(info: RunInfo) -> str:
 
 
 def started(info: RunInfo) -> str:
-    """When it was launched, in local time: "20 Nov 10:15", or with its year instead of the time of day."""
+    """Returns the launch time, local: "20 Nov 10:15", or with the year instead of the time of day."""
     if info.started is None:
         return MISSING
     try:
@@ -141,12 +133,11 @@ COLUMNS = (
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
-NEWEST = "started"
-"""What the list is sorted by at first."""
+NEWEST = "started"  # default sort order
 
 
 def words_of(info: RunInfo) -> str:
-    """All that a filter's words are looked for in, in lower case."""
+    """Returns the lower-case text that a filter's words are searched in."""
     config = info.config
     facts = [info.directory.run_id, info.status, info.reason, devices(info)]
     facts += [config.backend, config.model, config.dataset, config.platform, config.optimizer] if config else []
@@ -154,22 +145,16 @@ def words_of(info: RunInfo) -> str:
 
 
 def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
-    """The runs in which every word of a filter is found; all for an empty one."""
+    """Returns the runs in which every word of a filter is found; all for an empty one."""
     wanted = text.lower().split()
     return [info for info in infos if not wanted or all(word in words_of(info) for word in wanted)]
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:
-    """The runs sorted by a column, live ones on top; those without a value come last.
-
-    Args:
-        infos: Newest first; runs with the same value stay so.
-        by: The column's name.
-        reverse: The other way than the column is usually read.
-    """
+    """Sorts runs, newest first, by a column (stable); live ones are on top, those without a value last."""
     column = BY_NAME[by]
     if by == NEWEST:
-        # The order they come in knows better than the clock's seconds.
+        # Their order is more precise than the clock's seconds.
         ranked = list(infos)[::-1] if reverse else list(infos)
     else:
         known = [(key, info) for info in infos if (key := column.key(info)) is not None]

@@ -1,4 +1,4 @@
-"""The fold: from a run's events, one after the other, to all that its screen shows."""
+"""The fold: from a run's events, in order, to all that its screen shows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_facts import LogEntry, RunFacts
 from tuiapp.state.text import join_words, sanitize
 
-Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]
-"""A part of the screen that an event may change."""
-
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]  # a part of the screen
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
 
@@ -28,7 +26,7 @@ _METRICS_CHANGE: frozenset[Topic] = frozenset({"run", "curves", "ranks"})
 
 
 class RunState(RunFacts):
-    """Takes in a run's events. `apply` never raises for what an event says."""
+    """Folds a run's events. `apply` never raises for the content of an event."""
 
     def __init__(self, run_id: str = "") -> None:
         super().__init__(run_id)
@@ -55,7 +53,7 @@ class RunState(RunFacts):
         }
 
     def apply(self, event: object) -> None:
-        """Take in one event, or first the digest of many; what this version does not know changes nothing."""
+        """Folds one event, or first the digest of many; unknown events are ignored."""
         if isinstance(event, Digest):
             return self._load(event)
         handler = self._handlers.get(type(event))
@@ -70,10 +68,9 @@ class RunState(RunFacts):
         handler(event)
 
     def _load(self, digest: Digest) -> None:
-        """Take in what a digest keeps; nothing has been taken in yet."""
         for event in digest.events:
             self.apply(event)
-        # What its events say of curves, and of steps that are missing, is but a part.
+        # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
         self.curves = Curves()
         self.curves.load(digest)
         for uuid, curve in digest.utilization.items():
@@ -82,33 +79,24 @@ class RunState(RunFacts):
         self._changed |= _METRICS_CHANGE
 
     def mark_lost(self, *, removed: bool = False) -> None:
-        """The journal is at its end, no supervisor is alive, and the run never said that it ended.
-
-        Args:
-            removed: Its directory is gone: of the supervisor nothing is known then.
-        """
+        """Marks a run lost: its journal has no end, and no supervisor is alive. `removed`: its directory is gone."""
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
     def mark_found(self) -> None:
-        """A supervisor is alive after all: the directory that was not to be seen is back, or the run goes on again."""
+        """Reverts `mark_lost`: the directory is back, or the run was resumed."""
         if self.lost:
             self.lost = self.removed = False
             self._changed |= {"run", "ranks", "alerts", "devices"}
 
     def note_trouble(self, trouble: str) -> None:
-        """The journal stands still although the run goes on, or no longer does.
-
-        Args:
-            trouble: Why, in words; "" when all is well.
-        """
+        """Sets why the journal of a live run does not grow; "" while all is well."""
         if (text := sanitize(trouble, 300)) != self.trouble:
             self.trouble = text
             self._changed |= {"alerts", "run"}
 
     def take_changes(self) -> frozenset[Topic]:
-        """The parts that changed since the last call."""
         changed = frozenset(self._changed)
         self._changed.clear()
         return changed
@@ -145,7 +133,7 @@ class RunState(RunFacts):
         self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
 
     def _go_back(self, step: int) -> None:
-        """A new attempt goes on from a step: what the one before did after it is taken anew, what ailed it is past."""
+        """Starts a new attempt after a step: drops later values and all problems of the previous attempt."""
         for rank in self.ranks.values():
             rank.restart(step)
         for curve in self.utilization.values():
@@ -157,7 +145,7 @@ class RunState(RunFacts):
         self.failures.clear()
         self.alerts.clear()
         self.stacks.clear()
-        # It may have other devices; its ranks report anew how the arrays lie on them.
+        # It may have other devices; its ranks report the array layouts anew.
         self.arrays.clear()
         self.gpus.clear()
         self.telemetry_problems.clear()
@@ -208,7 +196,7 @@ class RunState(RunFacts):
         if event.uuid in self.gpus:
             self.gpus[event.uuid].add(event)
         elif len(self.gpus) < MOST_GPUS:
-            # It may have been shown by its place alone.
+            # Until now it may have been known by its index only.
             self.gpus.pop(f"{PLACE}{event.index}", None)
             self.gpus[event.uuid] = new_gpu(event)
         if event.uuid in self.gpus and event.utilization_percent is not None:
@@ -216,7 +204,7 @@ class RunState(RunFacts):
         self._changed.add("devices")
 
     def _rank_sample(self, event: ev.RankSample) -> None:
-        # A process that is ending holds no memory any more: that is no figure of its work.
+        # A process that is ending holds no memory any more; that figure is not of its work.
         if event.rss_bytes and (rank := self._rank(event.rank)):
             rank.process = event
             rank.cpu.append(event.cpu_percent)

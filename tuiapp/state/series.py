@@ -1,4 +1,4 @@
-"""One curve of any length in bounded memory."""
+"""A curve of any length in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,33 +9,27 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-LIMIT = 1e30
-"""Values beyond it count as not finite: no axis can show them beside others."""
-
+LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 
-FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)
-"""The rows of a table of buckets."""
+FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)  # rows of a table of buckets
 
 
 @dataclass(slots=True)
 class Reduced:
-    """A curve in a number of columns of equal width; not a number where nothing falls into a column."""
+    """A curve in columns of equal width; NaN where a column is empty."""
 
     first: Floats
     last: Floats
     low: Floats
     high: Floats
     mean: Floats
-    count: Floats
-    """How many finite values there are."""
-    gaps: Floats
-    """How many values were not finite."""
+    count: Floats  # finite values
+    gaps: Floats  # values that were not finite
 
     @property
     def columns(self) -> int:
-        """How many there are."""
         return len(self.mean)
 
 
@@ -43,11 +37,8 @@ class Series:
     """Values by step, kept as buckets of neighbouring steps.
 
     A bucket keeps the first, last, least and greatest value and the sum, and how many values were not finite. When all
-    buckets are in use, neighbours are joined, so that each stands for twice as many steps: memory is bounded, every
-    extreme survives, and what is drawn costs the same after a hundred steps and after ten million.
-
-    Args:
-        capacity: Most buckets.
+    `capacity` buckets are in use, neighbours are joined, so that each covers twice as many steps: memory is bounded,
+    every extreme survives, and drawing costs the same after a hundred steps and after ten million.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
@@ -55,19 +46,18 @@ class Series:
         self._width = 1
         self._keys: Integers = np.empty(0, np.int64)
         self._table: Floats = np.empty((7, 0))
-        self.first_step = 0
-        """0 while the series is empty."""
+        self.first_step = 0  # 0 while the series is empty
         self.last_step = 0
 
     @classmethod
     def load(
         cls, width: int, keys: Integers, table: Floats, last_step: int = 0, first_step: int | None = None
     ) -> Series:
-        """A series of buckets as another one had them.
+        """Returns a series with the given buckets.
 
         Args:
-            width: Steps that one bucket stands for, a power of 2.
-            keys: int64 [buckets], ascending: bucket `key` stands for the steps from `key * width` on.
+            width: Steps per bucket, a power of 2.
+            keys: int64 [buckets], ascending: bucket `key` covers `width` steps from `key * width` on.
             table: float64 [7, buckets]: rows FIRST to GAPS.
             last_step: The last step that has a value; 0 where only its bucket is known.
             first_step: The first step that has a value; None where only its bucket is known.
@@ -80,21 +70,18 @@ class Series:
         return series
 
     def __len__(self) -> int:
-        """How many buckets are in use."""
         return len(self._keys)
 
     @property
     def resolution(self) -> int:
-        """Steps that one bucket stands for."""
+        """Steps per bucket."""
         return self._width
 
     @property
     def last(self) -> float | None:
-        """The last finite value of the last bucket; None where there is none."""
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
 
     def append(self, step: int, value: float | None) -> None:
-        """Add one value; None or a value that is not finite leaves a gap."""
         self.add(np.array([step], np.int64), np.array([value], np.float64))
 
     def extend(
@@ -105,28 +92,13 @@ class Series:
         lows: Sequence[float | None] | None = None,
         highs: Sequence[float | None] | None = None,
     ) -> None:
-        """Add values of successive steps.
-
-        Args:
-            first_step: The step of the first value.
-            values: One per step, or per window of steps; None where not finite.
-            counts: Steps per window; without it one each.
-            lows: The windows' least values.
-            highs: The windows' greatest values.
-        """
+        """Adds values of successive steps or, with `counts`, of windows of so many steps and their extremes."""
         size = len(values) if counts is None else min(len(values), len(counts))
         bounds = [_floats(each[:size]) if each and len(each) >= size else None for each in (lows, highs)]
         self.add(steps_of(first_step, size, counts), _floats(values[:size]), *bounds)
 
     def add(self, steps: Integers, values: Floats, lows: Floats | None = None, highs: Floats | None = None) -> None:
-        """Add values.
-
-        Args:
-            steps: Where they stand, in ascending order.
-            values: As many; what is not finite leaves a gap.
-            lows: The least values of the windows of steps that the values stand for.
-            highs: Their greatest values.
-        """
+        """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
         if not len(steps):
             return
         first, last = int(steps[0]), int(steps[-1])
@@ -134,14 +106,14 @@ class Series:
         self.last_step = max(self.last_step, last) if len(self) else last
         keys = steps // self._width
         while np.count_nonzero(keys[1:] != keys[:-1]) >= self._capacity:
-            # More than there is room for: joined at once they cost less than by twos.
+            # More than there is room for: joining them at once is cheaper than pair by pair.
             self._widen()
             keys = steps // self._width
         keys, table = _buckets(keys, values, lows, highs)
         if not len(self):
             self._keys, self._table = keys, table
         elif keys[0] >= self._keys[-1]:
-            # What is joined is only where the old and the new touch: they are few.
+            # Buckets need joining only where old and new meet: they are few.
             join = int(keys[0] == self._keys[-1])
             if join:
                 _, both = _join(keys[[0, 0]], np.stack([self._table[:, -1], table[:, 0]], axis=1))
@@ -154,7 +126,6 @@ class Series:
         self._fit()
 
     def merge(self, other: Series) -> None:
-        """Take in another curve's buckets, of the same steps or of others."""
         if not len(other):
             return
         if not len(self):
@@ -167,24 +138,21 @@ class Series:
         self._fit()
 
     def _insert(self, keys: Integers, table: Floats) -> None:
-        """Put buckets of the same width among those that there are."""
         keys = np.concatenate([self._keys, keys])
         order = np.argsort(keys, kind="stable")
         self._keys, self._table = _join(keys[order], np.concatenate([self._table, table], axis=1)[:, order])
 
     def _fit(self) -> None:
-        """Join neighbours until there are no more buckets than there may be."""
         while len(self) > self._capacity:
             self._widen()
 
     def _widen(self) -> None:
-        """Let each bucket stand for twice as many steps."""
         self._width *= 2
         if len(self):
             self._keys, self._table = _join(self._keys >> 1, self._table)
 
     def truncate(self, step: int) -> None:
-        """Forget that step and all later ones: a resumed run takes them anew. Exact to the resolution."""
+        """Drops that step and all later ones, exact to the resolution."""
         keep = int(np.searchsorted(self._keys, -(-step // self._width)))
         self._keys, self._table = self._keys[:keep], self._table[:, :keep]
         self.last_step = min(self.last_step, step - 1) if keep else 0
@@ -192,24 +160,16 @@ class Series:
             self.first_step, self._width = 0, 1
 
     def middles(self) -> Floats:
-        """The middle step of each bucket."""
         middles = self._keys * self._width + (self._width - 1) / 2
         return np.clip(middles, self.first_step, self.last_step)
 
     def means(self) -> Floats:
-        """The mean of each bucket's finite values."""
         return _divide(self._table[TOTAL], self._table[COUNT])
 
     def reduce(self, columns: int, start: float, stop: float, places: Floats | None = None) -> Reduced:
-        """The part of the curve from `start` to `stop`, in so many columns.
+        """Reduces the curve from `start` to `stop`, the middles of the first and the last column, to `columns`.
 
-        The first column's middle is at `start`, the last one's at `stop`.
-
-        Args:
-            columns: How many.
-            start: The step, or the place, of the first.
-            stop: That of the last.
-            places: Where each bucket lies, ascending; their middle steps by default.
+        `places` holds the position of each bucket, ascending; by default their middle steps.
         """
         columns = max(1, columns)
         reduced = np.full((7, columns), np.nan)
@@ -229,20 +189,17 @@ class Series:
 
 
 def steps_of(first_step: int, size: int, counts: Sequence[int] | None) -> Integers:
-    """The steps at which the values of an event stand: a window of steps at its last one."""
+    """Returns the steps of an event's values: a window of steps is placed at its last one."""
     if counts is None:
         return np.arange(first_step, first_step + size, dtype=np.int64)
     return first_step - 1 + np.cumsum(np.array(counts[:size], np.int64), dtype=np.int64)
 
 
 def smooth(values: Sequence[float | None] | Floats, weight: float) -> Floats:
-    """Exponential moving average over the points of a reduced curve.
+    """Exponential moving average over the points of a reduced curve, in which NaN stays NaN.
 
     The weights of the first points are corrected for the missing past, as in Adam (Kingma & Ba 2015, section 3).
-
-    Args:
-        values: Not a number where there is no value; it stays so.
-        weight: Of the past, from 0 (no smoothing) to below 1.
+    `weight` is that of the past, from 0 (no smoothing) to below 1.
     """
     given = np.array(values, np.float64)
     if not weight:
@@ -268,7 +225,6 @@ def _divide(total: Floats, count: Floats) -> Floats:
 
 
 def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats | None) -> tuple[Integers, Floats]:
-    """Buckets of values, a key's in one."""
     with np.errstate(invalid="ignore"):
         finite = all((np.abs(each) <= LIMIT).all() for each in (values, lows, highs) if each is not None)
     if not finite:
@@ -285,12 +241,10 @@ def _buckets(keys: Integers, values: Floats, lows: Floats | None, highs: Floats 
 
 
 def _starts(keys: Integers) -> Integers:
-    """Where another key than before begins."""
     return np.concatenate([[0], np.flatnonzero(keys[1:] != keys[:-1]) + 1])
 
 
 def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Floats:
-    """A bucket for each value."""
     with np.errstate(invalid="ignore"):
         good = np.abs(values) <= LIMIT
     table = np.empty((7, len(values)))
@@ -308,7 +262,6 @@ def _as_buckets(values: Floats, lows: Floats | None, highs: Floats | None) -> Fl
 
 
 def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
-    """Join neighbouring buckets of the same key into one."""
     starts = _starts(keys)
     if len(starts) == len(keys):
         return keys, table
@@ -326,7 +279,7 @@ def _join(keys: Integers, table: Floats) -> tuple[Integers, Floats]:
     if table[COUNT].all():
         joined[FIRST], joined[LAST] = table[FIRST, starts], table[LAST, stops - 1]
         return keys[starts], joined
-    # The first and the last of those that have a finite value.
+    # The first and the last with a finite value.
     filled = np.flatnonzero(table[COUNT])
     joined[FIRST:LOW] = np.nan
     some = joined[COUNT] > 0

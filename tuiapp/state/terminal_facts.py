@@ -1,4 +1,4 @@
-"""What the environment tells of a terminal."""
+"""Terminal capabilities, from the environment."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Mapping
 def wants_ascii(setting: str, environment: Mapping[str, str]) -> bool:
     """Whether to draw with ASCII alone.
 
-    Args:
-        setting: on, off, or auto, which looks at the environment: the kernel's own console has few characters, and a
-            locale that is set to C or to another encoding says that the terminal has no UTF-8.
-        environment: The process's.
+    `setting` is on, off, or auto: ASCII on the kernel's own console, which has few characters, and in a locale that is
+    C or has an encoding other than UTF-8.
     """
     if setting != "auto":
         return setting == "off"
@@ -19,7 +17,7 @@ def wants_ascii(setting: str, environment: Mapping[str, str]) -> bool:
         return True
     locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
     if locale == "C.UTF-8" and not environment.get("LC_ALL"):
-        # Python itself puts this into LC_CTYPE where the locale is C (PEP 538).
+        # Python itself sets LC_CTYPE to this where the locale is C (PEP 538).
         locale = environment.get("LANG") or locale
     if not locale:
         return False

@@ -1,4 +1,4 @@
-"""Numbers, times and other people's text, made fit for the screen."""
+"""Formats numbers, times and foreign text for the screen."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-MISSING = "–"
-"""Stands where there is no value; never a 0 that nobody measured."""
-
+MISSING = "–"  # where there is no value; never a 0 that nobody measured
 MAX_LINE_CHARACTERS = 2000
-"""What `sanitize` keeps of a line unless told otherwise."""
 
 _SEQUENCES = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movements
@@ -44,16 +41,13 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def sanitize(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
-    r"""One line of text that can do nothing to a terminal.
+    r"""Returns one line of text that cannot affect the terminal.
 
     Escape sequences, control, direction and invisible characters are dropped, a tab becomes spaces, a line break a
-    space. Of a progress bar, which returns to the line's start with `\r`, what was written last is kept.
-
-    Args:
-        text: From outside.
-        limit: Most characters that are kept; a cut is marked with "…".
+    space. Of a progress bar, which returns to the line's start with `\r`, what was written last is kept. Longer text is
+    cut to `limit` characters, ending in "…".
     """
-    # A line that is cut anyway need not be looked at to its end.
+    # Text beyond the limit is cut anyway and need not be cleaned.
     text = text[: 16 * limit]
     if "\r" in text:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
@@ -63,7 +57,7 @@ def sanitize(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
 
 
 def sanitize_lines(text: str, limit: int = 200) -> list[str]:
-    """Text of several lines, such as a traceback, line by line; of a long one the first and the last lines."""
+    """Sanitizes text of several lines, such as a traceback; of a long one the first and the last lines are kept."""
     lines = [sanitize(line).rstrip() for line in text.strip("\n").split("\n")]
     if len(lines) > limit:
         head = limit // 2
@@ -73,7 +67,7 @@ def sanitize_lines(text: str, limit: int = 200) -> list[str]:
 
 
 def format_duration(seconds: float | None) -> str:
-    """A duration in its two largest units: "4s", "1m 03s", "2h 05m", "3d 04h"."""
+    """Formats a duration in its two largest units: "4s", "1m 03s", "2h 05m", "3d 04h"."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     whole = max(0, int(seconds))
@@ -87,7 +81,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_count(value: float | None) -> str:
-    """A number with thousands separators; one decimal below 100 unless it is whole."""
+    """Formats a number with thousands separators; one decimal below 100 unless it is whole."""
     if value is None or not math.isfinite(value):
         return MISSING
     if abs(value) < 99.95 and value != int(value):
@@ -96,14 +90,14 @@ def format_count(value: float | None) -> str:
 
 
 def format_rate(value: float | None) -> str:
-    """A rate whose width does not jump: one decimal below 100, thousands separators above."""
+    """Formats a rate in a steady width: one decimal below 100, thousands separators above."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:.1f}" if abs(value) < 99.95 else f"{value:,.0f}"
 
 
 def format_metric(value: float | None) -> str:
-    """A loss or another metric in at most seven characters, four of them significant."""
+    """Formats a metric in at most seven characters, four of them significant."""
     if value is None or not math.isfinite(value):
         return MISSING
     size = abs(value)
@@ -114,14 +108,14 @@ def format_metric(value: float | None) -> str:
 
 
 def format_percent(fraction: float | None, decimals: int = 0) -> str:
-    """A fraction in per cent, with a narrow and constant form: "86.1 %"."""
+    """Formats a fraction in per cent: "86.1 %"."""
     if fraction is None or not math.isfinite(fraction):
         return MISSING
     return f"{100 * fraction:.{decimals}f} %"
 
 
 def format_bytes(count: float | None) -> str:
-    """A number of bytes in three significant digits: "512 B", "31.2 GiB"."""
+    """Formats a number of bytes in three significant digits: "512 B", "31.2 GiB"."""
     if count is None or not math.isfinite(count):
         return MISSING
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]
@@ -135,7 +129,7 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """The time of one step, in the unit that suits it: "85 µs", "27.8 ms", "1.42 s"."""
+    """Formats the time of one step: "85 µs", "27.8 ms", "1.42 s"."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
     if seconds < 0.001:
@@ -146,7 +140,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_clock(moment: float) -> str:
-    """A moment in seconds since the epoch as local time of day."""
+    """Formats seconds since the epoch as local time of day."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(moment))
     except (OverflowError, ValueError, OSError):
@@ -154,7 +148,7 @@ def format_clock(moment: float) -> str:
 
 
 def bar(fraction: float | None, width: int) -> str:
-    """A bar of exactly `width` cells, filled by eighths."""
+    """Returns a bar of exactly `width` cells, filled by eighths."""
     if fraction is None or not math.isfinite(fraction):
         return " " * width
     eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
@@ -163,7 +157,7 @@ def bar(fraction: float | None, width: int) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
-    """The last values as a line of exactly `width` cells, `top` being full height."""
+    """Returns the last values as a line of exactly `width` cells; `top` is full height."""
     recent = values[-width:] if width > 0 else []
     cells = [
         " " if value is None else _LEVELS[min(7, max(0, int(value / top * 8)))] if top > 0 else _LEVELS[0]
@@ -172,17 +166,11 @@ def sparkline(values: Sequence[float | None], width: int, top: float) -> str:
     return "".join(cells).rjust(width)
 
 
-GAP_CELLS = 2
-"""Between two columns of a table."""
+GAP_CELLS = 2  # between two columns of a table
 
 
 def fitting_columns(columns: Sequence[tuple[int, int]], width: int) -> list[int]:
-    """Returns the places of the columns that there is room for.
-
-    Args:
-        columns: Of each its rank, the lowest of which stay where there is no room for all, and its width.
-        width: In cells.
-    """
+    """Returns the indices of the (rank, width) columns that fit into `width` cells; the lowest ranks are kept."""
     used, kept = 0, []
     for place, (_, cells) in sorted(enumerate(columns), key=lambda one: one[1][0]):
         if used + cells > width:
@@ -193,24 +181,24 @@ def fitting_columns(columns: Sequence[tuple[int, int]], width: int) -> list[int]
 
 
 def fit(text: str, width: int) -> str:
-    """Text in exactly `width` cells, cut with "…" or filled with spaces; for characters one cell wide."""
+    """Returns text in exactly `width` cells, cut with "…" or padded; for characters one cell wide."""
     if len(text) > width:
         return text[: width - 1] + "…" if width > 0 else ""
     return text.ljust(width)
 
 
 def format_path(path: PurePath) -> str:
-    """A path as a shell takes it, with ~ for the user's home."""
+    """Formats a path for a shell, with ~ for the user's home."""
     home = os.path.expanduser("~")
     text = str(path)
     return sanitize(f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text)
 
 
 def plural(count: int, noun: str) -> str:
-    """A count with its noun: "1 rank", "1,024 ranks"."""
+    """Returns a count with its noun: "1 rank", "1,024 ranks"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def join_words(parts: Iterable[str]) -> str:
-    """The parts that are not empty, with a middle dot between them."""
+    """Joins the parts that are not empty with a middle dot."""
     return " · ".join(part for part in parts if part)

@@ -1,14 +1,11 @@
-"""Which part of a chart's lower axis is in sight."""
+"""The visible part of a chart's lower axis."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-Window: TypeAlias = tuple[float, float | None]
-"""How much is in sight, and where that ends; None: at the newest."""
-
-ZOOM = 0.5
-"""What of the part in sight is left after zooming in."""
+Window: TypeAlias = tuple[float, float | None]  # its length, and its end; None: at the newest value
+ZOOM = 0.5  # factor of the visible length per zoom step
 
 
 def zoomed(
@@ -20,15 +17,10 @@ def zoomed(
     place: float | None,
     least: float,
 ) -> Window | None:
-    """The part in sight after zooming; None for all.
+    """Returns the visible part after zooming; None for all.
 
-    Args:
-        window: What it was; None for all.
-        by: 1 for less, and that larger; -1 for more.
-        x_range: From where to where the axis goes.
-        extent: From the first to the last value there is.
-        place: What stays where it is; None for the newest, or the right edge.
-        least: How much is in sight at least.
+    `by` is 1 to zoom in, -1 to zoom out. `x_range` are the axis' limits, `extent` those of the values. `place` stays
+    fixed; None for the newest value, or the right edge. `least` is the least visible length.
     """
     (left, right), (first, last) = x_range, extent
     span = min(right, last) - left
@@ -42,13 +34,7 @@ def zoomed(
 
 
 def panned(window: Window | None, by: float, extent: tuple[float, float]) -> Window | None:
-    """The part in sight after moving.
-
-    Args:
-        window: What it was; None for all, which cannot be moved.
-        by: How much of what is in sight; below 0 for earlier.
-        extent: From the first to the last value there is.
-    """
+    """Moves the visible part by a fraction of its length, negative for earlier; None, for all, does not move."""
     if window is None:
         return None
     (span, end), (first, last) = window, extent
@@ -57,12 +43,7 @@ def panned(window: Window | None, by: float, extent: tuple[float, float]) -> Win
 
 
 def in_sight(window: Window | None, extent: tuple[float, float]) -> tuple[float, float]:
-    """From where to where the lower axis goes: no further than there are values.
-
-    Args:
-        window: The part that was asked for; None for all.
-        extent: From the first to the last value there is.
-    """
+    """Returns the limits of the lower axis, within the extent of the values."""
     first, last = extent
     if window is None:
         return extent

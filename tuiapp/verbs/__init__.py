@@ -1,1 +1,1 @@
-"""What the command line does, a module per group of verbs; each imports what is heavy only when it is used."""
+"""The commands, a module per group of verbs; each imports heavy modules only when it runs."""

@@ -1,4 +1,4 @@
-"""What becomes of output that nobody reads any more."""
+"""Output whose reader is gone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from typing import TextIO
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Have all that is still written to a stream go nowhere, also what Python itself writes there as it ends.
-
-    With a reader that is gone that would fail once more, and make an exit code of 120 of any other.
-    """
+    """Redirects a stream to devnull, so that the write at exit does not fail and replace the exit code with 120."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

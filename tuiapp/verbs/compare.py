@@ -1,4 +1,4 @@
-"""`tuiapp compare`: in which keys runs differ, and what each came to."""
+"""`tuiapp compare`: the keys in which runs differ, and their results."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from tuiapp.state.text import sanitize
 from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.sources import runs_dir
 
-WIDEST = 24
-"""Characters of a value in the table; --json has it whole."""
+WIDEST = 24  # characters of a value in the table; --json has all of it
 
 
 def compare_runs(options: Namespace) -> int:
-    """A column per run, or one JSON object."""
+    """Prints a column per run, or one JSON object."""
     directory = runs_dir(options)
     runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
     if len(runs) < 2:

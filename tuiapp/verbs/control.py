@@ -1,4 +1,4 @@
-"""`tuiapp stop` and `tuiapp checkpoint`: what is asked of a run that goes on."""
+"""`tuiapp stop` and `tuiapp checkpoint`: commands to a live run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tuiapp.verbs.sources import runs_dir
 
 POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
-"""Above what a run takes at most before it ends its ranks by force: an evaluation, then a checkpoint on a slow disk."""
+"""Above what a run takes at most before it kills its ranks: an evaluation, then a checkpoint on a slow disk."""
 SAVE_TIMEOUT_S = 180.0
 SILENT_TIMEOUT_S = 30.0
-"""The same where the journal cannot be written: why there is no checkpoint would not be heard."""
+"""Used where the journal cannot be written, and a reason for a missing checkpoint would not arrive."""
 
 
 def stop_run(options: Namespace) -> int:
-    """Ask a run to stop, and wait until it has."""
+    """Requests a stop and waits for the end of the run."""
     run, reader = _ask(options, "stop-now" if options.now else "stop")
     print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
     with _said_when_interrupted("it stops all the same"):
@@ -64,7 +64,7 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
 
 
 def save_checkpoint(options: Namespace) -> int:
-    """Ask a run for a checkpoint, wait until it is on the disk, print its directory."""
+    """Requests a checkpoint, waits until it is committed, and prints its directory."""
     run = _live_run(options)
     before = _committed(run)
     reader = _ask_run(run, "checkpoint")
@@ -77,7 +77,7 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
     deadline = time.monotonic() + SAVE_TIMEOUT_S
     answers, trouble, live = _Answers(), _Trouble(pulse), True
     while live and time.monotonic() < deadline:
-        # Asked before the read, so that what is written in between is still seen.
+        # Check before the read, so that what is written in between is still seen.
         live = pulse.is_alive()
         events = _read_all(reader)
         if saved := answers.find(events):
@@ -107,19 +107,16 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
 
 
 class _Answers:
-    """Finds the checkpoint that was asked for among a run's events."""
-
     def __init__(self) -> None:
         self._asked_at: float | None = None
-        self.saved: Checkpoint | None = None
-        """The last one that was not asked for."""
+        self.saved: Checkpoint | None = None  # the last one that was not requested
 
     def find(self, events: list[AnyEvent]) -> Checkpoint | None:
         for event in events:
             if isinstance(event, CheckpointRequested) and self._asked_at is None:
                 self._asked_at = event.mono
             if isinstance(event, Checkpoint):
-                # One whose arrays were taken before the run heard of it is another one, on its way already.
+                # One whose arrays were copied before the run received the command is a different one.
                 if self._asked_at is not None and event.mono - event.seconds >= self._asked_at:
                     return event
                 self.saved = event
@@ -127,19 +124,15 @@ class _Answers:
 
 
 class _Trouble:
-    """Why a run that is waited for cannot answer: told once, and again when the run is over."""
-
     def __init__(self, pulse: LivenessProbe) -> None:
         self._pulse = pulse
         self._told: set[tuple[bool, bool]] = set()
 
     @property
     def there(self) -> bool:
-        """Whether there is trouble, as of the last look."""
         return self._pulse.trouble != ""
 
     def tell(self) -> bool:
-        """Whether something was told now."""
         # Its text counts the seconds.
         kind = (self._pulse.away, self._pulse.note.over)
         if not self.there or kind in self._told:
@@ -150,14 +143,11 @@ class _Trouble:
 
 
 class Committed(NamedTuple):
-    """A checkpoint as it lies on the disk."""
-
     written_ns: int
     name: str
 
 
 def _committed(run: RunDir) -> set[Committed]:
-    """The checkpoints that a run has: what can be seen of them without its journal."""
     found = set()
     for one in list_checkpoints(run.checkpoints)[0]:
         # It may be removed meanwhile, to make room for a later one.
@@ -168,7 +158,6 @@ def _committed(run: RunDir) -> set[Committed]:
 
 @contextlib.contextmanager
 def _said_when_interrupted(what_goes_on: str) -> Iterator[None]:
-    """Ctrl-C ends the wait, not what was asked for."""
     try:
         yield
     except KeyboardInterrupt:
@@ -177,17 +166,11 @@ def _said_when_interrupted(what_goes_on: str) -> Iterator[None]:
 
 
 def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
-    """Send a command to the run that is meant.
-
-    Returns:
-        The run, and a reader of what it writes from now on.
-    """
     run = _live_run(options)
     return run, _ask_run(run, command)
 
 
 def _live_run(options: Namespace) -> RunDir:
-    """The run that is meant, which goes on."""
     run = find_run(options.run, runs_dir(options))
     if reason := why_read_only(run):
         raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
@@ -221,7 +204,6 @@ def _print_saved(run: RunDir, words: str, name: str) -> int:
 
 
 def _tell_troubles(events: list[AnyEvent]) -> bool:
-    """Say what went wrong with saving; whether anything did."""
     troubles = [event for event in events if isinstance(event, Alert) and event.kind == "checkpoint"]
     for alert in troubles:
         print(f"tuiapp: {sanitize(alert.text)}", file=sys.stderr)

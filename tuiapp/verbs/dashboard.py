@@ -14,12 +14,13 @@ from tuiapp.library.find import default_runs_dir, find_run
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 TURN_S = 0.001
-"""How long a thread that decodes events or writes to the terminal may keep the interpreter from the one that answers
-keys: what a key sets off hands it over some ten times, and waits for it as often."""
+"""How long a thread that decodes events or writes to the terminal may hold the interpreter before the one that handles
+keys gets it: a key causes some ten such switches.
+"""
 
 
 def open_dashboard(options: Namespace) -> int:
-    """Open the dashboard, on a run if one is given; a clear word where there is no terminal."""
+    """Opens the dashboard, on a run if one is given; fails with a message where there is no terminal."""
     directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
     if run and (older := why_not_read(run)):
@@ -32,13 +33,13 @@ def open_dashboard(options: Namespace) -> int:
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"
         print(f"tuiapp: the dashboard needs a terminal. Without one: {sanitize(instead)}", file=sys.stderr)
         return 2
-    # Collecting while modules are imported and widgets made, none of it garbage, costs 40 ms of the 400 until the first
-    # picture. The app begins to collect once that stands.
+    # Garbage collection during imports and widget creation finds nothing and costs 40 ms of the 400 until the first
+    # picture. The app enables it afterwards.
     gc.disable()
     sys.setswitchinterval(TURN_S)
     if run and BLAS_THREADS not in os.environ:
-        # A thread per core, for linear algebra that the dashboard has none of, costs 40 ms. This is read when numpy is
-        # loaded, and never again: the processes that are started later get the variable as it was.
+        # A thread per core for linear algebra, which the dashboard does not use, costs 40 ms. numpy reads it once, when
+        # it is imported; processes that are started later get the variable's original value.
         os.environ[BLAS_THREADS] = "1"
         importlib.import_module("numpy")
         del os.environ[BLAS_THREADS]

@@ -1,4 +1,4 @@
-"""`tuiapp devices`: what the devices of this machine do, without a run."""
+"""`tuiapp devices`: the devices of this machine, without a run."""
 
 from __future__ import annotations
 
@@ -30,12 +30,8 @@ from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.sources import runs_dir
 
-SAMPLES_OF_A_LOOK = 2
-"""Some rates take two."""
-
-QUICK_S = 0.3
-"""Between them."""
-
+SAMPLES_OF_A_LOOK = 2  # some rates take two
+QUICK_S = 0.3  # between them
 POLL_S = 0.1
 
 WIDEST = 160
@@ -44,11 +40,10 @@ UNKNOWN_WIDTH = 100
 _STYLES = {
     "bold": "bold", "muted": "dim", "good": "green", "info": "cyan", "warning": "bold yellow", "error": "bold red"
 }  # fmt: skip
-"""A span's role → how a terminal shows it."""
 
 
 def show_devices(options: Namespace) -> int:
-    """Prints the devices once, or again and again; returns 1 when the sampler hangs or crashes in the first case."""
+    """Prints the devices once, or repeatedly; returns 1 when the sampler hangs or crashes in the first case."""
     interval_s = options.interval or telemetry_interval_s()
     feed = SamplerFeed(runs_dir(options), interval_s if options.watch else QUICK_S)
     printer = _JsonLines(indent=None if options.watch else 2) if options.json else _Tables(watch=options.watch)
@@ -59,7 +54,7 @@ def show_devices(options: Namespace) -> int:
             if options.watch:
                 printer.show(state)
             elif feed.failure is not None:
-                # The host has told something before the driver was asked.
+                # The host reports before the driver is called.
                 state.apply(feed.failure)
                 printer.show(state)
                 print(f"tuiapp: {sanitize(f'{feed.failure.source}: {feed.failure.problem}')}", file=sys.stderr)
@@ -75,9 +70,9 @@ def show_devices(options: Namespace) -> int:
 
 
 def _moments(feed: SamplerFeed, state: RunState) -> Iterator[None]:
-    """Folds events into a state; yields when the sample of a moment is whole, and after each failure.
+    """Folds events into a state; yields when all samples of a moment are in, and after each failure.
 
-    The host comes first in each. As many GPUs follow as the time before, or else the next host.
+    Each moment starts with the host, followed by as many GPUs as before, or else by the next host.
     """
     heard, expected, count, failure = False, -1, 0, None
     while True:
@@ -102,13 +97,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 class _JsonLines:
-    """A JSON object for each sample; what is not available is null."""
-
     def __init__(self, indent: int | None) -> None:
         self._indent = indent
 
     def show(self, state: RunState) -> None:
-        """Print the latest sample."""
         gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
         found = {
             "time": state.last_time,
@@ -119,11 +111,10 @@ class _JsonLines:
         print(json.dumps(found, indent=self._indent), flush=True)
 
     def close(self) -> None:
-        """Nothing is left to be done."""
+        """Nothing to do."""
 
 
 def _facts(sample: msgspec.Struct) -> dict[str, object]:
-    """All fields of a sample but its place in a journal."""
     found = msgspec.structs.asdict(sample)
     return {name: _plain(value) for name, value in found.items() if name not in ("seq", "time", "mono")}
 
@@ -135,8 +126,6 @@ def _plain(value: object) -> object:
 
 
 class _Tables:
-    """Tables for people: on a terminal that is watched each takes the place of the one before."""
-
     def __init__(self, *, watch: bool) -> None:
         self._terminal, self._watch = sys.stdout.isatty(), watch
         in_place = watch and self._terminal and os.environ.get("TERM", "dumb") != "dumb"
@@ -144,7 +133,6 @@ class _Tables:
         self._ascii = "utf" not in (sys.stdout.encoding or "").lower()
 
     def show(self, state: RunState) -> None:
-        """Print the latest sample."""
         size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
         width = min(WIDEST, size.columns) - 1
         lines = device_lines(state, width, clock=self._watch)
@@ -160,7 +148,6 @@ class _Tables:
             print(text, flush=True)
 
     def close(self) -> None:
-        """Leave the last table where it is."""
         if self._live:
             self._live.close()
 
@@ -175,14 +162,7 @@ class _Tables:
 
 
 def device_lines(state: RunState, width: int, *, clock: bool = False, brief: bool = False) -> list[Line]:
-    """What is told of the devices without a run.
-
-    Args:
-        state: Into which the samples were folded.
-        width: In cells.
-        clock: Whether the time stands above.
-        brief: A row for each GPU, and not all figures.
-    """
+    """Describes devices in `width` cells; `clock` starts with the time, `brief` has a row per GPU, fewer figures."""
     views = gpu_views(state)
     when = format_clock(state.last_time) if clock else ""
     heading = join_words([socket.gethostname(), plural(len(views), "GPU"), when])

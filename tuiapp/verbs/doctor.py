@@ -1,4 +1,4 @@
-"""`tuiapp doctor`: what can run here, and what is in the way."""
+"""`tuiapp doctor`: what can run here, and what prevents the rest."""
 
 from __future__ import annotations
 
@@ -31,16 +31,13 @@ DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torc
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the examination."""
-
     name: str
-    status: Literal["pass", "info", "warn", "fail"]
-    """info: not here, and nothing wrong with that."""
+    status: Literal["pass", "info", "warn", "fail"]  # info: not available here, which is fine
     detail: str
 
 
 def examine(options: Namespace) -> int:
-    """Print the findings; 0 when all is well, 1 with warnings, 2 when nothing can run or be kept."""
+    """Prints the findings; returns 0 when all is well, 1 with warnings, 2 when nothing can run or be saved."""
     findings = [
         *_programs(),
         *_backends(),
@@ -153,5 +150,4 @@ def _writable(name: str, directory: Path) -> Finding:
 
 
 def _existing(directory: Path) -> Path:
-    """The directory itself, or the nearest one above it that exists."""
     return next(path for path in (directory, *directory.parents) if os.path.exists(path))

@@ -1,4 +1,4 @@
-"""What the verbs raise for their user to read."""
+"""Errors of the verbs that are shown to the user."""
 
 from __future__ import annotations
 
@@ -11,4 +11,3 @@ from tuiapp.library.removal import RemovalError
 from tuiapp.verbs.facts import UsageError
 
 FOR_THE_USER = (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError)
-"""Their text says what is wrong and what to do."""

@@ -16,7 +16,7 @@ from tuiapp.verbs.sources import runs_dir
 
 
 def export_run(options: Namespace) -> int:
-    """Write the figures to a file, or to stdout."""
+    """Writes the figures to a file, or to stdout."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
     if not info.is_readable:
@@ -38,7 +38,6 @@ def export_run(options: Namespace) -> int:
 
 
 def _format_of(path: Path) -> Format:
-    """The format that a file's name asks for."""
     suffix = path.suffix.lower()
     if suffix in ("", ".csv"):
         return "csv"

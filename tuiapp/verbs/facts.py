@@ -1,4 +1,4 @@
-"""What the verbs say of a run: the same wherever it is said."""
+"""Facts about a run: the same in every verb."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tuiapp.state.text import sanitize
 
 
 class UsageError(Exception):
-    """Arguments that do not go together; the message says which."""
+    """Arguments that do not go together; the message names them."""
 
 
 def list_facts(info: RunInfo) -> dict[str, object]:
-    """A run as a list of runs tells of it, as JSON holds it."""
+    """Returns a run's entry in a list of runs, ready for JSON."""
     config = info.config
     return {
         **run_facts(info.directory, info.status, info.summary),
@@ -39,7 +39,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
 
 
 def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
-    """What a run has made of its devices, over all of its journal; and which steps that lacks."""
+    """Reads the whole journal; returns the run's efficiency and the steps missing from it."""
     meter, gaps = EfficiencyMeter(), Gaps()
     if info.is_readable:
         digest = read_digest(info.directory)
@@ -55,7 +55,7 @@ def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
 
 
 def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]]:
-    """A run's checkpoints as JSON holds them."""
+    """Returns a run's checkpoints, ready for JSON."""
     best = best_checkpoint(checkpoints)
     return [
         {
@@ -73,7 +73,7 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 
 
 def resume_command(run: RunDir) -> str:
-    """What resumes a run; "" when it is running, is complete, or has no checkpoint to resume from."""
+    """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
         plan = read_plan(run.plan)
         find_dataset(plan.config.dataset)
@@ -89,6 +89,6 @@ def resume_command(run: RunDir) -> str:
 
 
 def resume_hint(run: RunDir) -> str:
-    """The same as a line that says what it is for; "" for none."""
+    """Returns `resume_command` as a labelled line; "" for none."""
     command = resume_command(run)
     return sanitize(f"to go on: {command}") if command else ""

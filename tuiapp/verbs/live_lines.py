@@ -16,12 +16,6 @@ _ERASE_ROW_ABOVE = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
 
 
 class LiveLines:
-    """Draws lines of text, none of them as markup, in place of those drawn before.
-
-    Args:
-        stream: A terminal.
-    """
-
     def __init__(self, stream: TextIO) -> None:
         self.console = _Console(file=stream, force_terminal=True, highlight=False)
         self._live = Live(
@@ -35,14 +29,13 @@ class LiveLines:
         self._width = 0
 
     def draw(self, lines: Sequence[Text]) -> None:
-        """Replaces the lines; each is cut to the terminal's width."""
         width = self.console.width
         if (lines, width) == (self._shown, self._width):
             return
         if not self._live.is_started:
             self._live.start()
         if width < self._width:
-            # The terminal has broken lines that no longer fit into several rows: Rich counts one row a line.
+            # After a resize, lines may be broken into several rows: Rich counts one row a line.
             shown = (min(cell_len(line.plain), self._width) for line in self._shown)
             more = sum(max(0, (cells - 1) // width) for cells in shown)
             self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *_ERASE_ROW_ABOVE * more))
@@ -50,15 +43,13 @@ class LiveLines:
         self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
 
     def print_above(self, text: str) -> None:
-        """Prints a line that stays."""
         self.console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:
-        """Leaves the last lines where they are."""
         self._live.stop()
 
 
 class _Console(Console):
     def show_cursor(self, show: bool = True) -> bool:
-        """Does nothing: a cursor that is hidden stays so after Ctrl-Z or a kill."""
+        """Does nothing: a hidden cursor would remain hidden after Ctrl-Z or a kill."""
         return False

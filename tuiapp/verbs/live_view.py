@@ -1,4 +1,4 @@
-"""Where a run is, in three or four lines, for a terminal without the dashboard."""
+"""A run's progress in three or four lines, for a terminal without the dashboard."""
 
 from __future__ import annotations
 
@@ -14,24 +14,14 @@ from tuiapp.state.text import (
     sanitize,
 )
 
-WIDE_CELLS = 100
-"""From that width on each rank is told of."""
-
+WIDE_CELLS = 100  # from this width on, each rank is shown
 BAR_CELLS = 30
 PHASE_CELLS = 13
-MAX_RANKS = 4
-"""So many are told of by name."""
+MAX_RANKS = 4  # shown by name
 
 
 def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = False) -> list[str]:
-    """The lines.
-
-    Args:
-        state: The run.
-        now: Seconds since the epoch.
-        cells: The terminal's width.
-        ascii_only: Draw with ASCII alone.
-    """
+    """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
     done = min(1.0, state.step / state.total_steps) if state.total_steps else 0.0
     phase = sanitize(state.phase or state.status)
     where = join_words([f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"])
@@ -53,7 +43,7 @@ def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = Fal
 
 
 def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
-    """A bar of so many cells."""
+    """Returns a bar of `cells` cells."""
     full = int(fraction * cells)
     if ascii_only:
         return "#" * full + "-" * (cells - full)
@@ -62,10 +52,10 @@ def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
 
 
 def progress_words(state: RunState) -> str:
-    """Where a run is, on one line."""
+    """Formats a run's progress on one line."""
     where = [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
     if state.trouble:
-        # The rest stands still, whatever the run does.
+        # The other figures do not change meanwhile.
         return join_words([*where, state.trouble])
     left = state.remaining()
     return join_words([*where, *_learning(state), "" if left is None else f"left {format_duration(left)}"])

@@ -1,4 +1,4 @@
-"""What a headless run says on stderr: on a terminal a view that moves, plain lines elsewhere."""
+"""A headless run's output on stderr: a live view on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -42,69 +42,47 @@ from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_words
 
-FRAME_S = 0.2
-"""Between two drawings of the view."""
-
-LINE_EVERY_S = 10.0
-"""Without a terminal: how long there may be silence."""
+FRAME_S = 0.2  # between two drawings of the view
+LINE_EVERY_S = 10.0  # longest silence without a terminal
 
 
 class Narrator(Protocol):
-    """Tells what happens in a run."""
-
     def event(self, event: AnyEvent, state: RunState) -> None:
-        """An event has been folded into the state."""
+        """Called after an event was folded into the state."""
 
     def say(self, text: str) -> None:
-        """A line that did not come from the run."""
+        """Prints a line that is not from the run."""
 
     def tick(self, state: RunState) -> None:
-        """All events that there are have been taken."""
+        """Called once all available events are folded."""
 
     def end(self, state: RunState) -> None:
-        """The run is over."""
+        """Called when the run is over."""
 
 
 def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> Narrator:
-    """The narrator that suits a stream.
-
-    Args:
-        stream: Where to.
-        run: Which run it is about.
-        plain: Lines, on a terminal too.
-        ascii_only: Draw with ASCII alone.
-    """
+    """Returns the narrator for a stream; `plain` prints lines on a terminal too."""
     if plain or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainNarrator(stream, run)
     return LiveNarrator(stream, run, ascii_only=ascii_only)
 
 
 class PlainNarrator:
-    """Lines with the time in front.
-
-    Args:
-        stream: Where they go.
-        run: Which run it is about.
-    """
-
     def __init__(self, stream: TextIO, run: RunDir) -> None:
         self._stream, self._run = stream, run
         self._said_at = time.monotonic()
         self._in_trouble = False
 
     def event(self, event: AnyEvent, state: RunState) -> None:
-        """Say what is worth a line of its own."""
         if text := self._in_words(event, state):
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        """Say that the journal stands still, and where the run is when nothing was said for long."""
         self._tell_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
-        """Say what came of the run, with the traceback of its first failure."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
             said = failure.traceback or "\n".join(failure.last_lines)
@@ -116,22 +94,21 @@ class PlainNarrator:
         return _in_words(event, state)
 
     def _tell_trouble(self, state: RunState) -> None:
-        # Its text counts the seconds; that it is over an alert tells.
+        # Its text counts the seconds; an alert reports when it is over.
         if state.trouble and not self._in_trouble:
             self.say(f"{format_clock(time.time())}  {state.trouble}")
         self._in_trouble = bool(state.trouble)
 
     def say(self, text: str) -> None:
-        """Print a line."""
         self._said_at = time.monotonic()
         self._try(lambda: self._print(text))
 
     def _try(self, write: Callable[[], None]) -> None:
-        """Writes, or not: a run whose output cannot be written is still followed, to report its end by exit code."""
+        """Ignores errors: if the output cannot be written, the run is still followed for its exit code."""
         try:
             write()
         except OSError as error:
-            # The reader (`2>&1 | head`) or the terminal is gone; a disk that is full may have room again.
+            # The reader (`2>&1 | head`) or the terminal is gone; a full disk may have room again.
             if error.errno in (errno.EPIPE, errno.EIO):
                 redirect_to_devnull(self._stream)
 
@@ -140,7 +117,7 @@ class PlainNarrator:
 
 
 class LiveNarrator(PlainNarrator):
-    """The same lines, above a view of where the run is that is drawn anew in place; its last state stays."""
+    """Prints the same lines above a live view, whose last state remains."""
 
     def __init__(self, stream: TextIO, run: RunDir, *, ascii_only: bool = False) -> None:
         super().__init__(stream, run)
@@ -150,13 +127,11 @@ class LiveNarrator(PlainNarrator):
         self._drawn_at = -math.inf
 
     def tick(self, state: RunState) -> None:
-        """Draw the view."""
         self._tell_trouble(state)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 
     def end(self, state: RunState) -> None:
-        """Leave the view as it was last and say what came of the run."""
         self._draw(state)
         self._try(self._live.close)
         super().end(state)
@@ -167,7 +142,7 @@ class LiveNarrator(PlainNarrator):
         self._try(lambda: self._live.draw([Text(line) for line in lines]))
 
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
-        # Above the view the checkpoints that a run saves by itself are not worth a line.
+        # Above the view, automatic checkpoints are not worth a line.
         unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
         if isinstance(event, Checkpoint | CheckpointRequested):
             self._asked = isinstance(event, CheckpointRequested)
@@ -178,7 +153,7 @@ class LiveNarrator(PlainNarrator):
 
 
 def describe_end(state: RunState, run: RunDir) -> str:
-    """One line about how a run ended."""
+    """Describes in one line how a run ended."""
     if state.removed:
         return sanitize(f"LOST: the run's directory was removed: {run.path}")
     if state.ended is None:

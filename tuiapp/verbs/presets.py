@@ -20,7 +20,7 @@ from tuiapp.verbs.sources import read_source
 
 
 def list_all(options: Namespace) -> int:
-    """One line per preset; those with an error say which."""
+    """Prints one line per preset, with its error if it has one."""
     presets = list_presets()
     if options.json:
         facts = [
@@ -44,13 +44,13 @@ def list_all(options: Namespace) -> int:
 
 
 def show(options: Namespace) -> int:
-    """A preset as the file that `tuiapp run FILE` takes, all keys written out."""
+    """Prints a preset as the file that `tuiapp run FILE` takes, with all keys."""
     sys.stdout.write(to_toml(load_config(options.name)))
     return 0
 
 
 def save(options: Namespace) -> int:
-    """Save a preset."""
+    """Saves a preset."""
     config = read_source(options.source, options.settings)
     path = save_preset(options.name, config, options.description, overwrite=options.force)
     print(f"saved {sanitize(str(path))}", file=sys.stderr)
@@ -58,20 +58,20 @@ def save(options: Namespace) -> int:
 
 
 def rename(options: Namespace) -> int:
-    """Rename a preset."""
+    """Renames a preset."""
     path = rename_preset(options.name, options.new_name)
     print(f"it is {sanitize(str(path))} now", file=sys.stderr)
     return 0
 
 
 def delete(options: Namespace) -> int:
-    """Delete a preset."""
+    """Deletes a preset."""
     delete_preset(options.name)
     print(f"deleted {sanitize(options.name)}", file=sys.stderr)
     return 0
 
 
 def path(_: Namespace) -> int:
-    """Where the user's presets lie."""
+    """Prints the directory of the user's presets."""
     print(sanitize(str(presets_dir())))
     return 0

@@ -15,7 +15,7 @@ from tuiapp.verbs.sources import runs_dir
 
 
 def remove_runs(options: Namespace) -> int:
-    """Delete the runs, all of them or, where one cannot be, none; asks on a terminal."""
+    """Deletes all of the runs or, where one cannot be deleted, none; asks on a terminal."""
     directory = runs_dir(options)
     runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
     if live := [run for run in runs if run.is_live()]:

@@ -39,13 +39,12 @@ from tuiapp.verbs.sources import read_like, read_source, runs_dir
 
 POLL_S = 0.05
 LIVE_CHECK_S = 1.0
-LET_GO_S = 5.0
-"""From a run's last event until it is waited for no longer: somebody else may have resumed it."""
+LET_GO_S = 5.0  # from a run's last event to the end of the wait: somebody else may have resumed it
 EXIT_CODES = {"completed": 0, "failed": 1, "lost": 1, "stopped": 3}
 
 
 def launch_run(options: Namespace) -> int:
-    """Launch a run, or resume one; unless detached, report on it on stderr until it ends."""
+    """Launches or resumes a run and, unless detached, reports on stderr until it ends."""
     for line in describe_strays(find_strays(runs_dir(options))).splitlines():
         print(f"tuiapp: left behind by {sanitize(line)}; to end it: tuiapp doctor --end-strays", file=sys.stderr)
     run, offset = _begin(options)
@@ -65,14 +64,14 @@ def launch_run(options: Namespace) -> int:
         print(hint, file=sys.stderr)
     status = "failed" if state.status == "lost" else state.status
     if options.json:
-        # A run that was lost never summed itself up: what its journal tells is taken instead.
+        # A lost run has no summary: use its journal.
         summary = state.ended.summary if state.ended else summarise(run).summary
         print(json.dumps(run_facts(run, status, summary)))
     return 130 if interrupts.by_key else EXIT_CODES[status]
 
 
 def _ring(settings: Settings, run: RunDir) -> None:
-    """Call whoever has the terminal: a long run was perhaps left alone."""
+    """Rings the bell and sends a notification: after a long run the user may be away."""
     if not sys.stderr.isatty():
         return
     words = notification(settings.notification, "tuiapp", ending(summarise(run)), os.environ)
@@ -81,11 +80,6 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
-    """Start what is wanted.
-
-    Returns:
-        The run, and where the journal of this attempt begins.
-    """
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
     if options.resume is None:
@@ -126,7 +120,7 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, n
     reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
     checked = time.monotonic()
     while state.is_live:
-        # Asked before the read, so that an end written in between is still seen.
+        # Check before the read, so that an end written in between is still seen.
         alive = True
         if time.monotonic() - checked > LIVE_CHECK_S:
             alive, checked = pulse.is_alive(), time.monotonic()
@@ -148,25 +142,20 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, n
 
 
 def _wait_until_over(run: RunDir) -> None:
-    """Until its supervisor has let go of a run that has ended, which takes as long as the disk: till then it is live.
-
-    What is told of it next is told of a run that is over: how it ended, and how to go on.
-    """
+    """Waits until the supervisor has released an ended run, so that it no longer counts as live."""
     deadline = time.monotonic() + LET_GO_S
     while run.is_live() and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
 class _Interrupts:
-    """Ctrl-C and SIGTERM stop the run: the first after the step under way, the second at once. SIGUSR1 saves."""
+    """Ctrl-C and SIGTERM stop the run: the first after the current step, the second at once. SIGUSR1 saves."""
 
     def __init__(self, run: RunDir, pulse: LivenessProbe) -> None:
         self._run, self._pulse = run, pulse
         self._count = 0
-        self.by_key = False
-        """Ctrl-C was pressed."""
-        self.notes: deque[str] = deque()
-        """For whoever narrates: a signal may come in the midst of what is being written."""
+        self.by_key = False  # Ctrl-C was pressed
+        self.notes: deque[str] = deque()  # printed later by the narrator, which a signal may interrupt
 
     def __enter__(self) -> _Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -177,7 +166,7 @@ class _Interrupts:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        # It may still come; its default would end this program, not the run.
+        # It may still arrive; its default action would end this program, not the run.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def _stop(self, number: int, _: FrameType | None) -> None:

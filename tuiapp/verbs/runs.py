@@ -1,4 +1,4 @@
-"""`tuiapp runs` and `show`: what there is of runs."""
+"""`tuiapp runs` and `show`: the runs and their facts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ from tuiapp.state.text import (
 from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, resume_command, resume_hint
 from tuiapp.verbs.sources import runs_dir
 
-TAIL_BYTES = 1 << 20
-"""Of the journal: where failures and alerts are looked for."""
+TAIL_BYTES = 1 << 20  # of the journal, searched for failures and alerts
 MAX_ALERTS = 5
 
 LISTED = {
@@ -52,11 +51,10 @@ LISTED = {
     "took": "TOOK",
     "started": "STARTED",
 }
-"""Column of the list → its title."""
 
 
 def list_all(options: Namespace) -> int:
-    """One line per run, or one JSON array."""
+    """Prints one line per run, or one JSON array."""
     directory = runs_dir(options)
     everything = [summarise(run) for run in list_runs(directory)]
     infos = order(choose(everything, " ".join(options.words)), options.sort, reverse=options.reverse)[: options.limit]
@@ -82,7 +80,7 @@ def list_all(options: Namespace) -> int:
 
 
 def show_run(options: Namespace) -> int:
-    """All about one run."""
+    """Prints all facts of one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
     tail = read_tail(run.journal, TAIL_BYTES)
@@ -161,7 +159,6 @@ def _resume_words(point: ResumePoint) -> str:
 
 
 def _last_alerts(events: list[AnyEvent]) -> list[Alert]:
-    """Those that tell of something lost, the newest last."""
     return [event for event in events if isinstance(event, Alert) and event.severity == "error"][-MAX_ALERTS:]
 
 

@@ -1,4 +1,4 @@
-"""`tuiapp settings`: what the user has set, and what can be set."""
+"""`tuiapp settings`: the user's settings, and what can be set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USAGE_ERROR = 2
 
 
 def read_all() -> tuple[Settings, list[Problem]]:
-    """The settings, and all that is wrong with the file: also themes and keys, which only the dashboard knows."""
+    """Returns the settings and all problems in the file, including themes and keys, which only the dashboard knows."""
     settings, problems = read_settings()
     found = list(problems)
     if settings.theme or settings.keys:
@@ -26,7 +26,7 @@ def read_all() -> tuple[Settings, list[Problem]]:
 
 
 def show(options: Namespace) -> int:
-    """The settings in force, as the file would hold them; what is wrong with the file goes to stderr."""
+    """Prints the settings in force, in the file's format; problems go to stderr."""
     settings, problems = read_all()
     facts: dict[str, object] = {
         "theme": settings.theme,
@@ -51,13 +51,13 @@ def show(options: Namespace) -> int:
 
 
 def path(_: Namespace) -> int:
-    """Where the file lies, whether there is one or not."""
+    """Prints the file's path, whether it exists or not."""
     print(sanitize(str(settings_path())))
     return 0
 
 
 def keys(options: Namespace) -> int:
-    """What keys do, under the names by which the file gives them other keys."""
+    """Prints the key bindings, under the names that the file uses for them."""
     # It imports every screen.
     from tuiapp.library.preferences import bindings
 

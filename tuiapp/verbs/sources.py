@@ -1,4 +1,4 @@
-"""Where a command's configuration comes from: a preset or a file, with keys changed by `--set`."""
+"""A command's configuration: a preset or a file, with keys changed by `--set`."""
 
 from __future__ import annotations
 
@@ -28,21 +28,17 @@ from tuiapp.library.presets import load_config
 
 
 def runs_dir(options: Namespace) -> Path:
-    """The directory of runs that the command means."""
+    """Returns the command's directory of runs."""
     return options.runs_dir or default_runs_dir()
 
 
 def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
-    """A configuration from the command line.
+    """Builds a configuration from the command line; raises `ConfigError` or `PresetError`.
 
     Args:
         source: A preset's name, or the path of a TOML file (with a `/` or ending in .toml); None for the defaults.
         settings: `KEY=VALUE` each.
         checks: As of `build_config`.
-
-    Raises:
-        ConfigError: something in it is not right.
-        PresetError: there is no such preset.
     """
     base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
     return _with_changes(to_toml_values(base), _changes(settings), checks)
@@ -51,31 +47,19 @@ def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Ch
 def read_like(
     run: RunDir, settings: Sequence[str], checks: Sequence[Check] = (), purpose: str = "resumed"
 ) -> RunConfig:
-    """A run's configuration, to go on with or to start another from, with keys changed by `--set`.
-
-    Args:
-        run: The run.
-        settings: As of `read_source`.
-        checks: As of `build_config`.
-        purpose: What it is for, in a message.
-
-    Raises:
-        ConfigError: something in it is not right.
-        LaunchError: its run.toml cannot be read.
-    """
+    """Returns a run's configuration with keys changed; raises `ConfigError`, or `LaunchError` without a run.toml."""
     try:
         values = to_toml_values(read_config(run))
     except OSError as error:
         raise LaunchError(f"{run.run_id} cannot be {purpose}: cannot read {run.config}: {error.strerror}.") from error
     changes = _changes(settings)
     if changes.keys() & {"platform", "devices"}:
-        # Its run.toml names the GPUs that it had: others are wanted.
+        # Its run.toml names the GPUs that it had: choose new ones.
         values["device_ids"] = []
     return _with_changes(values, changes, checks)
 
 
 def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
-    """A configuration with keys changed; what had an effect only with what is no longer there goes with that."""
     values = {**base, **changes}
     for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
         values[key] = OPTIONS[key].default
@@ -109,7 +93,7 @@ def _is_path(source: str) -> bool:
 
 
 def _read_file(source: str) -> RunConfig:
-    # A path that was typed may be a link; what lies in the presets' directory may not.
+    # A path given by the user may be a link; a file in the presets' directory may not.
     path = Path(os.path.realpath(os.path.expanduser(source)))
     try:
         config, _ = parse_toml(read_limited(path, MAX_FILE_BYTES), source, also=frozenset({"description"}))

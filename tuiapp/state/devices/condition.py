@@ -1,4 +1,4 @@
-"""What stands out about a GPU, in words."""
+"""Judgements about a GPU, in words."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from typing import Literal, NamedTuple, TypeAlias
 from tuiapp.state.devices.gpu import GpuState, memory_percent
 from tuiapp.state.text import plural, sanitize
 
-HOT_C = 85.0
-"""What is hot for a GPU that does not tell where it begins to slow down."""
-
+HOT_C = 85.0  # for a GPU without a slowdown temperature of its own
 FULL_PERCENT = 95.0
 IDLE_PERCENT = 10.0
-IDLE_SAMPLES = 5
-"""A GPU whose last so many samples are all below that is idle."""
-
+IDLE_SAMPLES = 5  # a GPU whose last so many samples are all below the limit is idle
 HARMLESS_REASONS = ("power limit", "application clocks", "display clocks", "sync boost")
 """Why clocks are held down at full load on a healthy GPU: worth a word, not a warning."""
 
@@ -23,29 +19,21 @@ Weight: TypeAlias = Literal["info", "warning", "error"]
 
 
 class GpuCondition(NamedTuple):
-    """What stands out, with a symbol, so that it never rests on colour alone."""
-
     symbol: str
-    word: str
-    """In at most nine cells."""
+    word: str  # in at most nine cells
     text: str
     weight: Weight
 
     def within(self, room: int) -> str:
-        """In words where they fit, or else in a word."""
         return f"{self.symbol} {self.text if len(self.text) + 2 <= room else self.word}"
 
 
 def gpu_condition(
     gpu: GpuState, *, training: bool, ours: bool = True, others: Iterable[GpuState] = ()
 ) -> GpuCondition | None:
-    """The most severe of what stands out about a GPU; None when all is as it should be.
+    """Returns the most severe condition of a GPU; None when all is well.
 
-    Args:
-        gpu: Which one.
-        training: It is one of the run's, and the run is in training.
-        ours: It is one of the run's.
-        others: The run's other GPUs.
+    `ours`: it is one of the run's; `training`: it is, and the run is in training; `others`: the run's other GPUs.
     """
     sample = gpu.sample
     if gpu.is_lost:
@@ -71,18 +59,17 @@ def gpu_condition(
 
 
 def _foreign_users(gpu: GpuState) -> str:
-    """Whose processes are on it beside the run's."""
     users = {sanitize(one.user, 20) or "another process" for one in gpu.foreign_processes}
     return ", ".join(sorted(users))
 
 
 def is_hot(gpu: GpuState) -> bool:
-    """Whether it is as hot as it may be before it slows down."""
+    """Whether it is close to its slowdown temperature."""
     temperature, limit = gpu.sample.temperature_c, gpu.sample.temperature_limit_c
     return temperature is not None and temperature >= (limit if limit is not None else HOT_C)
 
 
 def is_idle(gpu: GpuState) -> bool:
-    """Whether it has hardly worked in its last samples; a GPU that does not tell is not."""
+    """Whether it was almost unused in its last samples; False where utilization is not available."""
     recent = gpu.recent(gpu.utilization, IDLE_SAMPLES)
     return len(recent) == IDLE_SAMPLES and max(recent) < IDLE_PERCENT

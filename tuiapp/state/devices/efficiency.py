@@ -1,4 +1,4 @@
-"""What the run makes of its devices, in a line."""
+"""A run's efficiency, in a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuiapp.state.text import format_metric, format_percent
 
 
 def efficiency_words(found: Efficiency) -> list[str]:
-    """Model FLOP/s and how much of the peak that is, idle share, examples per joule; what is not known is left out."""
+    """Formats model FLOP/s and MFU, idle share, examples per joule; unknown figures are left out."""
     words = [
         f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
         f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
@@ -22,13 +22,13 @@ def efficiency_words(found: Efficiency) -> list[str]:
 
 
 def efficiency_line(state: RunFacts, width: int) -> Line:
-    """That of the last seconds, as far as the width goes."""
+    """Returns the recent efficiency, as far as it fits into the width."""
     text = _within(state.efficiency(), width - 2)
     return line("  ", Span(text, "bold")) if text else []
 
 
 def _within(found: Efficiency, width: int) -> str:
-    """As many figures as there is room for; FLOP/s never stand without something that says what they are."""
+    """Joins as many figures as fit; FLOP/s never appear without another that identifies them."""
     named = efficiency_words(found)
     if found.flops_per_second is None:
         return join_fitting(named, width)

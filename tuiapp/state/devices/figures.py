@@ -1,4 +1,4 @@
-"""Figures of devices in forms whose width does not jump."""
+"""Figures of devices in formats of steady width."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SCALES = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
 
 
 def percent(value: float | None) -> str:
-    """In five cells: " 97 %", "100 %"."""
+    """Formats a percentage in five cells: " 97 %", "100 %"."""
     return f"{value:3.0f} %" if value is not None else f"{NOT_AVAILABLE:>5}"
 
 
 def share(used: float | None, total: float | None) -> str:
-    """Both in the unit of the second: "31.2/139 GiB"."""
+    """Formats both in the unit of the second: "31.2/139 GiB"."""
     if not total:
         return format_bytes(used) if used is not None else NOT_AVAILABLE
     unit = format_bytes(total).split()[1]
@@ -29,7 +29,7 @@ def _tenths(value: float) -> str:
 
 
 def watts(sample: DeviceSample, *, limit: bool = True) -> str:
-    """Power and its limit: "612/700 W"; "" where it is not told."""
+    """Formats power and its limit: "612/700 W"; "" where not available."""
     if sample.power_w is None:
         return ""
     most = f"/{sample.power_limit_w:.0f}" if limit and sample.power_limit_w else ""
@@ -37,55 +37,54 @@ def watts(sample: DeviceSample, *, limit: bool = True) -> str:
 
 
 def cores(percent: float) -> str:
-    """Of per cent of one core, how many are kept busy, in three significant digits: "0.98", "12.3"."""
+    """Formats per cent of one core as a number of cores, in three significant digits: "0.98", "12.3"."""
     return _three_digits(percent / 100)
 
 
 def celsius(value: float | None, limit: float | None = None) -> str:
-    """A temperature: "64 °C"; with the one where it slows down: "64/87 °C"; "" where it is not told."""
+    """Formats a temperature: "64 °C"; with the slowdown temperature: "64/87 °C"; "" where not available."""
     if value is None:
         return ""
     return f"{value:2.0f}{f'/{limit:.0f}' if limit is not None else ''} °C"
 
 
 def megahertz(value: float | None) -> str:
-    """A clock in nine cells: "1,980 MHz"; "" where it is not told."""
+    """Formats a clock in nine cells: "1,980 MHz"; "" where not available."""
     return f"{value:5,.0f} MHz" if value is not None else ""
 
 
 def gigabytes(rate: float | None) -> str:
-    """Traffic of a link in GB/s, in four cells: "1.31", "42.0", " 123"; three significant digits."""
+    """Formats traffic of a link in GB/s, in four cells: "1.31", "42.0", " 123"."""
     if rate is None:
         return f"{MISSING:>4}"
     return f"{_three_digits(rate / 1e9):>4}"
 
 
 def traffic(received: float | None, sent: float | None) -> str:
-    """What a link carries, in GB/s: "↓1.31 ↑0.42"; "" where neither is told."""
+    """Formats traffic of a link in GB/s: "↓1.31 ↑0.42"; "" where neither is available."""
     if received is None and sent is None:
         return ""
     return f"↓{gigabytes(received)} ↑{gigabytes(sent)}"
 
 
 def rate(bytes_per_s: float | None) -> str:
-    """A rate in at most ten cells: "18.0 KiB/s"."""
+    """Formats a rate in at most ten cells: "18.0 KiB/s"."""
     return f"{format_bytes(bytes_per_s)}/s" if bytes_per_s is not None else NOT_AVAILABLE
 
 
 def joules(energy: float | None) -> str:
-    """Energy in three significant digits: "341 kJ"; "" where it is not told."""
+    """Formats energy in three significant digits: "341 kJ"; "" where not available."""
     if energy is None:
         return ""
     return f"{energy:.0f} J" if abs(energy) < 999.5 else f"{_scaled(energy / 1000, 'kMGT')}J"
 
 
 def flops(per_second: float | None) -> str:
-    """Floating point operations a second in three significant digits: "41.3 TFLOP/s"."""
+    """Formats floating point operations per second in three significant digits: "41.3 TFLOP/s"."""
     return f"{_scaled(per_second, ' kMGTP')}FLOP/s" if per_second is not None else MISSING
 
 
 def _scaled(value: float, prefixes: str) -> str:
-    """A value in three significant digits with the prefix of its unit; " " stands for none."""
     place = 0
     while abs(value) >= 999.5 and place < len(prefixes) - 1:
         value, place = value / 1000, place + 1

@@ -1,4 +1,4 @@
-"""One GPU: its latest sample, what it told before, and the ranks that work on it."""
+"""One GPU: its latest sample, its history, and the ranks that use it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import msgspec
 from trainers.config.machine import GpuProcess
 from trainers.contract.samples import DeviceSample, MigInstance
 
-HISTORY = 120
-"""Samples kept per device."""
-
+HISTORY = 120  # samples per device
 MOST_GPUS = 256
 MOST_PARTS = 16
 MOST_PROCESSES = 256
-MOST_REASONS = 8
-"""What is kept of a sample: a journal may say anything."""
-
-GAP_S = 5.0
-"""Samples further apart than this leave a gap in the history: the sampler was away."""
+MOST_REASONS = 8  # per sample: a journal may hold any number
+GAP_S = 5.0  # longer intervals between samples leave a gap in the history
 
 
 def _history() -> deque[float | None]:
@@ -30,24 +25,18 @@ def _history() -> deque[float | None]:
 
 @dataclass(slots=True)
 class GpuState:
-    """One GPU of the host; what it does not tell is None throughout, never zero."""
+    """One GPU of the host; figures that it does not report are None, never zero."""
 
     sample: DeviceSample
-    name: str = ""
-    """Kept while it is lost and tells none."""
+    name: str = ""  # kept while the GPU is lost
     utilization: deque[float | None] = field(default_factory=_history)
-    """In percent; None where a sample did not tell it, and once for each gap."""
-    memory: deque[float | None] = field(default_factory=_history)
-    """Share of its memory that is in use, in percent."""
-    power: deque[float | None] = field(default_factory=_history)
-    """In watts."""
-    temperature: deque[float | None] = field(default_factory=_history)
-    """In °C."""
-    ecc_at_first: tuple[int, int] | None = None
-    """Corrected and uncorrected errors when they were told first: those before are not this run's."""
+    """In percent; None where a sample lacks it, and once for each gap."""
+    memory: deque[float | None] = field(default_factory=_history)  # used share, in percent
+    power: deque[float | None] = field(default_factory=_history)  # in watts
+    temperature: deque[float | None] = field(default_factory=_history)  # in °C
+    ecc_at_first: tuple[int, int] | None = None  # corrected and uncorrected errors before the run
 
     def add(self, sample: DeviceSample) -> None:
-        """Take in its next sample."""
         if sample.time - self.sample.time > GAP_S:
             for history in (self.utilization, self.memory, self.power, self.temperature):
                 history.append(None)
@@ -62,55 +51,47 @@ class GpuState:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it answers no more."""
         return bool(self.sample.problem)
 
     @property
     def new_uncorrected_errors(self) -> int:
-        """Memory errors that could not be mended, since the first sample."""
         if self.ecc_at_first is None or self.sample.ecc_uncorrected is None:
             return 0
         return max(0, self.sample.ecc_uncorrected - self.ecc_at_first[1])
 
     @property
     def foreign_processes(self) -> list[GpuProcess]:
-        """Processes on it that are not of this run."""
         return [process for process in self.processes or () if process.rank is None and process.pid is not None]
 
     @property
     def has_unknown(self) -> bool:
-        """Whether there are processes on it that may be anybody's, the run's included: so in a container."""
+        """Whether some processes on it cannot be identified, as in a container; they may be the run's."""
         return any(process.rank is None and process.pid is None for process in self.processes or ())
 
     @property
     def processes(self) -> list[GpuProcess] | None:
-        """Those on it and on its MIG instances; None where it does not tell of any of them."""
         lists = [self.sample.processes, *(part.processes for part in self.sample.mig or ())]
         known = [processes for processes in lists if processes is not None]
         return [process for processes in known for process in processes] if known else None
 
     def recent(self, history: deque[float | None], count: int) -> list[float]:
-        """What was told in the last samples; those that told nothing are left out."""
         return [v for v in islice(history, max(0, len(history) - count), None) if v is not None]
 
     def part(self, uuid: str) -> MigInstance | None:
-        """Its MIG instance of that UUID."""
         return next((part for part in self.sample.mig or () if same_uuid(part.uuid, uuid)), None)
 
     def has(self, uuid: str) -> bool:
-        """Whether a UUID is its own, or that of one of its MIG instances."""
         return bool(uuid) and (same_uuid(self.sample.uuid, uuid) or self.part(uuid) is not None)
 
 
 def new_gpu(sample: DeviceSample) -> GpuState:
-    """A GPU of which this is the first sample."""
+    """Returns a GPU with its first sample."""
     gpu = GpuState(sample)
     gpu.add(sample)
     return gpu
 
 
 def _bounded(sample: DeviceSample) -> DeviceSample:
-    """A sample with lists of a length that can be shown."""
     limits = {"processes": MOST_PROCESSES, "mig": MOST_PARTS, "throttle_reasons": MOST_REASONS}
     lists = {name: getattr(sample, name) for name in limits}
     long = {name: told[: limits[name]] for name, told in lists.items() if told and len(told) > limits[name]}
@@ -118,11 +99,11 @@ def _bounded(sample: DeviceSample) -> DeviceSample:
 
 
 def memory_percent(sample: DeviceSample | MigInstance) -> float | None:
-    """How much of its memory is in use; None where it does not tell."""
+    """Returns the used share of its memory; None where not available."""
     used, total = sample.memory_used_bytes, sample.memory_total_bytes
     return 100 * used / total if used is not None and total else None
 
 
 def same_uuid(one: str, other: str) -> bool:
-    """Whether two UUIDs name the same device: PyTorch and JAX leave NVML's "GPU-" out."""
+    """Whether two UUIDs name the same device: PyTorch and JAX omit NVML's "GPU-"."""
     return one.lower().removeprefix("gpu-") == other.lower().removeprefix("gpu-")

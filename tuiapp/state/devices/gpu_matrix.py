@@ -1,4 +1,4 @@
-"""All that the GPUs tell: a column a GPU, a row a figure; what none of them tells is said once."""
+"""All figures of the GPUs: a column per GPU, a row per figure; those that none reports are listed once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,16 @@ from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
 
 LABEL_CELLS = 16
-LEAST_CELLS = 14
-"""A column's, the blank beside it included: "31.2/139 GiB"."""
-
+LEAST_CELLS = 14  # least width of a column, including a blank: "31.2/139 GiB"
 MOST_CELLS = 92
-LEAST_NAMED_CELLS = 17
-"""In narrower columns a process is told by its letter alone."""
-
-MOST_PROCESSES = 4
-"""Rows of a column for processes; the last one counts the rest."""
-
+LEAST_NAMED_CELLS = 17  # narrower columns show a process by its letter alone
+MOST_PROCESSES = 4  # rows for processes per column; the last one counts the rest
 Cell: TypeAlias = list[Span]
-Row: TypeAlias = tuple[str, list[Cell]]
-"""Its name, and what each GPU has there; nothing where it does not tell."""
+Row: TypeAlias = tuple[str, list[Cell]]  # name, and a cell per GPU, empty where not available
 
 
 def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
-    """A table of all figures, in as many parts above each other as the width makes necessary."""
+    """Returns a table of all figures, split into as many parts as the width requires."""
     if not views:
         return []
     parts = -(-len(views) // _at_once(width))
@@ -51,12 +44,11 @@ def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def _shows(cell: Cell) -> bool:
-    """Whether there is anything to see; a bar at 0 is."""
     return any(span.track or span.text.strip() for span in cell)
 
 
 def in_parts(views: Sequence[GpuView], width: int) -> bool:
-    """Whether the table is too wide to stand in one piece."""
+    """Whether the table is too wide for one piece."""
     return len(views) > _at_once(width)
 
 
@@ -65,7 +57,6 @@ def _at_once(width: int) -> int:
 
 
 def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[Row]:
-    """The rows of one part, each with a cell of at most `room` cells for each of its GPUs."""
     rows: list[Row] = [
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
@@ -90,7 +81,6 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
 
 
 def _marked(place: int | None, text: str, role: Role = "") -> Cell:
-    """A text behind the letter of the run's device at a place, if it has one."""
     return [letter_span(place), Span(f" {text}", role)] if place is not None else [Span(text, role)]
 
 
@@ -142,14 +132,12 @@ _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
     ("held back by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
     ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
 )
-"""Name of a figure → what a sample says of it; "" for nothing."""
+"""Name of a figure → its text for a sample; "" for none."""
 
-_DRAWN = ("utilization", "memory", "held back by", "processes")
-"""Those with rows of a form of their own."""
+_DRAWN = ("utilization", "memory", "held back by", "processes")  # figures with rows of their own
 
 
 def _not_available(names: Sequence[str], width: int) -> list[Line]:
-    """What no GPU tells, in as many lines as it takes."""
     lines: list[Line] = []
     text = "not available:"
     for number, name in enumerate(names):
@@ -191,7 +179,7 @@ def _processes(view: GpuView, room: int) -> list[Cell]:
         elif process.pid is None:
             found.append([Span(f"? {memory}")])
         else:
-            # Who that is stands beneath the table.
+            # The table's footer shows whose it is.
             who = f" {sanitize(process.user, 12) or 'another'}" if room >= LEAST_NAMED_CELLS else ""
             found.append([Span(f"!{who} {memory}", "warning") if view.ranks else Span(f" {who} {memory}")])
     if len(found) > MOST_PROCESSES:
@@ -214,7 +202,6 @@ def _parts(view: GpuView, room: int) -> list[Cell]:
 
 
 def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
-    """Cells above each other, of as many rows as the highest column has; nothing where there are none."""
     height = max(map(len, columns), default=0)
     return [
         (name if row == 0 else "", [column[row] if row < len(column) else [] for column in columns])
@@ -223,7 +210,7 @@ def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
 
 
 def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
-    """The processes that are not of this run, a line each."""
+    """Lists the processes that are not of this run, a line each."""
     lines: list[Line] = []
     for view in views:
         mark = "! " if view.ranks else "  "

@@ -1,4 +1,4 @@
-"""GPUs in a row or two each: is any idle, hot, full or held back."""
+"""GPUs in a row or two each: is any idle, hot, full or throttled?"""
 
 from __future__ import annotations
 
@@ -11,18 +11,14 @@ from tuiapp.state.devices.spans import Line, Span, bar_row, bar_span, join_fitti
 from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import fit, plural, sparkline
 
-LABEL_CELLS = 14
-"""Letter, index and name; below them the memory in figures."""
-
+LABEL_CELLS = 14  # letter, index and name; below them the memory in figures
 LEAST_BAR_CELLS = 3
-LEAST_NOTE_CELLS = 12
-"""What stands to the right of a bar at least: "612 W  64 °C"."""
-
+LEAST_NOTE_CELLS = 12  # least width to the right of a bar: "612 W  64 °C"
 MOST_NOTE_CELLS = 76
 
 
 def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
-    """Two rows a GPU: what it does and how it did; its memory, power, temperature, clock and traffic."""
+    """Two rows per GPU: utilization and its history; memory, power, temperature, clock and traffic."""
     note = max(LEAST_NOTE_CELLS, min(MOST_NOTE_CELLS, (width - LABEL_CELLS - 9) * 11 // 20))
     room = max(LEAST_BAR_CELLS, width - LABEL_CELLS - note - 9)
     lines: list[Line] = []
@@ -36,7 +32,7 @@ def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
-    """One row a GPU, beneath a line with what they have in common."""
+    """One row per GPU, below a line with what they have in common."""
     tail = 13 if width < 72 else 30 if width < 96 else 44 if width < 130 else 80
     room = 17 if tail < 80 else 50
     name = 14 if width >= 84 else 0
@@ -63,7 +59,6 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def _narrow_note(view: GpuView, figures: str) -> list[Span]:
-    """What stands out in the place of the figures; a limit that is no trouble does not."""
     condition = view.condition
     if condition is None or condition.weight == "info":
         return [Span(figures)]
@@ -73,7 +68,7 @@ def _narrow_note(view: GpuView, figures: str) -> list[Span]:
 
 
 def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
-    """Two GPUs a row, the second half of them beside the first: what they do, and their memory or what stands out."""
+    """Two GPUs per row, the second half of them beside the first: utilization, and memory or condition."""
     cell = (width - 2) // 2
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
@@ -94,26 +89,23 @@ def _dense(view: GpuView, width: int) -> Line:
 
 
 def _title(views: Sequence[GpuView]) -> str:
-    """How many there are, of which model where it is one: "8 × H200", "2 GPUs"."""
     models = {view.model for view in views if view.model}
     return f"{len(views)} × {models.pop()}" if len(models) == 1 else plural(len(views), "GPU")
 
 
 def _common(views: Sequence[GpuView], busy: int, full: int, name: int) -> Line:
-    """What the GPUs have in common, above their columns."""
     totals = {view.gpu.sample.memory_total_bytes for view in views}
     total = totals.pop() if len(totals) == 1 else None
     memory = f"memory of {share(None, total).split('/')[1]}" if total else "memory"
     memory = memory if len(memory) <= full + 8 else "memory"
     label = _title(views)
-    # Each stands where its bars begin, if that leaves a blank.
+    # Each begins where its bars do, if that leaves a blank.
     start = 5 + name
     first = f"{label:<{start}}busy" if len(label) < start else f"{label}  busy"
     return line(Span(fit(first, start + busy + 8) + fit(memory, full + 8), "muted"))
 
 
 def _first_note(view: GpuView, room: int) -> list[Span]:
-    """What stands out, and as much of the history as there is room for."""
     if view.condition is None:
         return [Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")]
     text = view.condition.within(room)
@@ -130,7 +122,6 @@ def _memory_row(view: GpuView, room: int, note: int) -> Line:
 
 
 def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
-    """A MIG instance: its memory; a utilization of its own it has not."""
     owner = view.owner(part)
     place = view.places.get(owner.rank) if owner else None
     label = letter_span(place), " ", fit(mig_name(part), LABEL_CELLS - 2)
@@ -139,7 +130,6 @@ def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
 
 
 def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
-    """What a row has room for, what matters most first."""
     return [
         watts(sample, limit=limit),
         celsius(sample.temperature_c),

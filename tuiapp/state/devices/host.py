@@ -11,16 +11,14 @@ from tuiapp.state.devices.processes import bar_room, note_cells
 from tuiapp.state.devices.spans import Line, Span, bar_row, join_fitting, line, pad
 from tuiapp.state.text import fit, format_bytes, join_words, plural
 
-NEARLY_FULL = 0.95
-"""Of /dev/shm or the disk: what is beyond stands out."""
-
+NEARLY_FULL = 0.95  # of /dev/shm or the disk: more is highlighted
 MOST_CORE_LINES = 4
 MOST_CORES = 1024
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def host_line(host: HostSample, width: int) -> Line:
-    """The host in one line, for where the GPUs have the room."""
+    """Describes the host in one line, for where the GPUs take the room."""
     words = [
         f"host CPU {host.cpu_percent:3.0f} %",
         share(host.memory_used_bytes, host.memory_total_bytes),
@@ -33,13 +31,7 @@ def host_line(host: HostSample, width: int) -> Line:
 
 
 def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
-    """The host in rows with bars.
-
-    Args:
-        host: Its latest sample.
-        width: In cells.
-        most: Rows there is room for; what matters least is left out.
-    """
+    """Describes the host in at most `most` rows with bars, the most important first."""
     note = note_cells(width)
     room = bar_room(width)
     memory = _part(host.memory_used_bytes, host.memory_total_bytes)
@@ -62,7 +54,6 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
 
 
 def _rest(host: HostSample, room: int) -> str:
-    """What has no bar."""
     spans = ((5, host.load_5m), (15, host.load_15m))
     loads = [f"{minutes} min {load:.2f}" for minutes, load in spans if load is not None]
     load = f"load over {', '.join(loads)}" if loads else ""
@@ -71,15 +62,7 @@ def _rest(host: HostSample, room: int) -> str:
 
 
 def _row(label: str, fraction: float | None, note: str, room: int, *, fills: bool = False) -> Line:
-    """A row with a bar.
-
-    Args:
-        label: What it is of.
-        fraction: From 0 to 1; None where it is not known.
-        note: What stands to its right.
-        room: The bar's cells.
-        fills: It is something that must not get full.
-    """
+    """Returns a row with a bar of `room` cells for a fraction of 0 to 1; `fills`: a warning when it is almost full."""
     percentage = 100 * fraction if fraction is not None else None
     full = fills and fraction is not None and fraction >= NEARLY_FULL
     left = Span("▲ " if full else "  ", "warning"), fit(label, LABEL_CELLS - 2)
@@ -88,7 +71,6 @@ def _row(label: str, fraction: float | None, note: str, room: int, *, fills: boo
 
 
 def _cores(cores: Sequence[float], width: int) -> list[Line]:
-    """A cell for each core, as high as it is busy, in blocks of eight."""
     cells = [_LEVELS[min(7, max(0, int(value / 12.5)))] for value in cores[:MOST_CORES]]
     blocks = ["".join(cells[first : first + 8]) for first in range(0, len(cells), 8)]
     at_once = max(1, (width - LABEL_CELLS - 1) // 9)
@@ -107,7 +89,6 @@ def _network(host: HostSample) -> str:
 
 
 def _missing(host: HostSample) -> str:
-    """What the host does not tell, or does not have."""
     totals = {"swap": host.swap_total_bytes, "/dev/shm": host.shm_total_bytes, "network": host.network_rx_bytes_per_s}
     absent = [name for name, total in totals.items() if total is None]
     none = "no swap" if host.swap_total_bytes == 0 else ""

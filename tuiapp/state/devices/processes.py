@@ -1,4 +1,4 @@
-"""The ranks' processes, as the operating system sees them: what a run without GPUs works with."""
+"""The ranks' processes as the operating system sees them: the view of a run without GPUs."""
 
 from __future__ import annotations
 
@@ -12,32 +12,26 @@ from tuiapp.state.text import fit, format_bytes, plural, sparkline
 
 
 def note_cells(width: int) -> int:
-    """What stands to the right of the bars of processes and of the host, in a width."""
+    """Returns the cells to the right of the bars of processes and of the host."""
     return 24 if width >= 60 else 13
 
 
 def bar_room(width: int) -> int:
-    """The cells of the bars of processes and of the host, in a width; 0 where the figures take all of it."""
+    """Returns the cells of the bars of processes and of the host; 0 where the figures take the whole width."""
     room = width - LABEL_CELLS - note_cells(width) - 10
     return room if room > 1 else 0
 
 
 def rank_processes(state: RunFacts) -> list[RankState]:
-    """One rank per process, of those that were sampled: one process may own several devices."""
+    """Returns one rank per sampled process: a process may own several devices."""
     processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
     return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
 
 
 def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
-    """A row or two for each process: how busy its share of the cores is; with details its memory, threads, traffic.
-
-    Args:
-        state: The run's.
-        width: In cells.
-        details: Whether there is room for a second row each.
-    """
+    """Returns a row per process: its use of its share of the cores; `details` adds one of memory, threads, traffic."""
     ranks = rank_processes(state)
-    # On the scale of the host's row: 100 % where it has its share of the cores to itself.
+    # On the scale of the host's row: 100 % is its whole share of the cores.
     fair = max(1, (state.host.cpu_cores if state.host else 1) // max(1, len(ranks)))
     note = note_cells(width)
     room = bar_room(width)

@@ -1,4 +1,4 @@
-"""Lines of text whose parts say what they mean, not how they look: a widget gives them colours, a pipe has none."""
+"""Lines of text whose parts have a role: a widget maps it to a colour, a pipe ignores it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,39 @@ from tuiapp.state.devices.figures import percent
 from tuiapp.state.text import bar
 
 Role: TypeAlias = Literal["", "bold", "muted", "good", "info", "warning", "error"] | int
-"""What a part is: a number is a device of the run, by the place of its letter."""
+"""A number is the index of one of the run's devices, which has that letter's colour."""
 
 
 class Span(NamedTuple):
-    """A part of a line."""
-
     text: str
     role: Role = ""
-    track: bool = False
-    """It is a bar: how far it could go is to be seen."""
+    track: bool = False  # a bar, drawn with its full extent
 
 
 Line: TypeAlias = list[Span]
 
 
 def line(*parts: str | Span) -> Line:
-    """A line of parts; those that are empty are left out."""
+    """Returns a line of the parts that are not empty."""
     spans = (part if isinstance(part, Span) else Span(part) for part in parts)
     return [span for span in spans if span.text]
 
 
 def bar_span(percent: float | None, width: int, role: Role) -> Span:
-    """A bar of so many cells; where there is nothing to show, no track either."""
+    """Returns a bar of `width` cells; blank where there is no value."""
     return Span(bar(percent / 100 if percent is not None else None, width), role, track=percent is not None)
 
 
 def bar_row(
     label: Iterable[str | Span], value: float | None, room: int, role: Role, *note: str | Span, cells: int = 5
 ) -> Line:
-    """A row of a label, a bar of `room` cells, its value in percent in `cells` more, and what stands to its right."""
+    """Returns a row of a label, a bar of `room` cells, its value in percent in `cells` cells, and notes."""
     between = " " if room else ""
     return line(*label, " ", bar_span(value, room, role), between, f"{percent(value):>{cells}}", "  ", *note)
 
 
 def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str:
-    """As many of the words as there is room for, in order; those that are empty are left out."""
+    """Joins as many of the words as fit, in order; empty ones are left out."""
     text = ""
     for word in filter(None, words):
         longer = f"{text}{between}{word}" if text else word
@@ -55,17 +52,17 @@ def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str
 
 
 def stacked(sections: Iterable[list[Line]]) -> list[Line]:
-    """The sections that are not empty, with an empty line between two of them."""
+    """Joins the sections that are not empty, with an empty line between two of them."""
     return [one for section in sections if section for one in ([], *section)][1:]
 
 
 def plain(spans: Iterable[Span]) -> str:
-    """A line as text alone."""
+    """Returns a line as text alone."""
     return "".join(span.text for span in spans)
 
 
 def pad(spans: Line, width: int) -> Line:
-    """A line of exactly that many cells: filled with spaces, or cut with "…"; for characters one cell wide."""
+    """Returns a line of exactly `width` cells: padded, or cut with "…"; for characters one cell wide."""
     length = sum(len(span.text) for span in spans)
     if length <= width:
         return [*spans, Span(" " * (width - length))] if length < width else spans

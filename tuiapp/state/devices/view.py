@@ -1,4 +1,4 @@
-"""The GPUs as a view shows them: with the letters of the run's devices, the ranks on them, and what stands out."""
+"""The GPUs as a view shows them: with the letters of the run's devices, their ranks and conditions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from tuiapp.state.text import sanitize
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU, ready to be shown."""
-
     gpu: GpuState
     ranks: tuple[RankState, ...]
     """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
     places: dict[int, int]
-    """Rank → its device's place among those of the run, which gives the letter."""
+    """Rank → index of its device among those of the run, which gives the letter."""
     condition: GpuCondition | None
 
     @property
@@ -39,16 +37,13 @@ class GpuView:
 
     @property
     def role(self) -> Role:
-        """The colour of its letter; of a GPU that is not the run's, none."""
         return self.place if self.place is not None else "muted"
 
     def owner(self, part: MigInstance) -> RankState | None:
-        """The rank on one of its MIG instances."""
         return next((rank for rank in self.ranks if self.gpu.part(rank.uuid) is part), None)
 
     @property
     def model(self) -> str:
-        """What it is, without its maker's name."""
         name = sanitize(self.gpu.name, 60)
         for maker in ("NVIDIA ", "AMD "):
             name = name.removeprefix(maker)
@@ -56,27 +51,26 @@ class GpuView:
 
     @property
     def framework_bytes(self) -> int | None:
-        """What the ranks' frameworks hold in live arrays; None where none tells."""
+        """Live arrays of the ranks' frameworks; None where not available."""
         return _sum([rank.framework.used_bytes for rank in self.ranks if rank.framework])
 
     @property
     def framework_reserved_bytes(self) -> int | None:
-        """What the ranks' frameworks have taken from the driver, used or not; None where none tells."""
+        """What the ranks' frameworks have reserved from the driver, used or not; None where not available."""
         return _sum([rank.framework.reserved_bytes for rank in self.ranks if rank.framework])
 
     @property
     def framework_peak_bytes(self) -> int | None:
-        """The most that live arrays have taken; None where none tells."""
+        """Peak of live arrays; None where not available."""
         return _sum([rank.framework.peak_bytes for rank in self.ranks if rank.framework])
 
     @property
     def foreign_processes(self) -> list[GpuProcess]:
-        """Processes on it that are not of this run."""
         return self.gpu.foreign_processes
 
 
 def gpu_views(state: RunFacts) -> list[GpuView]:
-    """All GPUs, in the driver's order."""
+    """Returns all GPUs, in the driver's order."""
     places: dict[int, int] = {}
     for place, (rank, _) in enumerate(state.devices()):
         places.setdefault(rank, place)
@@ -102,12 +96,12 @@ def _condition(gpu: GpuState, ours: list[GpuState], training: bool) -> GpuCondit
 
 
 def mig_name(part: MigInstance) -> str:
-    """The profile of a MIG instance: "1g.10gb"."""
+    """Returns the profile of a MIG instance: "1g.10gb"."""
     return sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
 
 
 def letter_span(place: int | None) -> Span:
-    """The letter of the run's device at a place, or a blank."""
+    """Returns the letter of the run's device with that index, or a blank."""
     return Span(letter(place), place) if place is not None else Span(" ")
 
 
