@@ -1,4 +1,4 @@
-"""What a run tells of how its arrays lie on the devices."""
+"""How a run's arrays lie on the devices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainers.contract.event import Event
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device holds of an array."""
+    """One device's part of an array."""
 
     rank: int
     device: str

@@ -1,4 +1,4 @@
-"""How a run ended, as its last event says it."""
+"""How a run ended, as its last event."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from trainers.runtime.teardown import Teardown
 
 
 def sum_up(failures: list[tuple[RankFailed, bool]], teardown: Teardown, summary: Summary, total_steps: int) -> RunEnded:
-    """The event.
+    """Builds the run's last event.
 
     Args:
-        failures: Of ranks, as `first_cause` takes them.
+        failures: As `first_cause` takes them.
         teardown: Whether and why the run was stopped.
-        summary: What it came to.
-        total_steps: What it should have come to.
+        summary: The run's results.
+        total_steps: Steps planned.
     """
     if failures:
         cause = first_cause(failures)

@@ -1,9 +1,9 @@
-"""How all ranks come to stop, or to save a checkpoint, after the same step, at no cost per step.
+"""Lets all ranks stop, or save a checkpoint, after the same step, at no cost per step.
 
-A rank that stops one step before the others leaves them in a collective for ever. Asking in a collective of its own
-at every step costs every step; so the supervisor asks over its pipes, when it has to: each rank's control thread
-promises to start no further step and names the last one it has started; the supervisor answers with the highest, up
-to which the others then go on. Votes come from the control thread, so a rank that waits in a collective votes too.
+A rank that stops one step before the others leaves them in a collective forever, and a collective vote at every step
+costs every step. So the supervisor asks over its pipes, when needed: each rank's control thread promises to start no
+further step and sends the last one started; the supervisor answers with the highest, up to which the others then
+continue. Votes come from the control thread, so a rank that waits in a collective votes too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class StopGate:
     """A rank's side of the agreement.
 
     Args:
-        done: The step of the checkpoint that the rank goes on from; 0 when it starts anew.
+        done: The step of the checkpoint that the rank resumes from; 0 in a new run.
     """
 
     def __init__(self, done: int = 0) -> None:
@@ -27,14 +27,13 @@ class StopGate:
 
     @property
     def started(self) -> int:
-        """The last step that the training thread has started."""
         return self._started
 
     def enter(self, step: int) -> bool:
-        """The training thread is about to start a step; waits while a vote is open.
+        """Called by the training thread before a step; waits while a vote is open.
 
         Returns:
-            False when the run stops before this step.
+            False if the run stops before this step.
         """
         with self._changed:
             while self._held and self._last is None and step > self._started:
@@ -45,10 +44,10 @@ class StopGate:
             return True
 
     def saves_before(self, step: int) -> bool:
-        """The same, for the question whether a checkpoint was asked for; says yes once for each.
+        """Like `enter`, for checkpoint requests; returns True once for each.
 
         Returns:
-            True when the state after the step before this one shall be saved.
+            Whether to save the state after the step before this one.
         """
         self.enter(step)
         with self._changed:
@@ -57,17 +56,13 @@ class StopGate:
             return wanted
 
     def vote(self) -> int:
-        """Hold the training thread at its next step.
-
-        Returns:
-            The last step it has started.
-        """
+        """Holds the training thread at its next step; returns the last step started."""
         with self._changed:
             self._held = True
             return self._started
 
     def decide(self, step: int, *, stop: bool = True, save: bool = False) -> None:
-        """Let the training thread go on: up to and including a step, if it is to stop there.
+        """Releases the training thread: up to and including a step, if it is to stop there.
 
         Args:
             step: The highest that any rank has started.
@@ -83,7 +78,7 @@ class StopGate:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Let the training thread go: the supervisor is gone."""
+        """Releases the training thread: the supervisor is gone."""
         with self._changed:
             self._held = False
             self._changed.notify_all()
