@@ -21,11 +21,7 @@ MAX_FILES = 1000
 
 
 def send(commands_dir: Path, command: Command) -> None:
-    """Puts a command into a run's mailbox.
-
-    Raises:
-        OSError: The mailbox cannot be written.
-    """
+    """Puts a command into a run's mailbox. Raises OSError if the mailbox cannot be written."""
     # The name gives the order; the random part separates two senders.
     name = f"{time.time_ns():020d}-{secrets.token_hex(2)}.{command}"
     write_atomically(commands_dir / name, b"")

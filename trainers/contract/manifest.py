@@ -69,8 +69,7 @@ class CheckpointDir:
     def verify(self) -> None:
         """Reads all files and compares them with the manifest.
 
-        Raises:
-            CheckpointError: One is missing, unreadable, or differs.
+        Raises CheckpointError if one is missing, unreadable, or differs.
         """
         for name, stored in self.manifest.files.items():
             path = self.path / name
@@ -94,8 +93,7 @@ def checkpoint_name(step: int) -> str:
 def read_checkpoint(path: Path) -> CheckpointDir:
     """Reads a checkpoint's manifest; its other files are not read before `verify`.
 
-    Raises:
-        CheckpointError: It is missing, damaged, or of a newer version of tuiapp.
+    Raises CheckpointError if it is missing, damaged, or of a newer version of tuiapp.
     """
     file = path / MANIFEST
     try:

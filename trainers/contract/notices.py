@@ -23,8 +23,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 def leave_order(run: RunDir, settings: Settings) -> None:
     """Writes the order for a run's end into its directory, or removes it if the settings have none.
 
-    Raises:
-        OSError: It cannot be written.
+    Raises OSError if it cannot be written.
     """
     order = Order(command=settings.command, webhook=settings.webhook)
     if order == Order():

@@ -149,11 +149,7 @@ def new_run_id(backend: str, model: str) -> str:
 
 
 def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
-    """Makes an empty directory for a new run, with a unique name.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Makes an empty directory for a new run, with a unique name. Raises OSError if it cannot be made."""
     while True:
         run = RunDir(runs_dir / new_run_id(backend, model))
         # Two runs that start within one second may draw the same digits.
