@@ -45,8 +45,6 @@ STATE_FILE = "state.safetensors"
 
 
 class Saved(NamedTuple):
-    """The content of a checkpoint."""
-
     step: int
     model: dict[str, npt.NDArray[Any]]
     """Weights and running statistics, under the framework's own names."""
@@ -208,7 +206,6 @@ def _write_tensors(path: Path, tensors: Tensors) -> StoredFile:
 
 
 def _write_durably(path: Path, data: bytes) -> StoredFile:
-    """Writes a file of mode 0600, and syncs it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
@@ -235,7 +232,6 @@ def _sync(path: Path) -> None:
 
 
 def _replace_directory(new: Path, old: Path) -> None:
-    """Renames a directory over another one, if that exists."""
     aside = old.parent / f".{old.name}.old"
     if old.exists():
         # The same step of an earlier attempt, which this attempt has passed over or gone back behind.
@@ -265,7 +261,6 @@ def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> No
 
 
 def _remove_hidden(directory: Path) -> None:
-    """Removes what a crash left half-written or half-removed."""
     if directory.is_dir():
         for path in directory.iterdir():
             if path.name.startswith("."):

@@ -117,7 +117,6 @@ def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: 
 
 
 def _report_array(report: Reporter, name: str, array: Array) -> None:
-    """Reports what each device really holds of an array, according to the array itself."""
     sharding = array.sharding
     assert isinstance(sharding, jax.sharding.NamedSharding)
     shards = [

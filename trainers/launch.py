@@ -49,7 +49,6 @@ class LaunchError(Exception):
 class Resumed(NamedTuple):
     attempt: int
     step: int
-    """The checkpoint's."""
     notes: list[str]
     """Newer checkpoints that could not be used, and why; the steps that the journal will lack."""
     offset: int
@@ -177,7 +176,6 @@ def _what_lacks(run: RunDir, point: ResumePoint) -> str:
 
 
 def _config_text(run: RunDir) -> bytes:
-    """The content of run.toml, valid or not."""
     try:
         return read_limited(run.config, MAX_FILE_BYTES).encode()
     except ValueError as error:
@@ -201,7 +199,6 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
 
 
 def _rewrite(path: Path, data: bytes) -> None:
-    """Replaces a file's content but keeps its time: run.toml's is that of the launch."""
     times = path.stat()
     write_atomically(path, data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
@@ -285,7 +282,6 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
 
 
 def _working_directory() -> str | None:
-    """The user's working directory; None if it was removed."""
     try:
         return os.getcwd()
     except OSError:

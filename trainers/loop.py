@@ -39,7 +39,6 @@ class Step:
     batch: Rows
     """The examples of its global batch, int64 [global_batch_size]."""
     rows: Any
-    """The result of `place`."""
     rate: np.float32
     is_first: bool
     """In this process: report how its arrays are sharded."""
@@ -65,7 +64,6 @@ class Evaluate:
     report: Reporter
 
     def done(self, loss: float, accuracy: float, examples: int) -> None:
-        """Reports means over `examples` examples."""
         self.report.evaluation(self.step, loss, accuracy, examples)
 
 

@@ -43,7 +43,6 @@ from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 
 Updated: TypeAlias = tuple[TrainState, Array, Array | None]
-"""See `make_step`."""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

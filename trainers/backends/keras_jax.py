@@ -51,11 +51,9 @@ class State(NamedTuple):
     non_trainable: list[Array]
     """BatchNorm's running statistics, and Dropout's random state."""
     optimizer: list[Array]
-    """Includes its learning rate."""
 
 
 Updated: TypeAlias = tuple[State, Array, Array | None]
-"""See `Training.step`."""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:

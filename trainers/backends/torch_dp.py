@@ -143,7 +143,6 @@ class Trainer:
                 torch.cuda.set_rng_state(torch.from_numpy(state), device)
 
     def scatter(self, batch: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
-        """Splits a batch as DataParallel does: each device's part."""
         if len(self.devices) == 1:
             return (batch,)
         parts: tuple[tuple[Tensor, ...], ...] = self.parallel.scatter(batch, {}, self.parallel.device_ids)[0]

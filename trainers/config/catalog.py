@@ -23,16 +23,13 @@ class Backend:
     packages: tuple[str, ...]
     """Import names that must be installed."""
     extras: tuple[str, ...]
-    """The extras of tuiapp that install them."""
     process_per_device: bool
     """True if each device has its own rank process; False if one process owns all devices."""
     max_cpu_devices: int | None = None
     """How many CPU devices it can use; None: no limit of its own."""
     keras_backend: str = ""
-    """The backend of Keras; "" without Keras."""
 
     def missing(self) -> list[str]:
-        """Packages that are not installed."""
         return [name for name in self.packages if importlib.util.find_spec(name) is None]
 
     def unavailable(self) -> str:
@@ -54,10 +51,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A model's size for one input shape and class count."""
-
     parameters: int
-    """Trainable parameters."""
     activations: int
     """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
     flops: int
@@ -68,8 +62,6 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that every backend builds in its own framework."""
-
     name: str
     summary: str
     size: Callable[[tuple[int, int, int], int], Size]
@@ -88,7 +80,6 @@ CONVNET_HIDDEN = 256
 RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels, and the stride of the first block."""
 RESNET_BLOCKS = 2
-"""Residual blocks per stage."""
 
 
 def _training_flops(multiplications: list[int]) -> int:
@@ -166,7 +157,6 @@ def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
 
 
 def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
-    """Parameters of a convolution with bias and its BatchNorm."""
     return inputs * kernel**2 * outputs + outputs + 2 * outputs
 
 

@@ -28,7 +28,6 @@ class Dataset:
 
     @property
     def decoded_bytes(self) -> int:
-        """Size of all images in memory."""
         return (self.train_examples + self.test_examples) * prod(self.input_shape) * self.value_bytes
 
 

@@ -23,7 +23,6 @@ HOST_PID_NAMESPACE = 0xEFFFFFFC
 
 
 LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
-"""NVML's error numbers."""
 
 NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
 
@@ -36,9 +35,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rank: int | None = None
     """Null: not of this run, or not known to be."""
     user: str = ""
-    """"" if unknown."""
     name: str = ""
-    """Its program; "" if unknown."""
     memory_bytes: int | None = None
 
 
@@ -162,7 +159,6 @@ def _read_gpu(index: int) -> Gpu:
 
 
 def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
-    """Processes that hold memory of a GPU; the same one may compute and draw."""
     import pynvml
 
     found: dict[int, int | None] = {}

@@ -41,10 +41,7 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A place with less free memory than required."""
-
     where: str
-    """"GPU 1", or "this machine"."""
     wanted_bytes: int
     free_bytes: int
 

@@ -23,8 +23,6 @@ MAX_CLASSES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class NpzFacts:
-    """What is known of an .npz before its images are read."""
-
     train_examples: int
     test_examples: int
     input_shape: tuple[int, int, int]

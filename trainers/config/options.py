@@ -14,12 +14,10 @@ from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
-"""The value of one configuration key."""
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
 WORDS = {"false": False, "true": True}
-"""How a bool is written, as in TOML."""
 
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
 """An integer; thousands may be separated."""
@@ -28,13 +26,11 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number. Python's own `float` takes the digits of every script."""
 
 GROUPS = ("Trainer", "Devices", "Optimization", "Run")
-"""The form's groups, in display order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     key: str
-    """The configuration key, or "" if no single key is at fault."""
     message: str
     """What was given, what is allowed, and the nearest match if any."""
     also: tuple[str, ...] = ()
@@ -60,8 +56,6 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one configuration key is shown and checked."""
-
     group: str
     label: str
     help: str
@@ -71,10 +65,8 @@ class Option:
     """Alternatives to the choices: prefixes followed by a path, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
-    """An exclusive lower bound."""
     maximum: float | None = None
     below: float | None = None
-    """An exclusive upper bound."""
     only: tuple[str, tuple[str, ...]] | None = None
     """Another key and its values with which this one is used; None if always. The form hides it otherwise."""
     key: str = field(default="", compare=False)
@@ -87,7 +79,6 @@ class Option:
         return tuple(WORDS) if self.kind == "bool" else self.choices
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        """Whether it is used with the given values of the other keys."""
         return self.only is None or values[self.only[0]] in self.only[1]
 
     def allowed(self) -> str:

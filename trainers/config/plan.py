@@ -12,7 +12,6 @@ from trainers.config.files import read_limited, write_atomically
 from trainers.config.run_config import RunConfig
 
 SCHEMA = 1
-"""Version of `plan.json`."""
 
 MAX_FILE_BYTES = 256 << 10
 
@@ -31,7 +30,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     total_steps: int
     parameters: int
     flops_per_example: int
-    """Of one example's forward and backward pass."""
 
     @property
     def left_out(self) -> int:

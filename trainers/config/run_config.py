@@ -108,7 +108,6 @@ def _declared() -> dict[str, Option]:
 
 
 OPTIONS = _declared()
-"""Every configuration key, in the order of the form."""
 
 
 def get_option(key: str) -> Option:
@@ -123,7 +122,6 @@ def get_option(key: str) -> Option:
 
 
 Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
-"""Finds problems of a configuration whose values are each allowed."""
 
 
 def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:

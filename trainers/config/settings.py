@@ -55,7 +55,6 @@ OPTIONS = {
 """Every key of the file but the table `keys`."""
 
 TOLD_BY = ("command", "webhook")
-"""The keys of the notices of a run's end."""
 
 
 def settings_path() -> Path:

@@ -16,7 +16,6 @@ from trainers.contract.journal import MAX_LINE_BYTES, journal_end
 from trainers.contract.metrics import STEP_TIME
 
 PART_BYTES = 1 << 18
-"""Bytes per read."""
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
 """Starts of the lines that are decoded: the type comes first on every line."""
@@ -38,7 +37,6 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
     undecided = dict(checkpoints)
     committed: set[int] = set()
     reached: dict[int, int] = {}
-    """Each rank's last step in the attempt being read."""
     for event in _events_backwards(journal):
         if isinstance(event, RunStarted):
             if event.resumed_from in undecided:
@@ -70,7 +68,6 @@ def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Metri
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """The complete lines of a journal, last first; lines too long for an event are skipped."""
     end = journal_end(path)
     try:
         fd = open_regular(path)

@@ -47,7 +47,6 @@ class Curve:
         self.count, self.gaps = array("I"), array("I")
 
     def __len__(self) -> int:
-        """Buckets in use."""
         return len(self.keys)
 
     @property
@@ -113,7 +112,6 @@ class Curve:
     def _put(
         self, key: int, first: float, last: float, low: float, high: float, total: float, count: int, gaps: int
     ) -> None:
-        """Merges a bucket into the one of its key."""
         keys = self.keys
         place = len(keys)
         if keys and key <= keys[-1]:
@@ -132,7 +130,6 @@ class Curve:
             column.insert(place, value)  # type: ignore[arg-type]
 
     def _widen(self) -> None:
-        """Doubles the steps per bucket."""
         old = tuple(zip(*self.columns, strict=True))
         for column in self.columns:
             del column[:]

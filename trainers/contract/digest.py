@@ -66,15 +66,12 @@ class Digest:
     """GPU UUID → utilization by the step that the run had reached."""
     timeline: Timeline = field(default_factory=Timeline)
     effort: Effort = field(default_factory=Effort)
-    """Of the whole run."""
     gaps: Gaps = field(default_factory=Gaps)
     forgotten: int = 0
     """Number of events shown in the log that are no longer in `events`."""
 
 
 class _CurveHeading(msgspec.Struct, array_like=True):
-    """A curve's fields other than its columns."""
-
     rank: int
     name: str
     size: int
@@ -101,9 +98,7 @@ class _Heading(msgspec.Struct, array_like=True):
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
     reached: dict[int, int]
-    """Rank → its last step."""
     logged: int
-    """Number of events shown in the log."""
 
 
 _headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
@@ -243,8 +238,6 @@ def _read(path: Path, start: int, length: int) -> bytes:
 
 
 class _Columns:
-    """Reads one column after the other."""
-
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
 
@@ -281,7 +274,6 @@ def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
 
 
 def _is_sound(curve: Curve) -> bool:
-    """Whether a curve's columns are consistent."""
     keys, width = curve.keys, curve.width
     if not 0 < width <= MAX_STEP or width & (width - 1):
         return False

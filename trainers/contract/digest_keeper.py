@@ -45,7 +45,6 @@ SHRINK = 0.9
 
 MAX_CURVES = 8192
 MAX_NAMES = 1000
-"""Metrics of a run that have curves."""
 MAX_KEYS = 32_768
 """Kept lines: no run has so many ranks, devices and arrays."""
 
@@ -67,7 +66,6 @@ ALERTS = 200
 ATTEMPTS = 64
 
 LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
-"""Kinds that survive a further attempt."""
 
 
 class _Kept(NamedTuple):
@@ -97,7 +95,6 @@ class DigestKeeper:
         self._lines: dict[tuple[Hashable, ...], deque[_Kept]] = {}
         """Kind and key of the event → its last lines."""
         self._alerts: deque[tuple[_Kept, tuple[str, int | None, str]]] = deque(maxlen=ALERTS)
-        """Those still active."""
         self._layouts: dict[str, tuple[object, ...]] = {}
         """Array → what its shardings say of the whole of it."""
         self._log: deque[_Kept] = deque(maxlen=LOG_LINES)
@@ -105,7 +102,6 @@ class DigestKeeper:
         self._logged = 0
         self._batches: dict[int, deque[_KeptBatch]] = {}
         self._steps: dict[int, int] = {}
-        """Rank → its last step."""
         self._curves: dict[tuple[int, str], Curve] = {}
         self._names: set[str] = set()
         self._utilization: dict[str, Curve] = {}
@@ -311,7 +307,6 @@ class DigestKeeper:
         self._keep(line, 1, "sharding", event.array, device)
 
     def _forget(self, *start: Hashable) -> None:
-        """Drops all lines whose keys have this prefix."""
         size = len(start)
         self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
 
@@ -326,7 +321,6 @@ class DigestKeeper:
 
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
-    """Joins many steps into one entry."""
     batch, steps = kept.batch, kept.steps
     values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
     if batch.telling:
@@ -337,7 +331,6 @@ def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
 
 
 def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
-    """Examples per second of each entry."""
     each = zip(examples, step_times, counts or repeat(1), strict=False)
     return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]
 

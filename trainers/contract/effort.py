@@ -15,10 +15,7 @@ GAP_S = 10.0
 
 
 class Batch(NamedTuple):
-    """What the steps of one event took."""
-
     seconds: float
-    """Training time."""
     examples: float
     waited: float
     """Part of `seconds` in which the rank waited for data."""
@@ -40,7 +37,6 @@ class Effort(msgspec.Struct):
 
     examples: float = 0.0
     rank_seconds: float = 0.0
-    """Training seconds, summed over ranks."""
     waited_seconds: float = 0.0
     telling_seconds: float = 0.0
     """Training seconds of the events that report waiting for data."""
@@ -50,7 +46,6 @@ class Effort(msgspec.Struct):
     sampled_gpu_seconds: float = 0.0
 
     def since(self, earlier: Effort) -> Effort:
-        """The difference to an earlier moment."""
         return Effort(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
 
 
@@ -60,13 +55,11 @@ class EffortMeter:
     def __init__(self) -> None:
         self.effort = Effort()
         self._sampled: dict[str, float] = {}
-        """GPU → monotonic time of its last sample."""
         self._energy: dict[str, tuple[float, float]] = {}
         """GPU → time and value of its last energy figure."""
 
     @property
     def gpus(self) -> int:
-        """Number that have reported energy in this attempt."""
         return len(self._energy)
 
     def add(self, event: Event) -> None:

@@ -43,7 +43,6 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """Step of the checkpoint that this attempt resumes from; 0 in a new run."""
     host: str
     pid: int
-    """The supervisor's."""
     config: dict[str, object]
     """As in run.toml."""
     world_size: int
@@ -55,8 +54,6 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
 
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
-    """A rank enters another phase."""
-
     rank: int
     phase: PhaseName
 
@@ -153,8 +150,6 @@ class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
 
 
 class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
-    """Somebody asked the run to end."""
-
     now: bool = False
     """True: at once; False: after the step that all ranks agree on."""
     save: bool = False
@@ -164,8 +159,6 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
 
 
 class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requested"):
-    """Somebody asked for a checkpoint; the run continues."""
-
     by: str = ""
     """Source of the request: "command", "SIGUSR1"."""
 
@@ -208,13 +201,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
-    """The last event of an attempt."""
-
     status: Status
     reason: str
     summary: Summary
     failed_rank: int | None = None
-    """The rank that failed first."""
 
 
 AnyEvent: TypeAlias = (

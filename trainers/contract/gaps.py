@@ -15,7 +15,6 @@ MAX_RANKS = 4096
 """Per run; a higher number is damage."""
 
 NAMED = 3
-"""Gaps that `words` lists one by one."""
 
 
 class Gaps:
@@ -56,7 +55,6 @@ class Gaps:
 
     @property
     def count(self) -> int:
-        """Gaps found so far, counted per rank."""
         return len(self.found)
 
     @property

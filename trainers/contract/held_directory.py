@@ -7,8 +7,6 @@ from pathlib import Path
 
 
 class HeldDirectory:
-    """Follows a directory through renames."""
-
     def __init__(self, path: Path) -> None:
         self._fd = _open(path)
 

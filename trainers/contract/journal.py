@@ -19,7 +19,6 @@ from trainers.config.files import open_regular
 from trainers.contract.events import AnyEvent, Event, decode, encode
 
 READ_BYTES = 1 << 20
-"""Bytes per read."""
 
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: readers drop it."""
@@ -35,8 +34,6 @@ MAX_PENDING_BYTES = 64 << 20
 
 
 class _Numbered(msgspec.Struct):
-    """The fields read of the last line, whose type a newer version may have written."""
-
     seq: int
 
 
@@ -57,7 +54,6 @@ class JournalWriter:
         self._fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._seq = _cut_torn_tail(self._fd)
         self.offset = os.fstat(self._fd).st_size
-        """End of what is written, in bytes."""
         self.on_line: Callable[[Event, bytes], None] | None = None
         """Called with each event and its line, as soon as it is sure to be written once the disk has room."""
         self._pending = bytearray()
@@ -119,11 +115,9 @@ class JournalWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that could not be written yet."""
         return len(self._pending)
 
     def close(self) -> None:
-        """Writes and syncs what waits, and closes the file."""
         self.flush()
         self.sync()
         os.close(self._fd)
@@ -151,7 +145,6 @@ class JournalReader:
 
     @property
     def offset(self) -> int:
-        """Bytes read so far."""
         return self._offset
 
     def read(self) -> list[AnyEvent]:
@@ -176,7 +169,6 @@ class JournalReader:
         return []
 
     def _next_lines(self, fd: int) -> list[bytes]:
-        """The complete lines of the next chunk."""
         size = self._chunk_bytes
         while not self._overlong or self._step_over(fd):
             data = os.pread(fd, size, self._offset)

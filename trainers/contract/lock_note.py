@@ -31,8 +31,6 @@ FLOCK = "hhqqi4x"
 
 
 class LockNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the lock file."""
-
     attempt: int = 0
     """How often the run was started or resumed; 0 if unknown."""
     supervisor: str = ""
@@ -40,7 +38,6 @@ class LockNote(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     """Where that is valid: `process_identity.machine`."""
     host: str = ""
-    """The same for people."""
     over: bool = False
     """Training has ended, and its end cannot be written yet."""
     trouble: str = ""
@@ -95,7 +92,6 @@ def read_note(run: RunDir) -> LockNote:
 
 
 def _signalled(fd: int) -> int:
-    """Reads the locked byte's distance; 0 if none is locked."""
     asked = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, SIGNAL_AT, 2 * OVER, 0)
     with contextlib.suppress(OSError):
         kind, _, start, length, _ = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))

@@ -51,7 +51,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float
     """Passes over the data; the fraction is the position within one."""
     finite: bool = True
-    """Whether all weights are finite numbers."""
     accuracy: float | None = None
     """On the test set, if the model was evaluated after this very step."""
     files: dict[str, StoredFile]

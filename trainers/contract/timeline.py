@@ -52,7 +52,6 @@ class Timeline:
         return np.interp(steps, self.steps, self.times)
 
     def _time_of(self, step: int) -> float:
-        """When a step was made, interpolated between two marks."""
         after = bisect_right(self.steps, step)
         if after == len(self.steps):
             return self.times[-1]

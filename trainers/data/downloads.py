@@ -18,10 +18,8 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.files import make_private
 
 ROUNDS = 2
-"""Attempts per address."""
 
 PAUSE_S = 2.0
-"""Between two rounds."""
 
 TIMEOUT_S = (10.0, 30.0)
 """To connect, and without a byte."""
@@ -119,7 +117,6 @@ def _download(dataset: str, file: DataFile, path: Path) -> None:
 
 
 def _try(url: str, file: DataFile, folder: Path) -> str:
-    """Downloads from one address into a folder; returns the error, or ""."""
     import pooch
     import requests  # what pooch downloads with
 

@@ -41,7 +41,6 @@ def _read_labels(file: NpzFile, name: str) -> Labels:
 
 
 def _check_unchanged(path: Path, arrays: Arrays, facts: Dataset) -> None:
-    """Compares with the data of the run, and of every other rank."""
     for images, labels, examples in (
         (arrays.x_train, arrays.y_train, facts.train_examples),
         (arrays.x_test, arrays.y_test, facts.test_examples),

@@ -18,7 +18,6 @@ from trainers.data.arrays import Arrays, Images, Labels
 from trainers.data.downloads import fetch
 
 CIFAR_BATCHES = 5
-"""Files of CIFAR-10's training images."""
 
 
 def load_idx(name: str) -> Arrays:

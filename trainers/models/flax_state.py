@@ -20,10 +20,7 @@ from trainers.trees import fill, named_leaves
 
 
 class TrainState(train_state.TrainState):
-    """Flax's, with the running statistics of BatchNorm."""
-
     batch_stats: Any
-    """{} for a model without BatchNorm."""
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
 

@@ -50,7 +50,6 @@ class Stack:
     def __init__(self, shape: Shape, dtype: str) -> None:
         self.dtype = dtype
         self.inputs = self.x = keras.Input(shape, dtype="float32", name="images")
-        """`x` is the top layer's output."""
 
     def put(self, layer: type[Any], *arguments: object, **options: object) -> None:
         self.x = layer(*arguments, dtype=self.dtype, **options)(self.x)
@@ -59,7 +58,6 @@ class Stack:
         self.put(layers.Dense, units, name=name)
 
     def convolution(self, channels: int, kernel: int, name: str, **options: object) -> None:
-        """Adds a convolution, unpadded unless the options say otherwise."""
         self.put(layers.Conv2D, channels, kernel, name=name, data_format=FORMAT, **options)
 
     def norm(self, name: str, **options: object) -> None:

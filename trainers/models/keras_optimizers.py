@@ -52,7 +52,6 @@ class L2:
         self.update_variable(gradient, variable, learning_rate)
 
     def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Updates one variable from a gradient that includes the penalty."""
         super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
 

@@ -14,7 +14,6 @@ from trainers.config.plan import Plan
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]
-"""Name → keras.Variable."""
 
 
 def create_model(plan: Plan) -> keras.Model:

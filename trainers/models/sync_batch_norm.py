@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 PIXELS = (0, 2, 3)
-"""All axes except channels."""
 
 
 def synchronize(model: nn.Module, device: torch.device) -> nn.Module:

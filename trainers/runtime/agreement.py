@@ -35,7 +35,6 @@ class Agreement:
             voter.send(wire.Propose(self._round))
 
     def count(self, vote: wire.Vote, live: Sequence[Voter]) -> None:
-        """Counts a rank's vote; the last one decides."""
         if vote.round == self._round:
             self._votes[vote.rank] = vote.step
             self._decide(live)

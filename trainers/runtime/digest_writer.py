@@ -38,7 +38,6 @@ class DigestWriter:
         journal.on_line = self._add
 
     def write_due(self) -> None:
-        """Replaces the digest if the journal has grown enough since."""
         if self._journal.offset - self._written_at >= WRITE_EVERY_BYTES:
             self.write()
 

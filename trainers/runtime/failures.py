@@ -26,7 +26,6 @@ ERROR_FILE = "error.json"
 
 class RankError(msgspec.Struct, frozen=True, kw_only=True):
     mono: float
-    """Host's monotonic clock."""
     error: str
     """The exception's line; of a `DatasetError` only the message."""
     traceback: str

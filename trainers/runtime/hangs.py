@@ -40,13 +40,10 @@ class _Rank:
     standing: Standing
     since: float
     stopped_at: float | None = None
-    """Since when a signal has stopped its process."""
 
 
 @dataclass
 class HangWatch:
-    """Tracks each rank's step, and since when."""
-
     limit_s: float = field(default_factory=hang_limit_s)
     told: float | None = None
     """Start of the reported hang; None if there is none."""
@@ -55,7 +52,6 @@ class HangWatch:
     _looked: float | None = None
 
     def hear(self, rank: int, standing: Standing, now: float) -> None:
-        """Records a rank's standing."""
         known = self._ranks.get(rank)
         if known is None:
             self._ranks[rank] = _Rank(standing, now)
@@ -110,7 +106,6 @@ class HangWatch:
         return [n for n, rank in self._ranks.items() if rank.stopped_at is not None and now - rank.stopped_at >= after]
 
     def standings(self) -> dict[int, Standing]:
-        """Standings of the ranks that have not finished."""
         return {n: rank.standing for n, rank in sorted(self._ranks.items()) if rank.standing.phase != "done"}
 
     def behind(self) -> list[int]:

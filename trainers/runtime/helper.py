@@ -40,7 +40,6 @@ class Helper:
         self._told = ""
 
     def advance(self, now: float) -> None:
-        """Checks that it lives, and restarts it when due."""
         if self.process is not None:
             if self.process.poll() is None:
                 return
@@ -71,7 +70,6 @@ class Helper:
         self._delay = min(2 * self._delay, LONGEST_RETRY_S)
 
     def end(self) -> None:
-        """Kills it, and waits a moment."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()

@@ -41,7 +41,6 @@ class JournalWatch:
         self._dropped = 0
         self._sync_told = self._given_up = False
         self._wait_until: float | None = None
-        """Set once the run is over."""
         self._say()
 
     def check(self) -> list[Alert]:

@@ -22,7 +22,6 @@ class LogTail:
 
     def __init__(self, path: Path, rank: int, stream: Literal["stdout", "stderr"]) -> None:
         self.last_lines: deque[str] = deque(maxlen=20)
-        """For a failure's report."""
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
         self._offset = self._size()

@@ -99,7 +99,6 @@ def _environment(info: RunInfo) -> dict[str, str]:
 
 
 def _call(order: Order, info: RunInfo) -> None:
-    """Runs the user's command, for a bounded time."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(

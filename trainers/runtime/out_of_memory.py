@@ -34,7 +34,6 @@ class OomWatch:
         self._counts: deque[tuple[float, _Count | None]] = deque([(now, self._read())])
 
     def look(self, now: float) -> None:
-        """Records the counts; call now and then."""
         if now - self._counts[-1][0] >= KEEP_S:
             self._counts.append((now, self._read()))
             while len(self._counts) > 2:

@@ -94,7 +94,6 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
 
 
 def _jax_environment(config: RunConfig) -> dict[str, str]:
-    """Variables that JAX reads on import."""
     if config.platform == "cuda":
         return {"JAX_PLATFORMS": "cuda"}
     flags = [os.environ.get("XLA_FLAGS", "")]
@@ -158,7 +157,6 @@ class RankProcess:
             # Only the rank holds the other ends now: its death is the end of the pipe.
         self.messages = wire.rank_messages(events_fd)
         self.done = False
-        """It has reported that it finished its work."""
 
     def _start(self, command: list[str], environment: dict[str, str], passed: list[int]) -> subprocess.Popen[bytes]:
         with _append(self.directory / "stdout.log") as out, _append(self.directory / "stderr.log") as err:
@@ -193,7 +191,6 @@ class RankProcess:
                     return
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        """Log lines written since the last call."""
         return [line for tail in self._tails for line in tail.poll(final=final)]
 
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
@@ -253,7 +250,6 @@ def _append(path: os.PathLike[str]) -> IO[bytes]:
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """Opens a pipe, each end closed by its own stack."""
     ends = os.pipe()
     reader.callback(os.close, ends[0])
     writer.callback(os.close, ends[1])

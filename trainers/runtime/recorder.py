@@ -16,7 +16,6 @@ class Recorder:
         self._committed: list[int] = []
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint is committed; its event is on the way to the journal."""
         self._committed.append(checkpoint.step)
 
     def tell(self, reached: int, writer: Voter | None) -> None:

@@ -52,8 +52,6 @@ StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
 
 
 class Named(NamedTuple):
-    """Values reported by name."""
-
     step: int
     values: dict[str, Any]
 
@@ -100,7 +98,6 @@ class Reporter:
         self._nan_policy = nan_policy
         self._nan_seen = False
         self.evaluated: tuple[int, float] | None = None
-        """Step and accuracy."""
         self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
@@ -110,7 +107,6 @@ class Reporter:
         self._closing = threading.Event()
         self._writing = threading.Lock()
         self._unread = False
-        """A write is waiting for the supervisor to read."""
         self._phase: PhaseName = "preparing"
         self._thread = threading.Thread(target=self._send_forever, name="reporter", daemon=True)
         self._thread.start()
@@ -187,7 +183,6 @@ class Reporter:
         spec: list[str | None],
         shards: list[Shard],
     ) -> None:
-        """Reports how an array is sharded: see `trainers.contract.events.Sharding`."""
         self._backlog.append(Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards))
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -202,7 +197,6 @@ class Reporter:
         self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
 
     def beat(self) -> None:
-        """Sends a heartbeat; called by the control thread."""
         self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
 
     def close(self) -> None:
@@ -287,7 +281,6 @@ class Reporter:
         return [pack(self._rank, run[0].step, columns, self._budget.window(len(run), monotonic()))]
 
     def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
-        """Gradient norms of the steps; empty if unknown."""
         if self._rank or any(item[5] is None for item in run):
             return ()
         # If each device has a copy, the first one's.

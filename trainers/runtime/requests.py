@@ -22,8 +22,6 @@ MOVED_S = 30.0
 
 
 class Requests:
-    """Collects the requests to a run."""
-
     def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._directory = HeldDirectory(run.path)

@@ -22,7 +22,6 @@ from trainers.contract.wording import describe_ranks
 SIGNAL = signal.SIGUSR2
 FILE = "stacks.txt"
 MAX_BYTES = 64 * 1024
-"""Read per rank."""
 ANSWER_S = 3.0
 """Time for a rank on a busy machine to write."""
 SETTLED_S = 0.2
@@ -62,7 +61,6 @@ class StackDump:
                 os.kill(self._pids[rank], SIGNAL)
 
     def is_complete(self, now: float) -> bool:
-        """Whether all have written, or have run out of time."""
         sizes = {rank: _size(path) for rank, path in self._paths.items()}
         if sizes != self._sizes:
             self._sizes, self._grown = sizes, now

@@ -98,7 +98,6 @@ class Supervisor:
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper | SamplerKeeper] = []
         self.requests = Requests(run)
-        """Handles signals, too."""
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last.
@@ -120,7 +119,6 @@ class Supervisor:
             self._give_up(error)
 
     def _attend(self) -> None:
-        """Serves the ranks until the last one has ended."""
         polled = monotonic()
         while self._live:
             for key, _ in self._selector.select(TICK_S):
@@ -150,7 +148,6 @@ class Supervisor:
         self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
 
     def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
-        """Starts one rank; if that fails, the run fails."""
         try:
             process = RankProcess(self._run, rank, environment, store)
         except OSError as error:
@@ -169,7 +166,6 @@ class Supervisor:
         self._selector.register(fd, selectors.EVENT_READ, react)
 
     def _drain(self, process: RankProcess) -> None:
-        """Takes what a rank has sent."""
         if process.rank not in self._live:
             return  # it was buried a moment ago, in the same round
         self._take(process, process.messages.read())
@@ -195,7 +191,6 @@ class Supervisor:
                 self._say(message)
 
     def _bury(self, process: RankProcess) -> None:
-        """Takes an ended rank's last messages, and handles its end."""
         self._take(process, process.messages.read_all())
         self._forget(process.messages.fd)
         self._forget(process.exit_fd)
@@ -252,7 +247,6 @@ class Supervisor:
         self._journal.close()
 
     def dismiss_reaper(self) -> None:
-        """Ends the reaper: nothing is left for it to do."""
         for reaper in self._helpers[:1]:
             reaper.end()
 

@@ -21,7 +21,6 @@ SAVE_GRACE_S = 120.0
 SETTLE_S = 1.0
 """From the first failure to SIGTERM for the others."""
 TERM_GRACE_S = 2.0
-"""From SIGTERM to SIGKILL."""
 
 
 class Rank(Voter, Protocol):
@@ -30,12 +29,9 @@ class Rank(Voter, Protocol):
 
 
 class Teardown:
-    """How far a run is on its way to an early end."""
-
     def __init__(self, agreement: Agreement) -> None:
         self._agreement = agreement
         self.stopping = False
-        """A stop was requested."""
         self.killing = False
         """Ranks are being ended by signals: their exits are not reported."""
         self._failed = False
@@ -66,13 +62,11 @@ class Teardown:
             self._term_at = max(self._term_at, now + SAVE_GRACE_S)
 
     def fail(self, now: float) -> None:
-        """A rank has failed: the others follow."""
         self._failed = True
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
     def advance(self, now: float, live: Sequence[Rank], say: Callable[[Event], None]) -> None:
-        """Does what is due."""
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
@@ -85,7 +79,6 @@ class Teardown:
                 rank.kill(signal.SIGTERM)
 
     def reason(self, step: int) -> str:
-        """Why the run stopped, in words."""
         by = {
             "command": "on request",
             "SIGTERM": "by SIGTERM",

@@ -20,8 +20,6 @@ class Rank(Protocol):
 
 
 class Watchdog:
-    """Checks the ranks once a second."""
-
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
         self._watch = HangWatch()
@@ -29,7 +27,6 @@ class Watchdog:
         self._dump: StackDump | None = None
         self._hang: tuple[float, dict[int, Standing], list[int]] = 0.0, {}, []
         self._late: int | None = None
-        """The rank that the last alert named."""
         self._stopped: set[int] = set()
 
     def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
@@ -40,7 +37,6 @@ class Watchdog:
         self._stopped.discard(rank)
 
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
-        """Checks, if due, and reports."""
         if self._dump is not None and self._dump.is_complete(now):
             self._tell_hang(self._dump)
             self._dump = None

@@ -25,7 +25,6 @@ STORE_FD = "TUIAPP_STORE_FD"
 RESUME_FROM = "TUIAPP_RESUME_FROM"
 """Environment variable: the directory of the checkpoint that this attempt resumes from; unset in the first."""
 HEARTBEAT_S = 1.0
-"""Interval between a rank's heartbeats."""
 
 
 class Propose(msgspec.Struct, frozen=True, tag="propose"):
@@ -41,9 +40,7 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     step: int
     """The highest that any rank has started."""
     stop: bool
-    """No rank goes beyond it."""
     save: bool
-    """All ranks save a checkpoint after it."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
@@ -65,7 +62,6 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     rank: int
     step: int
-    """The last one started."""
     phase: PhaseName
 
 

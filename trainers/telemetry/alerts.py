@@ -169,7 +169,6 @@ class Alerts:
         return [_ended(watch.kind, sample)]
 
     def _end_all(self, sample: DeviceSample) -> list[Alert]:
-        """Nothing is known any more about a lost GPU."""
         alerts = []
         for (kind, uuid), level in self._levels.items():
             if uuid == sample.uuid and kind != LOST.kind:
@@ -206,5 +205,4 @@ def _any(reasons: list[str] | None, which: set[str]) -> bool | None:
 
 
 def _between(value: float, low: float, high: float) -> bool | None:
-    """True above, False below, None between two thresholds."""
     return True if value >= high else False if value < low else None

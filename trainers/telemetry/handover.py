@@ -21,8 +21,6 @@ SIZE = _CALL.size + SLOTS * _ENERGY.size
 
 
 class Call(NamedTuple):
-    """A call into a library that has not returned."""
-
     library: str
     since: float
     """On the monotonic clock."""
@@ -59,7 +57,6 @@ class Handover:
         return Call(library.rstrip(b"\0").decode(), since, limit_s) if since else None
 
     def energy(self, uuid: str) -> Energy | None:
-        """A GPU's energy as counted so far; None if not counted."""
         slot = self._slot(uuid)
         if slot is None:
             return None

@@ -29,8 +29,6 @@ class ProcFile:
 
 
 class Rate:
-    """The change of a count per second."""
-
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
 
@@ -100,7 +98,6 @@ class HostSampler:
         return counts
 
     def _read_memory(self) -> dict[bytes, int]:
-        """Values of /proc/meminfo, in bytes."""
         found = {b"MemTotal:": 0, b"MemAvailable:": 0, b"SwapTotal:": 0, b"SwapFree:": 0}
         missing = len(found)
         for line in self._memory.read().split(b"\n"):
@@ -138,7 +135,6 @@ class RankSampler:
         self._cpu, self._read, self._written = Rate(), Rate(), Rate()
 
     def sample(self, now: float) -> dict[str, float | int | None]:
-        """The fields of a `RankSample`."""
         # The program's name, in parentheses, may hold blanks and parentheses.
         words = self._stat.read().rpartition(b")")[2].split()
         pages = self._statm.read().split()

@@ -30,7 +30,6 @@ COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"
 """The sampler itself, if no library is to blame."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
-"""Before a restart; doubled each time."""
 HEALTHY_S = 120.0
 """After this long without a failure, earlier ones are forgotten."""
 FIRST_BAN_S, LAST_BAN_S = 60.0, 3600.0
@@ -38,7 +37,6 @@ SILENT_S = 30.0
 """A sampler that is silent for this long, though in no library, hangs too."""
 END_S = 1.0
 FAILURES = 2
-"""Failures tolerated before a library is disabled."""
 SUSPENDED_S = 5.0
 """A keeper not called for this long was suspended, perhaps together with the sampler."""
 
@@ -47,8 +45,6 @@ _event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 @dataclass(slots=True)
 class _Record:
-    """Failures of a library, or of the sampler itself."""
-
     failures: int = 0
     ban_s: float = field(default_factory=lambda: FIRST_BAN_S)
     banned_until: float = 0.0
@@ -92,9 +88,7 @@ class SamplerKeeper:
         self._looked = inf
         self._records: dict[str, _Record] = {}
         self._problems: dict[str, str] = {}
-        """Last report on each source."""
         self.failure: TelemetrySource | None = None
-        """The last failure and its source."""
 
     def advance(self, now: float) -> None:
         """Supervises the sampler; called about ten times a second, with the monotonic clock."""
@@ -200,7 +194,6 @@ class SamplerKeeper:
         }
 
     def _drop(self) -> None:
-        """Abandons the process, and has it ended."""
         if self._process is None or self._messages is None:
             return
         self._forget(self._messages.fd)
@@ -212,7 +205,6 @@ class SamplerKeeper:
         self._process = self._messages = None
 
     def _tell(self, source: str, problem: str) -> None:
-        """Reports a source's state if it has changed."""
         before = self._problems.get(source, "")
         self._problems[source] = problem
         if problem == before:

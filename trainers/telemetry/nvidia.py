@@ -65,7 +65,6 @@ class NvmlSource:
             return DeadGpu(index, uuid, str(error))
 
     def _explain(self, present: list[tuple[Any, str, str]], uuid: str, place: int) -> tuple[int, str, str]:
-        """Index, UUID and problem of a GPU of the run that is not there."""
         silent = [(index, problem) for index, (handle, _, problem) in enumerate(present) if handle is None]
         index, problem = silent[0] if len(silent) == 1 else (place, "it is not there")
         return index, uuid, problem

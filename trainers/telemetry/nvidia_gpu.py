@@ -36,8 +36,6 @@ REASONS = (
 
 
 class Question:
-    """A call that may be unsupported."""
-
     __slots__ = ("_absent", "_again", "_arguments", "_call", "_dead", "_error")
 
     def __init__(self, nvml: Any, call: Callable[..., Any], *arguments: Any) -> None:

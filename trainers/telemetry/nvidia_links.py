@@ -20,7 +20,6 @@ NVML_VALUE_TYPES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 UNKNOWN = 2**63
 """The driver has no value of a counter from here on."""
 WIDE = (2, 3)
-"""Types of 64 bits."""
 
 
 class LinkRates(NamedTuple):
@@ -63,7 +62,6 @@ class Links:
         return LinkRates(rx, tx, *over)
 
     def _ask(self, now: float) -> list[int | None]:
-        """The counters, None for missing ones."""
         if now < self._again:
             return [None] * len(self._fields)
         try:

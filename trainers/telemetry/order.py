@@ -9,7 +9,6 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_dir: str
     """Its disk is sampled."""
     ranks: dict[int, int] = {}
-    """Rank → pid."""
     gpus: str = ""
     """As in CUDA_VISIBLE_DEVICES: indices or UUIDs; "all"; "" for none."""
     interval_s: float = 1.0

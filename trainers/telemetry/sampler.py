@@ -145,7 +145,6 @@ class Sampler:
             self._gpus_due.set()
 
     def _ask_sources(self) -> None:
-        """Samples the GPUs each time that the host was."""
         try:
             while True:
                 self._gpus_due.wait()

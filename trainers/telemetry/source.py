@@ -23,7 +23,6 @@ class Gpu(Protocol):
 
 class Source(Protocol):
     name: str
-    """As people know it."""
     no_gpus: str
     """Message if it finds none to sample."""
 
