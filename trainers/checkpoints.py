@@ -53,15 +53,9 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """A rank's access to its run's checkpoints; only rank 0 writes.
+    """A rank's access to its run's checkpoints, resuming from `resume_from`; only rank 0 writes.
 
-    Args:
-        report: Takes commits and failures.
-        recorded: Steps of the checkpoints that the journal covers; another thread adds to it.
-        resume_from: The directory of the checkpoint to resume from, if any.
-
-    Raises:
-        CheckpointError: It cannot be read.
+    Another thread adds to `recorded`, the steps that the journal covers. Raises CheckpointError if one cannot be read.
     """
 
     def __init__(

@@ -234,13 +234,9 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
 
 
 def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
-    """Starts the supervisor and waits for its first event.
+    """Starts the supervisor and waits for its first event, at `offset` of the journal.
 
-    Args:
-        run: The run.
-        offset: Where that event will start in the journal.
-        passed: Descriptors to inherit.
-        resumed: Its arguments beyond the directory.
+    `passed` are descriptors to inherit, `resumed` its arguments beyond the directory.
     """
     # -P: the user's working directory must not be searched for a package called `trainers`.
     command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]

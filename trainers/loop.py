@@ -47,12 +47,7 @@ class Step:
     report: Reporter
 
     def done(self, loss: Any, gradient_norm: Any = None) -> None:
-        """Reports the update.
-
-        Args:
-            loss: The mean loss before it, in the framework's type: see `Reporter.step`.
-            gradient_norm: Before clipping; None without clipping.
-        """
+        """Reports the update: `loss` is the mean before it, see `Reporter.step`; the norm is that before clipping."""
         # All of an epoch's steps are waited for before its last is reported: their time is not the evaluation's.
         self.in_flight.add(loss, drain=self.plan.ends_epoch(self.number))
         self.report.step(self.number, loss, self.plan.local_batch_size, float(self.rate), gradient_norm)
@@ -86,11 +81,9 @@ Work: TypeAlias = Step | Evaluate | Save | Export
 
 
 class InFlight:
-    """Bounds the steps given to a framework but not yet computed.
+    """Bounds the steps given to a framework but not yet computed to `limit`; 0 waits for each.
 
-    Args:
-        limit: Steps; 0 waits for each.
-        wait: Waits until a loss is computed; None if the framework needs no bound.
+    `wait` waits until a loss is computed; None if the framework needs no bound.
     """
 
     def __init__(self, limit: int, wait: Callable[[Any], object] | None) -> None:

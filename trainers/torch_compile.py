@@ -51,16 +51,8 @@ def compile_model(model: nn.Module) -> nn.Module:
 def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss: Callable[[], Tensor]) -> None:
     """Compiles forward and backward pass, so that the first step takes no longer than the others.
 
-    Both compile when they first run: they do so here, and the changes to the state are undone.
-
-    Args:
-        report: This rank's.
-        model: Not compiled; has the gradients and the running statistics.
-        device: The model's.
-        loss: Computes the loss of a step's batch, as a step does.
-
-    Raises:
-        RuntimeError: There is no compiler for torch.compile's output.
+    Both compile when they first run: they do so here, on a step's `loss`, and the changes to gradients and statistics
+    of the uncompiled `model` are undone. Raises RuntimeError if there is no compiler for torch.compile's output.
     """
     report.phase("compiling")
     if os.environ.get("RANK", "0") == "0":

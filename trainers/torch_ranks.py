@@ -131,10 +131,8 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
 def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor | None:
     """Updates with the present gradients, clipped to `gradient_clip` in their global norm.
 
-    The gradients are already averaged over the devices, so every rank clips by the same norm.
-
-    Returns:
-        Their norm before clipping, float32 [] on the device; None without clipping.
+    They are already averaged over the devices, so every rank clips by the same norm. Returns the norm before clipping,
+    float32 [] on the device; None without clipping.
     """
     norm = None
     if config.gradient_clip:
@@ -171,9 +169,7 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
 class Images:
     """A data set's images, on a device in the type of the file: bytes as float32 would take four times the memory.
 
-    Args:
-        images: [N, H, W, C], uint8 or float32.
-        layout: Of the batches [N, C, H, W] taken from it; None: [N, H, W, C].
+    From [N, H, W, C], uint8 or float32, to batches [N, C, H, W] in `layout`; None: [N, H, W, C].
     """
 
     def __init__(self, images: datasets.Images, device: torch.device, layout: torch.memory_format | None) -> None:
@@ -226,11 +222,7 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 
 @torch.no_grad()
 def sum_up(model: Callable[[Tensor], Tensor], x: Images, y: Tensor, context: AbstractContextManager[object]) -> Tensor:
-    """Evaluates a model in evaluation mode, within `autocast`'s context, on labels int64 [N].
-
-    Returns:
-        Summed loss, correct answers and examples: float64 [3], on the device of the labels.
-    """
+    """Summed loss, correct answers and examples, float64 [3] on the labels' device, of a model in evaluation mode."""
     sums = torch.zeros(3, dtype=torch.float64, device=y.device)
     for start in range(0, len(x), EVAL_BATCH):
         rows = slice(start, start + EVAL_BATCH)
@@ -251,16 +243,10 @@ def report_array(
     mesh: Mapping[str, int],
     split: tuple[Tensor, datasets.Rows] | None = None,
 ) -> None:
-    """Reports this rank's part of an array.
+    """Reports this rank's part of an array, on a mesh of axis → ranks along it.
 
-    Args:
-        report: This rank's.
-        name: The array's.
-        local: Its part here.
-        rank: This rank.
-        mesh: Mesh axis → ranks along it.
-        split: For an array of a global batch the numbers of this rank's examples, int64 [local batch], and of all,
-            int64 [global batch]: the positions of the former give the rank's part. None: the array is whole here.
+    For an array of a global batch, `split` has this rank's example numbers, int64 [local batch], and all, int64 [global
+    batch]: the positions of the former give the rank's part. None: the array is whole here.
     """
     whole = [(0, size) for size in local.shape]
     spec: list[str | None] = [None] * local.dim()

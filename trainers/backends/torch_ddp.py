@@ -106,12 +106,7 @@ class Replica:
         return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-        """Makes one update.
-
-        Returns:
-            The mean loss over this rank's examples, before the update, and the gradients' norm if they are clipped; on
-            the device.
-        """
+        """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         loss = self.loss(x, y)
         self.optimizer.zero_grad()
         loss.backward()

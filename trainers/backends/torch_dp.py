@@ -98,12 +98,7 @@ class Trainer:
         return torch.tensor(order, device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-        """Makes one update.
-
-        Returns:
-            Each device's mean loss over its part of the batch, before the update: float32 [devices]; and the gradients'
-            norm if they are clipped.
-        """
+        """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""
         losses = self.losses(x, y)
         self.optimizer.zero_grad()
         losses.mean().backward()

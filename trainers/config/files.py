@@ -65,13 +65,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_end(path: Path, start: int, limit_bytes: int) -> str:
-    """The last part of a text file, invalid UTF-8 replaced; "" if it cannot be read.
-
-    Args:
-        path: The file.
-        start: Earliest byte to begin at.
-        limit_bytes: Most that is read.
-    """
+    """The text of a file from `start`, at most the last `limit_bytes`, invalid UTF-8 replaced; "" if unreadable."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -86,12 +80,7 @@ def read_end(path: Path, start: int, limit_bytes: int) -> str:
 
 
 def read_limited(path: Path, limit_bytes: int) -> str:
-    """Reads a small UTF-8 text file.
-
-    Raises:
-        OSError: It cannot be read, is a symbolic link (errno ELOOP), or is no regular file.
-        ValueError: It is longer than `limit_bytes`, or not UTF-8.
-    """
+    """Reads a UTF-8 file; raises OSError for links (errno ELOOP) and special files, ValueError beyond `limit_bytes`."""
     fd = open_regular(path)
     try:
         with open(fd, "rb", closefd=False) as file:

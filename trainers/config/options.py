@@ -100,13 +100,9 @@ class Option:
         return " ".join([noun, " and ".join(bounds)]).strip()
 
     def check(self, value: object) -> Value:
-        """Checks a value that came from TOML or from `parse`.
+        """Checks a value from TOML or `parse`; raises ConfigError if it has a wrong type or is not allowed.
 
-        Returns:
-            The value, an int widened to float for a float key, a list as a tuple.
-
-        Raises:
-            ConfigError: Wrong type, not allowed, or out of range.
+        Returns an int widened to float for a float key, a list as a tuple.
         """
         if self.kind == "list":
             if not isinstance(value, list | tuple):

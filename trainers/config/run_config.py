@@ -125,15 +125,12 @@ Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
 
 
 def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:
-    """Checks values, fills in the defaults, and checks how they fit together.
+    """Checks values, fills in the defaults, and checks how they fit together; raises ConfigError with every problem.
 
     Args:
         values: Configuration keys and values, as TOML or `Option.parse` gives them.
         source: Prefix of each problem, for example a file's path.
         checks: Made before `cross_check`, which skips keys that they report.
-
-    Raises:
-        ConfigError: With every problem found.
     """
     problems: list[Problem] = []
     checked: dict[str, Any] = {}
@@ -227,15 +224,12 @@ def to_toml(config: RunConfig) -> str:
 
 
 def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
-    """Parses a configuration file's text.
+    """Parses a configuration file; raises ConfigError for no TOML, another schema, or wrong values.
 
     Args:
         text: TOML with flat keys and `schema` at the top.
         source: Its name in messages.
         also: Further top-level keys the file may have (a preset's description); returned unchecked.
-
-    Raises:
-        ConfigError: No TOML, another schema, or wrong values.
     """
     try:
         table = tomllib.loads(text)

@@ -136,9 +136,7 @@ def _check_url(url: str) -> None:
 def save_setting(key: str, value: str | bool) -> Path:
     """Writes one setting into the user's file; its other lines and comments stay.
 
-    Raises:
-        OSError: It cannot be read or written.
-        ValueError: The file is no TOML; it is left as it is.
+    Raises OSError if it cannot be read or written, ValueError if it is no TOML, and leaves it as it is.
     """
     # Only writing needs it; the dashboard's first picture does not.
     import tomlkit

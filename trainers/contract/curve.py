@@ -57,13 +57,9 @@ class Curve:
     def add(
         self, steps: Sequence[int], values: Values, lows: Values | None = None, highs: Values | None = None
     ) -> None:
-        """Adds values.
+        """Adds `values`; None, or one beyond `LIMIT`, leaves a gap.
 
-        Args:
-            steps: Ascending; at least one.
-            values: As many; None, or a value beyond `LIMIT`, leaves a gap.
-            lows: Minima of the windows of steps that the values stand for.
-            highs: Maxima of the same.
+        `steps` ascend, at least one; `lows` and `highs` are the extremes of the steps that each value covers.
         """
         first, last = steps[0], steps[-1]
         if self.keys:

@@ -114,19 +114,11 @@ def is_logged(event: AnyEvent | Event) -> bool:
 
 
 def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:
-    """Replaces a run's digest.
+    """Replaces a run's digest by that of `lines`, kept events, up to the journal's `last_line`.
 
-    Not synced: the checksums detect what a crash of the machine leaves incomplete.
-
-    Args:
-        run: The run.
-        digest: Its `events` and `forgotten` are ignored.
-        lines: The events, as lines of the journal.
-        logged: Number of events up to the offset that the log shows.
-        last_line: The journal's last line before the offset.
-
-    Raises:
-        OSError: It cannot be written, for example on a full disk; the old digest stays.
+    Not synced: the checksums detect what a crash of the machine leaves incomplete. Of `digest`, `events` and
+    `forgotten` are ignored; `logged` counts the events that the log shows. Raises OSError, for example on a full disk;
+    the old digest stays.
     """
     curves, timeline = digest.curves, digest.timeline
     events = b"".join(lines)

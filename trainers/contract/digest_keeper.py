@@ -84,11 +84,7 @@ class _KeptBatch(NamedTuple):
 
 
 class DigestKeeper:
-    """Folds a run's events into its digest.
-
-    Args:
-        digest: Of earlier events; empty by default.
-    """
+    """Folds a run's events into its digest, empty by default."""
 
     def __init__(self, digest: Digest | None = None) -> None:
         self._number = 0
@@ -156,15 +152,7 @@ class DigestKeeper:
                 self._add_alert(event, line)
 
     def write(self, run: RunDir, offset: int) -> None:
-        """Replaces a run's digest by this one.
-
-        Args:
-            run: The run.
-            offset: End of the last added line in its journal, which already has it.
-
-        Raises:
-            OSError: It cannot be written.
-        """
+        """Replaces a run's digest; its journal has all added lines, up to `offset`. Raises OSError."""
         lines = {kept.number: kept.line for kept in self._log}
         for several in self._lines.values():
             lines.update(several)

@@ -41,13 +41,9 @@ _numbered = msgspec.json.Decoder(_Numbered)
 
 
 class JournalWriter:
-    """Appends events to a journal.
+    """Appends events to a journal, made with mode 0600 or its torn tail cut off.
 
-    Args:
-        path: Created with mode 0600; its torn tail is cut off.
-
-    Raises:
-        OSError: It cannot be opened for appending, or is no regular file.
+    Raises OSError if it cannot be opened for appending, or is no regular file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,9 +65,7 @@ class JournalWriter:
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
         """Numbers the events and writes them, with whatever still waited.
 
-        Args:
-            events: In order.
-            durable: Return only once the disk has them; otherwise it has them within a second of `sync_due`.
+        With `durable` the disk has them on return; otherwise within a second of `sync_due`.
         """
         for event in events:
             line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
@@ -124,13 +118,7 @@ class JournalWriter:
 
 
 class JournalReader:
-    """Reads a journal that may still be growing. Never raises for its content.
-
-    Args:
-        path: May not exist yet.
-        offset: Where to begin: 0, or a value of `journal_end`.
-        chunk_bytes: Bytes per read.
-    """
+    """Reads a journal that may be missing or growing, from `offset`. Never raises for its content."""
 
     def __init__(self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES) -> None:
         self._path, self._chunk_bytes = path, chunk_bytes

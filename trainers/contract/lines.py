@@ -11,12 +11,7 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 
 class LineReader:
-    """Splits a blocking or non-blocking descriptor's data into decoded messages.
-
-    Args:
-        fd: Owned by the caller.
-        decoder: Of one line. A line it rejects is dropped and counted.
-    """
+    """Splits a descriptor's data, blocking or not, into messages; drops and counts lines that `decoder` rejects."""
 
     def __init__(self, fd: int, decoder: msgspec.json.Decoder[Any]) -> None:
         self.fd = fd

@@ -55,13 +55,7 @@ def write_note(fd: int, note: LockNote) -> bool:
 
 
 def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
-    """Signals by a locked byte what cannot be written into the note.
-
-    Args:
-        fd: Of the lock file, open for writing.
-        number: The errno; None: all is well again.
-        over: Whether training has ended.
-    """
+    """Signals an errno, None for all well, by a locked byte of the lock file when the note cannot be written."""
     spans = [(fcntl.F_UNLCK, SIGNAL_AT, 2 * OVER)]
     if number is not None and 0 < number <= MAX_ERRNO:
         spans.append((fcntl.F_WRLCK, SIGNAL_AT + number + OVER * over, 1))

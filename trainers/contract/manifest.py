@@ -110,10 +110,7 @@ def read_checkpoint(path: Path) -> CheckpointDir:
 
 
 def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
-    """All committed checkpoints, newest first; and what is wrong with those that cannot be used.
-
-    The directory, a run's `checkpoints/`, may be missing.
-    """
+    """Committed checkpoints, newest first; and what is wrong with unusable ones. The directory may be missing."""
     try:
         paths = [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
     except OSError:

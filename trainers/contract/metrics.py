@@ -31,7 +31,6 @@ TEST_ACCURACY = "test/accuracy"
 """From 0 to 1."""
 TEST_EXAMPLES = "test/examples"
 TEST_SECONDS = "test/seconds"
-"""Duration of the evaluation."""
 
 HELD_OUT = ("test", "val", "valid", "validation", "eval")
 """Groups of metrics measured now and then, on data not trained on."""

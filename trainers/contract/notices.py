@@ -21,10 +21,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leave_order(run: RunDir, settings: Settings) -> None:
-    """Writes the order for a run's end into its directory, or removes it if the settings have none.
-
-    Raises OSError if it cannot be written.
-    """
+    """Writes the order for a run's end, or removes it if the settings have none; raises OSError."""
     order = Order(command=settings.command, webhook=settings.webhook)
     if order == Order():
         run.notice.unlink(missing_ok=True)

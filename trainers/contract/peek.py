@@ -26,8 +26,6 @@ OPENED_BY = {1: "0.1.0"}
 
 
 class _Opening(msgspec.Struct):
-    """Fields read of the first line."""
-
     type: str = ""
     schema: int = 1
 
@@ -37,8 +35,6 @@ _opening = msgspec.json.Decoder(_Opening)
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A journal's first event and its last lines."""
-
     exists: bool = False
     size: int = 0
     first: AnyEvent | None = None
@@ -58,7 +54,6 @@ class Glance:
 
     @property
     def last(self) -> AnyEvent | None:
-        """The last known event; None for none."""
         return next((event for line in reversed(self.lines) if (event := decode(line)) is not None), None)
 
     def tail(self) -> list[AnyEvent]:
@@ -68,9 +63,7 @@ class Glance:
 def look(journal: Path) -> Glance:
     """Reads a journal's ends; a missing one gives an empty glance.
 
-    Raises:
-        OSError: It cannot be opened, or is no regular file.
-        NewerJournalError: A later version wrote it.
+    Raises OSError if it is unreadable or no regular file, NewerJournalError if a later version wrote it.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.

@@ -32,9 +32,7 @@ def start_time(pid: int) -> int:
 def send_signal(known_as: str, number: signal.Signals) -> None:
     """Signals the process given by `identity`, and no other that has its pid by now.
 
-    Raises:
-        ProcessLookupError: It is gone.
-        PermissionError: It is another user's.
+    Raises ProcessLookupError if it is gone, PermissionError if it is another user's.
     """
     pid, start = _parse(known_as)
     # A pidfd stays with the process, whatever happens to the pid meanwhile.

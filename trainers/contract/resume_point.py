@@ -18,7 +18,6 @@ from trainers.contract.rundir import RunDir
 class ResumePoint(NamedTuple):
     checkpoint: CheckpointDir
     covered: bool
-    """Whether the journal holds all that led to it."""
 
     @property
     def step(self) -> int:
@@ -43,19 +42,10 @@ def resume_point(run: RunDir) -> ResumePoint | None:
 def first_usable(
     points: Iterable[ResumePoint], problems: Sequence[str], config: RunConfig, classes: int
 ) -> tuple[ResumePoint, list[str]]:
-    """The first checkpoint that is complete and holds finite weights.
+    """The first checkpoint that is complete and holds finite weights; and why others were skipped.
 
-    Args:
-        points: In the order in which they are tried.
-        problems: What is wrong with other checkpoints.
-        config: Of the resumed run.
-        classes: Of its data set, as it is now.
-
-    Returns:
-        The checkpoint; and why others were skipped.
-
-    Raises:
-        CheckpointError: There is none, or an earlier one in the order does not fit the configuration.
+    `problems` says what is wrong with checkpoints not among `points`, which are tried in order. Raises CheckpointError
+    if there is none, or an earlier one does not fit the configuration or the data set's present `classes`.
     """
     passed_over = list(problems)
     for point in points:

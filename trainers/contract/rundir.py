@@ -32,7 +32,6 @@ class RunDir:
 
     @property
     def plan(self) -> Path:
-        """What the launch derived from the configuration, as JSON."""
         return self.path / "plan.json"
 
     @property
@@ -57,7 +56,6 @@ class RunDir:
 
     @property
     def commands(self) -> Path:
-        """The mailbox: see `trainers.contract.mailbox`."""
         return self.path / "commands"
 
     @property
@@ -85,7 +83,6 @@ class RunDir:
         return self.path / "ranks" / str(rank)
 
     def is_gone(self) -> bool:
-        """Whether the directory does not exist; one that is merely unreachable is not gone."""
         try:
             self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -115,14 +112,9 @@ class RunDir:
         return False
 
     def take_lock(self, timeout_s: float = 2.0) -> int:
-        """Makes the caller the run's one live supervisor.
+        """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.
 
-        Returns:
-            The descriptor that holds the lock as long as it is open.
-
-        Raises:
-            BlockingIOError: Another supervisor has it.
-            OSError: It cannot be written, or is no regular file.
+        Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is no regular file.
         """
         fd = open_regular(self.lock, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + timeout_s

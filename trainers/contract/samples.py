@@ -61,7 +61,6 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     """Over all its links."""
     nvlink_tx_bytes_per_s: float | None = None
     fan_percent: float | None = None
-    """Of its fastest fan."""
     ecc_corrected: int | None = None
     """Corrected memory errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
@@ -96,7 +95,6 @@ class FrameworkMemory(Event, frozen=True, kw_only=True, tag="framework-memory"):
     used_bytes: int | None = None
     """In live arrays."""
     peak_bytes: int | None = None
-    """Peak of `used_bytes`."""
     reserved_bytes: int | None = None
     """Taken from the driver, used or not."""
     limit_bytes: int | None = None

@@ -8,8 +8,6 @@ from trainers.contract.event import Event
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """One device's part of an array."""
-
     rank: int
     device: str
     index: list[tuple[int, int]]

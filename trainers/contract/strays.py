@@ -31,12 +31,9 @@ MAX_SUPERVISOR_BYTES = 16 << 10
 """Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
 
 GONE_S = 5.0
-"""Time for killed processes to exit."""
 
 
 class Stray(NamedTuple):
-    """A process that a run has left behind."""
-
     pid: int
     start: int
     """In clock ticks since boot: with the pid it identifies this process."""
@@ -44,7 +41,6 @@ class Stray(NamedTuple):
     rank: str
     """Its number in digits, also for a child of that rank; "" for one of the run's helpers."""
     command: str
-    """What runs, shortened."""
 
     @property
     def run_id(self) -> str:

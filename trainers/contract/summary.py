@@ -27,8 +27,6 @@ RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "los
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a list shows of a run."""
-
     directory: RunDir
     status: RunStatus
     config: RunConfig | None
@@ -39,7 +37,6 @@ class RunInfo:
     """Of a live or lost run: as of the steps reported last."""
     reason: str
     started: float | None
-    """Seconds since the epoch."""
     older: str = ""
     """Why this version does not read an earlier version's journal; "" if it does."""
 
@@ -68,12 +65,7 @@ def last_attempt(run: RunDir) -> int:
 
 
 def read_config(run: RunDir) -> RunConfig:
-    """Reads the configuration of a run.
-
-    Raises:
-        ConfigError: run.toml is damaged or of another version.
-        OSError: It cannot be read.
-    """
+    """Reads a run's configuration; raises ConfigError if it is damaged or of another version, OSError."""
     try:
         return parse_toml(read_limited(run.config, MAX_FILE_BYTES), str(run.config))[0]
     except ConfigError:
@@ -121,7 +113,6 @@ def summarise(run: RunDir) -> RunInfo:
 
 
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
-    """Sums up the last part of a journal without an end."""
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]

@@ -38,10 +38,7 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
 def load(data: Dataset) -> Arrays:
-    """Loads a data set of the catalog, or npz:PATH; downloads what is missing.
-
-    Raises DatasetError if a file is missing or damaged, or cannot be downloaded.
-    """
+    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or cannot be had."""
     name = data.name
     if name.startswith(NPZ):
         return npz.load(data)

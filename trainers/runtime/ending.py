@@ -9,14 +9,7 @@ from trainers.runtime.teardown import Teardown
 
 
 def sum_up(failures: list[tuple[RankFailed, bool]], teardown: Teardown, summary: Summary, total_steps: int) -> RunEnded:
-    """Builds the run's last event.
-
-    Args:
-        failures: As `first_cause` takes them.
-        teardown: Whether and why the run was stopped.
-        summary: The run's results.
-        total_steps: Steps planned.
-    """
+    """Builds the run's last event; `failures` as for `first_cause`."""
     if failures:
         cause = first_cause(failures)
         return RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)

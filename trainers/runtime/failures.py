@@ -58,9 +58,5 @@ def describe_exit(returncode: int) -> tuple[int | None, str]:
 
 
 def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
-    """Picks the failure that caused the others.
-
-    Args:
-        failures: At least one; each with whether it looks like a consequence of another.
-    """
+    """Picks the cause of the other failures; each comes with whether it looks like a consequence."""
     return min(failures, key=lambda item: (item[1], item[0].mono))[0]

@@ -66,14 +66,9 @@ class HangWatch:
         self._ranks.pop(rank, None)
 
     def look(self, now: float, stopped: Iterable[int] = ()) -> float | None:
-        """Checks for a hang; call about once a second.
+        """Returns seconds without progress, if worth reporting; call about once a second.
 
-        Args:
-            now: Seconds on the monotonic clock.
-            stopped: Ranks whose processes are stopped by a signal right now.
-
-        Returns:
-            Seconds without progress if they are worth reporting, else None.
+        `now` is monotonic; `stopped` are the ranks whose processes a signal has stopped.
         """
         before, self._looked = self._looked, now
         still = set(stopped)
@@ -124,14 +119,7 @@ class HangWatch:
 
 
 def describe(silent_s: float, standings: dict[int, Standing], behind: list[int], elsewhere: str = "") -> str:
-    """Describes a hang in words.
-
-    Args:
-        silent_s: Seconds since any rank made progress.
-        standings: Of all ranks, in order.
-        behind: Ranks behind the others.
-        elsewhere: How some ranks differ from others at the same step, if known.
-    """
+    """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known."""
     step = max((standing.step for standing in standings.values()), default=0)
     phases = {standing.phase for standing in standings.values()}
     nothing = f"no progress for {silent_s:.0f} s"

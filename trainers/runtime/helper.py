@@ -17,13 +17,7 @@ END_S = 1.0
 
 
 class Helper:
-    """Keeps one helper running.
-
-    Args:
-        kind: Kind of its alerts.
-        say: Takes alerts.
-        without: What is missing while it is down, in words.
-    """
+    """Keeps one helper running; `kind` is that of its alerts, `without` says what is missing while it is down."""
 
     def __init__(
         self,

@@ -23,12 +23,7 @@ END_WAIT_S = 600.0
 
 
 class JournalWatch:
-    """Checks a journal's writer from time to time.
-
-    Args:
-        lock: Descriptor of the run's lock file, which this process holds; may be None in tests.
-        attempt: How often the run was started, this time included.
-    """
+    """Checks a journal's writer from time to time; `lock` is the descriptor of the run's lock file."""
 
     def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
         self._journal, self._lock = journal, lock
@@ -70,11 +65,7 @@ class JournalWatch:
         return alerts
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
-        """Retries the pending writes of a finished run, for a bounded time over all calls.
-
-        Args:
-            give_up: Whether to stop trying.
-        """
+        """Retries a finished run's pending writes until `give_up`, for a bounded time over all calls."""
         if self._wait_until is None:
             self._wait_until = monotonic() + END_WAIT_S
         self._note = msgspec.structs.replace(self._note, over=True)

@@ -29,11 +29,7 @@ class LogTail:
         self._cut = False
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
-        """Returns the lines written since the last call.
-
-        Args:
-            final: The writer is gone: take everything, including an unfinished last line.
-        """
+        """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line."""
         lines: list[bytes] = []
         # Only up to the present end: a writer that never pauses must not block this forever.
         end, passed = self._size(), 0

@@ -22,12 +22,7 @@ class _Count(NamedTuple):
 
 
 class OomWatch:
-    """Compares the kernel's counts with those of a moment ago.
-
-    Args:
-        now: Seconds on the monotonic clock.
-        files: Of the counts; by default those of this process's cgroup, or the machine's.
-    """
+    """Compares the kernel's counts with those of a moment ago; `now` is monotonic."""
 
     def __init__(self, now: float, files: list[Path] | None = None) -> None:
         self._files = files

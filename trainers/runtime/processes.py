@@ -33,15 +33,9 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def rank_environment(config: RunConfig, token: str, port: int, world_size: int) -> dict[str, str]:
-    """The environment of all ranks: torchrun's contract, and the devices.
+    """The environment of all ranks: torchrun's contract, and the devices; `port` is that of the rendezvous.
 
     GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
-
-    Args:
-        config: The run's.
-        token: Marks the run's processes.
-        port: Of the rendezvous socket.
-        world_size: Rank processes.
     """
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
@@ -109,14 +103,9 @@ def _jax_environment(config: RunConfig) -> dict[str, str]:
 
 
 class RankProcess:
-    """One rank, started by the constructor in its own session.
+    """One rank, started by the constructor in its own session; rank 0 inherits `store`, the rendezvous socket.
 
-    Args:
-        environment: From `rank_environment`.
-        store: The rendezvous socket, which rank 0 inherits.
-
-    Raises:
-        OSError: It cannot be started; nothing is left behind.
+    Raises OSError if it cannot be started; nothing is left behind.
     """
 
     def __init__(self, run: RunDir, rank: int, environment: Mapping[str, str], store: socket.socket) -> None:
@@ -196,11 +185,7 @@ class RankProcess:
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
 
-        Call once it has ended and its logs were read to their end.
-
-        Args:
-            step: The last one it reported.
-            struck: Whether the kernel's out-of-memory killer was active.
+        Call once it has ended and its logs were read to their end. `struck`: whether the OOM killer was active.
         """
         returncode = self._process.returncode
         if returncode == 0 and self.done:

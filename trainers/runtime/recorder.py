@@ -19,12 +19,7 @@ class Recorder:
         self._committed.append(checkpoint.step)
 
     def tell(self, reached: int, writer: Voter | None) -> None:
-        """Reports the checkpoints now covered; call once the journal has all events so far.
-
-        Args:
-            reached: The last step that every rank has reported.
-            writer: Rank 0, if it still runs.
-        """
+        """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
         covered = [step for step in self._committed if step <= reached]
         if not covered or self._journal.blocked:
             return

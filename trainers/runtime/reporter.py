@@ -68,10 +68,8 @@ UNREAD_TIMEOUT_S = 600.0
 class Reporter:
     """Buffers a rank's events and sends them without blocking training.
 
-    Args:
-        gate: Where stop requests arrive.
-        nan_policy: "warn", or anything else to request a stop at the first non-finite loss.
-        speaks_for: Ranks that its events carry: its own, or all devices' if one process owns them.
+    A `nan_policy` other than "warn" requests a stop at the first non-finite loss. `speaks_for` are the ranks its events
+    carry: its own, or all devices' if one process owns them.
     """
 
     def __init__(
@@ -137,27 +135,17 @@ class Reporter:
         return not self._gate.enter(step)
 
     def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
-        """Reports a finished step.
+        """Reports a finished step, counted from 1 over the whole run; `examples` are those of a rank, or device.
 
-        Args:
-            step: Counted from 1 over the whole run.
-            loss: The rank's mean loss, in the framework's type; must not be changed afterwards. If one process owns all
-                devices, what `convert` turns into each device's mean loss.
-            examples: Per rank, or per device.
-            learning_rate: Used by the step.
-            gradient_norm: Before clipping, in the framework's type; the same on all devices.
+        `loss` is the rank's mean loss, in the framework's type; must not be changed afterwards. If one process owns all
+        devices, `convert` turns it into each device's. The norm is that before clipping, the same on all devices.
         """
         now = perf_counter()
         self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, self._waited))
         self._since = now
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Reports named values at a step.
-
-        Args:
-            step: Counted from 1 over the whole run.
-            values: Metric → a number in the framework's type; must not be changed afterwards.
-        """
+        """Reports named values of a step, in the framework's type; they must not be changed afterwards."""
         self._keep(Named(step, dict(values)))
 
     def _keep(self, record: StepRecord | Named) -> None:
@@ -288,11 +276,7 @@ class Reporter:
         return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
 
     def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
-        """Reports the run's first non-finite loss.
-
-        Args:
-            bad: Step, rank and loss of those found now.
-        """
+        """Reports the run's first non-finite loss; `bad` has step, rank and loss of those found now."""
         if self._nan_seen or not bad:
             return []
         self._nan_seen = True

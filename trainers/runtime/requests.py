@@ -34,11 +34,7 @@ class Requests:
         self._signals.append(number)
 
     def take(self, *, stopping: bool) -> list[Request]:
-        """Returns the requests since the last call.
-
-        Args:
-            stopping: The run already stops: a further SIGTERM means now.
-        """
+        """Returns the requests since the last call; while `stopping` a further SIGTERM means now."""
         found: list[Request] = []
         for command in mailbox.take(self._run.commands):
             if command == "checkpoint":

@@ -42,12 +42,7 @@ def answer_the_signal(directory: Path) -> None:
 
 
 class StackDump:
-    """Requests stacks from processes and collects them, without waiting.
-
-    Args:
-        ranks: Rank → its process and its directory.
-        now: Seconds on the monotonic clock.
-    """
+    """Requests stacks from `ranks`, processes and their directories, and collects them without waiting."""
 
     def __init__(self, ranks: Mapping[int, tuple[int, Path]], now: float) -> None:
         self._pids = {rank: pid for rank, (pid, _) in ranks.items()}

@@ -12,11 +12,7 @@ import threading
 
 
 class StopGate:
-    """A rank's side of the agreement.
-
-    Args:
-        done: The step of the checkpoint that the rank resumes from; 0 in a new run.
-    """
+    """A rank's side of the agreement; `done` is the step it resumes from, 0 in a new run."""
 
     def __init__(self, done: int = 0) -> None:
         self._changed = threading.Condition()
@@ -30,11 +26,7 @@ class StopGate:
         return self._started
 
     def enter(self, step: int) -> bool:
-        """Called by the training thread before a step; waits while a vote is open.
-
-        Returns:
-            False if the run stops before this step.
-        """
+        """Waits before a step while a vote is open; returns False if the run stops before this step."""
         with self._changed:
             while self._held and self._last is None and step > self._started:
                 self._changed.wait()
@@ -44,11 +36,7 @@ class StopGate:
             return True
 
     def saves_before(self, step: int) -> bool:
-        """Like `enter`, for checkpoint requests; returns True once for each.
-
-        Returns:
-            Whether to save the state after the step before this one.
-        """
+        """Like `enter`: whether to save the state before this step; True once per request."""
         self.enter(step)
         with self._changed:
             wanted = step - 1 in self._saves
@@ -62,12 +50,9 @@ class StopGate:
             return self._started
 
     def decide(self, step: int, *, stop: bool = True, save: bool = False) -> None:
-        """Releases the training thread: up to and including a step, if it is to stop there.
+        """Releases the training thread at `step`, the highest that any rank has started.
 
-        Args:
-            step: The highest that any rank has started.
-            stop: No rank starts another one.
-            save: All ranks save a checkpoint after it.
+        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it.
         """
         with self._changed:
             if save:

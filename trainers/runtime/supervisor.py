@@ -65,12 +65,7 @@ POLL_S = 0.1
 
 
 class Supervisor:
-    """Runs one run to its end.
-
-    Args:
-        resumed: The checkpoint to resume from, if any.
-        lock: The descriptor that holds the run's lock.
-    """
+    """Runs one run to its end; `lock` is the descriptor that holds the run's lock."""
 
     def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
         self._run, self._plan, self._config = run, plan, plan.config
@@ -100,11 +95,7 @@ class Supervisor:
         self.requests = Requests(run)
 
     def run(self, notes: Sequence[str] = ()) -> None:
-        """Runs from the first event to the last.
-
-        Args:
-            notes: What a person should know of how this attempt began.
-        """
+        """Runs from the first event to the last; `notes` say how this attempt began."""
         self._say(announce.start(self._run, self._plan, self._attempt, self._from))
         for note in notes:
             self._say(Alert(kind="checkpoint", text=note))

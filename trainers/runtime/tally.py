@@ -8,13 +8,7 @@ from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS,
 
 
 class Tally:
-    """Sums up a run.
-
-    Args:
-        world_size: Ranks, or devices if one process owns them all.
-        resumed_from: The step that this attempt resumes from; 0 in a new run.
-        best: The highest test accuracy of earlier attempts.
-    """
+    """Sums up a run; `best` is the highest test accuracy of earlier attempts."""
 
     def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
         self._plan = plan

@@ -40,13 +40,7 @@ class Teardown:
         self._kill_at: float | None = None
 
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
-        """Begins to stop, or to stop at once.
-
-        Args:
-            request: Its `now` skips the agreement.
-            now: Seconds on the monotonic clock.
-            live: The ranks that still run.
-        """
+        """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
         if request.now:
             self._term_at = now
         elif not self.stopping:

@@ -13,8 +13,7 @@ ATTEMPTS = 3
 def post(url: str, body: bytes) -> str:
     """Posts JSON; retries if the server may have been asleep.
 
-    Returns:
-        The error, without the address, which may be a secret; "" on success.
+    Returns the error, without the address, which may be a secret; "" on success.
     """
     request = urllib.request.Request(
         url, data=body, method="POST", headers={"Content-Type": "application/json", "User-Agent": "tuiapp"}

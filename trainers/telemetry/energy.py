@@ -18,11 +18,7 @@ class EnergyCount:
     def count(self, uuid: str, counter_mj: int | None, power_w: float | None, now: float) -> float | None:
         """Joules until now; None if the GPU reports neither energy nor power.
 
-        Args:
-            uuid: The GPU's.
-            counter_mj: The driver's count in millijoules, which begins when the driver is loaded.
-            power_w: Present power, used if there is no such count.
-            now: On the monotonic clock.
+        `counter_mj` is the driver's count in millijoules since it was loaded; without it `power_w` is integrated.
         """
         before = self._counts.get(uuid) or self._handover.energy(uuid)
         if counter_mj is None and power_w is None:

@@ -51,16 +51,9 @@ class _Record:
 
 
 class SamplerKeeper:
-    """One sampler, over all its restarts; `advance` starts the first.
+    """One sampler, over all its restarts; `advance` starts the first, by `command` with its order appended.
 
-    Args:
-        order: What to sample.
-        environment: Of the sampler.
-        log: Opens the file for its stderr, at each start.
-        say: Takes events.
-        watch: Registers a callback for a readable descriptor.
-        forget: Unregisters it.
-        command: Starts a sampler, its order appended.
+    `watch` registers a callback for a readable descriptor, `forget` ends that; `log` opens the file for its stderr.
     """
 
     def __init__(

@@ -149,12 +149,7 @@ class NvmlGpu:
         return found
 
     def _list(self, answers: list[Any], told: Container[int] = ()) -> list[GpuProcess] | None:
-        """The processes that hold memory; one may both compute and draw.
-
-        Args:
-            answers: The driver's, each None if it does not report them.
-            told: The driver's pids to leave out.
-        """
+        """The processes that hold memory, except the pids in `told`; one may both compute and draw."""
         known = [answer for answer in answers if answer is not None]
         if not known:
             return None
