@@ -209,7 +209,7 @@ def _write_durably(path: Path, data: bytes) -> StoredFile:
 
 
 def _make_durably(directory: Path) -> None:
-    """Makes a directory, if missing, such that it survives a crash of the machine."""
+    """Makes a directory that survives a crash of the machine."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:

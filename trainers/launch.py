@@ -168,7 +168,6 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
 
 
 def _what_lacks(run: RunDir, point: ResumePoint) -> str:
-    """The steps that the journal will lack if the run resumes from a checkpoint that it does not cover."""
     gaps = find_gaps(run.journal)
     gaps.begin(point.step, point.checkpoint.manifest.devices)
     name = point.checkpoint.path.name
@@ -205,7 +204,6 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 def _directories(run: RunDir, plan: Plan) -> list[Path]:
-    """The initial directories of a run, each after its parent."""
     # One by one: with parents=True the mode would not apply to the directories between.
     return [run.commands, run.rank(0).parent, *map(run.rank, range(plan.processes))]
 

@@ -68,7 +68,6 @@ class Save:
     checkpoints: Checkpoints
 
     def done(self, model: Tensors, state: Tensors) -> None:
-        """Saves copies of the arrays: see `Checkpoints.save`."""
         self.checkpoints.save(self.step, model, state)
 
 

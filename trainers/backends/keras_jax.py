@@ -45,8 +45,6 @@ from trainers.schedules import learning_rate
 
 
 class State(NamedTuple):
-    """The values of all variables, in the order in which model and optimizer have them."""
-
     trainable: list[Array]
     non_trainable: list[Array]
     """BatchNorm's running statistics, and Dropout's random state."""

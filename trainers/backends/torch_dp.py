@@ -132,7 +132,6 @@ class Trainer:
                     torch.cuda.manual_seed((number << 32) + self.config.seed)
 
     def restore_random(self, saved: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None) -> None:
-        """Restores the random state of a run on as many GPUs."""
         if self.device.type == "cuda" and saved is not None and len(saved) == len(self.devices):
             for state, device in zip(saved, self.devices, strict=True):
                 torch.cuda.set_rng_state(torch.from_numpy(state), device)

@@ -33,14 +33,12 @@ class Backend:
         return [name for name in self.packages if importlib.util.find_spec(name) is None]
 
     def unavailable(self) -> str:
-        """Why it cannot run here and how to fix that, or ""."""
         if missing := self.missing():
             wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
             return f"{', '.join(missing)} not installed: pip install {wanted}"
         return ""
 
     def without_gpus(self) -> str:
-        """Why its frameworks, as installed here, cannot use NVIDIA GPUs, or ""."""
         if "jax" in self.packages and not any(map(importlib.util.find_spec, JAX_CUDA_PLUGINS)):
             return "jax is installed without CUDA: pip install 'jax[cuda13]'"
         torch = installed_version("torch") if "torch" in self.packages else None

@@ -12,8 +12,6 @@ from trainers.config.npz import npz_path, read_facts
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What the form and the launcher need of a data set before it is loaded."""
-
     name: str
     summary: str
     train_examples: int
@@ -98,9 +96,6 @@ def find_dataset(name: str) -> Dataset:
 
 
 def check_images(name: str) -> None:
-    """Reads all images of an npz:PATH of at most `CHECKED_BYTES`; in larger files the ranks find errors.
-
-    Raises DatasetError if some are damaged, or not finite.
-    """
+    """Reads images of an npz:PATH up to `CHECKED_BYTES`; raises DatasetError if damaged, or not finite."""
     if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
         npz_facts.check_images(npz_path(name.removeprefix(NPZ)))

@@ -28,8 +28,6 @@ NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process that holds memory of a GPU, as the driver sees it."""
-
     pid: int | None = None
     """Null if the driver's pid, which is the host's, is not valid here, as in a container."""
     rank: int | None = None

@@ -41,10 +41,7 @@ def npz_path(text: str) -> Path:
 
 
 def read_facts(path: Path) -> NpzFacts:
-    """Reads the facts; cached while the file is unchanged.
-
-    Raises DatasetError if it is missing, unreadable, no .npz, or its arrays are invalid.
-    """
+    """Reads the facts, cached while the file is unchanged; raises DatasetError if it is no valid data set."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:

@@ -82,7 +82,6 @@ class Option:
         return self.only is None or values[self.only[0]] in self.only[1]
 
     def allowed(self) -> str:
-        """The permitted values in words, for an error message."""
         if self.menu:
             return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
@@ -152,7 +151,6 @@ class Option:
         return self.check(text)
 
     def prefix_of(self, text: str) -> str:
-        """The prefix that a text begins with, or ""."""
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:

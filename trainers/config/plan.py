@@ -38,7 +38,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def local_batch_size(self) -> int:
-        """Each device's share of the global batch."""
         return self.config.global_batch_size // self.config.devices
 
     def epoch_of(self, step: int) -> int:
@@ -52,7 +51,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def ends_epoch(self, step: int) -> bool:
-        """Whether a step is an epoch's last, or the run's."""
         return step % self.steps_per_epoch == 0 or step == self.total_steps
 
     def evaluates_after(self, step: int) -> bool:

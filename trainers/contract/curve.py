@@ -51,7 +51,6 @@ class Curve:
 
     @property
     def columns(self) -> tuple[array[int] | array[float], ...]:
-        """`keys` to `gaps`, in the order above."""
         return self.keys, self.first, self.last, self.low, self.high, self.total, self.count, self.gaps
 
     def add(

@@ -54,8 +54,6 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(slots=True)
 class Digest:
-    """The state of a journal up to `offset`."""
-
     offset: int
     """Just after a newline: where the rest of the journal begins."""
     events: list[AnyEvent]
@@ -81,8 +79,6 @@ class _CurveHeading(msgspec.Struct, array_like=True):
 
 
 class _Heading(msgspec.Struct, array_like=True):
-    """The lengths of everything, and the journal it belongs to."""
-
     offset: int
     line_bytes: int
     """Length of the journal's last line before the offset; `line_crc` is its checksum."""

@@ -84,8 +84,6 @@ class _KeptBatch(NamedTuple):
 
 
 class DigestKeeper:
-    """Folds a run's events into its digest, empty by default."""
-
     def __init__(self, digest: Digest | None = None) -> None:
         self._number = 0
         self._lines: dict[tuple[Hashable, ...], deque[_Kept]] = {}
@@ -111,7 +109,6 @@ class DigestKeeper:
             self._restore(digest)
 
     def add(self, event: ev.Event, line: bytes) -> None:
-        """Adds one event, in the journal's order, and its line there."""
         self._number += 1
         self._last_line = line
         if isinstance(event, ev.Metrics | ev.RunStarted):

@@ -33,8 +33,6 @@ def batch_of(event: Metrics) -> Batch:
 
 
 class Effort(msgspec.Struct):
-    """Totals of a run, all attempts together."""
-
     examples: float = 0.0
     rank_seconds: float = 0.0
     waited_seconds: float = 0.0
@@ -50,8 +48,6 @@ class Effort(msgspec.Struct):
 
 
 class EffortMeter:
-    """Sums up a run's events, in order."""
-
     def __init__(self) -> None:
         self.effort = Effort()
         self._sampled: dict[str, float] = {}

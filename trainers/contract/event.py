@@ -9,11 +9,7 @@ import msgspec
 
 
 class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, gc=False):
-    """Fields common to all events.
-
-    Events are never part of a cycle: the garbage collector, triggered by the ten thousand that a reader holds, can skip
-    them.
-    """
+    """Fields common to all events, which are never part of a cycle: the garbage collector skips them."""
 
     seq: int = 0
     """1, 2, 3 … in the journal; 0 before the writer has numbered it."""

@@ -32,7 +32,6 @@ class Gaps:
         """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> None:
-        """Adds one event, in the journal's order."""
         if isinstance(event, Metrics) and STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)

@@ -63,10 +63,7 @@ class JournalWriter:
         """Why a sync once failed. What the disk kept is then unknown, and a later success proves nothing."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
-        """Numbers the events and writes them, with whatever still waited.
-
-        With `durable` the disk has them on return; otherwise within a second of `sync_due`.
-        """
+        """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
         for event in events:
             line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
             if self.blocked and len(self._pending) + len(line) > MAX_PENDING_BYTES:

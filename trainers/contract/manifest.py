@@ -66,10 +66,7 @@ class CheckpointDir:
         return sum(file.bytes for file in self.manifest.files.values())
 
     def verify(self) -> None:
-        """Reads all files and compares them with the manifest.
-
-        Raises CheckpointError if one is missing, unreadable, or differs.
-        """
+        """Compares all files with the manifest; raises CheckpointError if one is missing, unreadable, or differs."""
         for name, stored in self.manifest.files.items():
             path = self.path / name
             try:
@@ -90,10 +87,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def read_checkpoint(path: Path) -> CheckpointDir:
-    """Reads a checkpoint's manifest; its other files are not read before `verify`.
-
-    Raises CheckpointError if it is missing, damaged, or of a newer version of tuiapp.
-    """
+    """Reads a checkpoint's manifest alone; raises CheckpointError if missing, damaged, or of a newer version."""
     file = path / MANIFEST
     try:
         manifest = msgspec.json.decode(read_limited(file, MAX_MANIFEST_BYTES), type=Manifest)

@@ -66,8 +66,5 @@ def first_usable(
 
 
 def has_more(step: int, total_steps: int, status: str) -> bool:
-    """Whether a finished run has anything left to do after a checkpoint: steps, or its end.
-
-    A run whose `status` is lost or failed after its last step has yet to export its model and to end.
-    """
+    """Whether a finished run has anything left to do after a checkpoint: steps, or else export and its end."""
     return step < total_steps or (step == total_steps and status in ("lost", "failed"))

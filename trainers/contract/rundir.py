@@ -27,7 +27,6 @@ class RunDir:
 
     @property
     def config(self) -> Path:
-        """The exact configuration, as launched."""
         return self.path / "run.toml"
 
     @property
@@ -51,7 +50,6 @@ class RunDir:
 
     @property
     def supervisor_log(self) -> Path:
-        """Output of the supervisor and its helpers."""
         return self.path / "supervisor.log"
 
     @property
@@ -70,7 +68,6 @@ class RunDir:
 
     @property
     def export(self) -> Path:
-        """The trained model, once the run is complete."""
         return self.path / "export"
 
     @property

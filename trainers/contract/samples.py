@@ -85,10 +85,9 @@ class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
 
 
 class FrameworkMemory(Event, frozen=True, kw_only=True, tag="framework-memory"):
-    """The framework's memory on a rank's device: unlike NVML's figure, it separates used from reserved.
+    """What a framework holds of a rank's device, by torch.cuda.memory_stats or jax's Device.memory_stats.
 
-    From torch.cuda.memory_stats or jax's Device.memory_stats, reported by the rank itself; not sent on CPU devices,
-    which have no such figures.
+    NVML's figure counts what is merely reserved. Not sent on CPU devices, which have no such figures.
     """
 
     rank: int

@@ -147,7 +147,6 @@ def _others() -> list[int]:
 
 
 def _environ(pid: int) -> dict[str, str]:
-    """A process's environment at its start; empty for a zombie, and for another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = file.read()
@@ -162,7 +161,6 @@ def _command(pid: int) -> str:
 
 
 def _arguments(pid: int, length: int) -> bytes:
-    """The start of a process's command line, a NUL after each argument."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(length)

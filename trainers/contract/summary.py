@@ -137,7 +137,6 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
 
 
 def _rate(reports: list[Metrics]) -> float | None:
-    """Examples per second over all ranks, from each one's last report."""
     rates = {}
     for event in reports:
         if (seconds := total(event.values.get(STEP_TIME, ()), event.counts)) > 0 and EXAMPLES in event.values:
@@ -146,5 +145,4 @@ def _rate(reports: list[Metrics]) -> float | None:
 
 
 def _is_starting(started: float | None) -> bool:
-    """Whether it was made a moment ago: its supervisor makes the journal once it is up."""
     return started is not None and time.time() - started < STARTING_S

@@ -79,7 +79,6 @@ def _has_checksum(path: Path, sha256: str) -> bool:
 
 @contextmanager
 def _alone(lock: Path, dataset: str) -> Iterator[None]:
-    """Excludes the other ranks, and other runs, during a download."""
     with lock.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,7 +136,6 @@ def _try(url: str, file: DataFile, folder: Path) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """The cause of a failed connection, from nested exceptions."""
     while inner := getattr(error, "reason", None) or next((a for a in error.args if isinstance(a, Exception)), None):
         if not isinstance(inner, Exception):
             break

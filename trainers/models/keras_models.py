@@ -30,10 +30,7 @@ FORMAT = "channels_last"
 
 
 def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, rescaling: bool = False) -> keras.Model:
-    """Builds a model of the catalog with Keras' default initialization.
-
-    `rescaling` prepends a layer that scales images of any type from 0–255 to 0–1.
-    """
+    """Builds a catalog model, Keras' default initialization; `rescaling` prepends a layer from 0–255 to 0–1."""
     stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
     if rescaling:
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)

@@ -27,10 +27,7 @@ def synchronize(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class SyncBatchNorm2d(nn.BatchNorm2d):
-    """nn.BatchNorm2d, in training with the mean and the variance of all ranks' examples.
-
-    Takes over the parameters and running statistics of `norm`, the layer it replaces.
-    """
+    """nn.BatchNorm2d in place of `norm`, in training with the mean and the variance of all ranks' examples."""
 
     def __init__(self, norm: nn.BatchNorm2d) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)

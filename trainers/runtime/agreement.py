@@ -16,8 +16,6 @@ class Voter(Protocol):
 
 
 class Agreement:
-    """Finds the step after which all ranks save, stop, or both."""
-
     def __init__(self) -> None:
         self._round = 0
         self._open = False

@@ -66,10 +66,7 @@ class HangWatch:
         self._ranks.pop(rank, None)
 
     def look(self, now: float, stopped: Iterable[int] = ()) -> float | None:
-        """Returns seconds without progress, if worth reporting; call about once a second.
-
-        `now` is monotonic; `stopped` are the ranks whose processes a signal has stopped.
-        """
+        """Returns seconds without progress, if worth reporting; `now` is monotonic; call about once a second."""
         before, self._looked = self._looked, now
         still = set(stopped)
         suspended = before is not None and now - before > SUSPENDED_S
@@ -96,7 +93,6 @@ class HangWatch:
         return lasted
 
     def stopped(self, now: float) -> list[int]:
-        """Ranks whose processes have been stopped long enough to report."""
         after = min(10.0, self.limit_s)
         return [n for n, rank in self._ranks.items() if rank.stopped_at is not None and now - rank.stopped_at >= after]
 
@@ -104,7 +100,6 @@ class HangWatch:
         return {n: rank.standing for n, rank in sorted(self._ranks.items()) if rank.standing.phase != "done"}
 
     def behind(self) -> list[int]:
-        """Ranks that have started fewer steps than the furthest one."""
         steps = {number: standing.step for number, standing in self.standings().items()}
         return [number for number, step in steps.items() if step < max(steps.values())]
 

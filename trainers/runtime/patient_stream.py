@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class _PatientFile(io.RawIOBase):
-    """Writes to a descriptor; what cannot be written counts as written."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
 

@@ -9,8 +9,6 @@ from trainers.runtime.agreement import Voter
 
 
 class Recorder:
-    """Waits until everything up to a checkpoint is on disk."""
-
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._committed: list[int] = []

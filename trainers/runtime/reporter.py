@@ -177,7 +177,6 @@ class Reporter:
         self._backlog.append(checkpoint)
 
     def alert(self, kind: str, text: str) -> None:
-        """Reports a problem that a person should see; training continues."""
         self._backlog.append(Alert(kind=kind, severity="error", text=text))
 
     def vote(self, vote_round: int) -> None:

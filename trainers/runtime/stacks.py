@@ -69,8 +69,6 @@ class StackDump:
 
 
 class Suspicion(NamedTuple):
-    """Ranks that keep the others waiting, judging by their stacks."""
-
     ranks: list[int]
     words: str
 

@@ -63,7 +63,6 @@ class StopGate:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Releases the training thread: the supervisor is gone."""
         with self._changed:
             self._held = False
             self._changed.notify_all()

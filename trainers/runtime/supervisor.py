@@ -203,7 +203,6 @@ class Supervisor:
         self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
-        """Polls what has no descriptor: commands, log files, helpers, the watchdog."""
         for helper in self._helpers:
             helper.advance(now)
         self._watchdog.advance(now, self._live)
@@ -242,7 +241,6 @@ class Supervisor:
             reaper.end()
 
     def _give_up(self, error: Exception) -> None:
-        """Ends the ranks after an error in this program, and reports it."""
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
         self._say(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))

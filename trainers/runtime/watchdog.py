@@ -1,4 +1,4 @@
-"""Reports ranks that make no progress: a hang, with the stacks of all ranks, or a process that somebody has stopped."""
+"""Reports ranks that make no progress: a hang, with the stacks of all ranks, or a process stopped by a signal."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ class Handover:
         self._slots: dict[str, int] = {}
 
     def enter(self, library: str, now: float, limit_s: float) -> None:
-        """Records that a library is about to be called."""
         _CALL.pack_into(self._page, 0, now, limit_s, library.encode())
 
     def leave(self) -> None:

@@ -110,7 +110,6 @@ class HostSampler:
         return found
 
     def _read_network(self) -> tuple[int, int]:
-        """Bytes received and sent over all interfaces but loopback."""
         received = sent = 0
         for line in self._network.read().split(b"\n")[2:]:
             name, colon, counts = line.partition(b":")
@@ -121,10 +120,7 @@ class HostSampler:
 
 
 class RankSampler:
-    """Samples one rank's process; its open files refer to that process even if its pid is reused.
-
-    Raises OSError if it is gone, as `sample` does.
-    """
+    """Samples one process by files that stay its own even if its pid is reused; raises OSError if it is gone."""
 
     def __init__(self, pid: int) -> None:
         self._stat, self._statm = ProcFile(f"/proc/{pid}/stat"), ProcFile(f"/proc/{pid}/statm")

@@ -52,7 +52,6 @@ class Owners:
         return GpuProcess(pid=pid, rank=rank, user=user, name=name, memory_bytes=memory_bytes)
 
     def _rank_of(self, pid: int) -> int | None:
-        """The rank that a process is, or was started by."""
         ancestor: int | None = pid
         for _ in range(GENERATIONS):
             if ancestor is None or ancestor <= 1:

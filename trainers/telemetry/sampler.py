@@ -47,7 +47,6 @@ class Guarded:
         """Lost GPU → when it is asked again, and how long to wait after that."""
 
     def sample(self, now: float) -> list[Event]:
-        """Samples its GPUs; reports the library's state if it has changed."""
         if self._gpus is None:
             if now < self._open_at:
                 return []

@@ -31,8 +31,6 @@ class Source(Protocol):
 
 
 class DeadGpu:
-    """A GPU that could not be opened: every sample raises its problem."""
-
     name = ""
 
     def __init__(self, index: int, uuid: str, problem: str) -> None:
