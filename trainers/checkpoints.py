@@ -82,14 +82,10 @@ class Checkpoints:
         self._wait()
 
     def save(self, step: int, model: Tensors, state: Tensors) -> None:
-        """Saves the state after a step; returns before it is written.
+        """Saves the state after a step; returns before it is written. Nobody may change the arrays afterwards.
 
-        Waits for the previous checkpoint, so that at most one is held in memory.
-
-        Args:
-            step: Counted from 1 over the whole run.
-            model: Weights and running statistics, under the framework's own names.
-            state: All else. Nobody may change any of the arrays afterwards.
+        Waits for the previous checkpoint, so that at most one is held in memory. `model` has weights and running
+        statistics, under the framework's own names; `state` all else.
         """
         if self._rank == 0:
             self._wait()

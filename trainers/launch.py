@@ -56,19 +56,10 @@ class Resumed(NamedTuple):
 
 
 def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
-    """Starts a run in processes of its own.
+    """Starts a run in processes of its own; returns its directory once the supervisor is up.
 
-    Args:
-        config: What to run; `auto` values are resolved for this machine.
-        runs_dir: Where the run's directory is made; created if needed.
-        machine: This machine, if already inspected.
-
-    Returns:
-        The directory of the run, whose supervisor is up.
-
-    Raises:
-        ConfigError: This machine cannot run it.
-        LaunchError: The run directory cannot be written, or the supervisor does not start.
+    `auto` values are resolved for this machine, inspected if not given. Raises ConfigError if it cannot run the
+    configuration, LaunchError if the directory cannot be written, or the supervisor does not start.
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
@@ -88,12 +79,7 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     """Resumes a run that has ended, or was lost, from its newest complete checkpoint that the journal covers.
 
     If the journal covers none, from the one that leaves the smallest gap in it, which the notes name. The supervisor is
-    up when this returns.
-
-    Args:
-        run: Its directory.
-        config: A changed configuration, with more epochs or other devices; replaces run.toml.
-        machine: This machine, if already inspected.
+    up when this returns. `config`, with more epochs or other devices, replaces run.toml.
 
     Raises:
         ConfigError: This machine cannot run it, or run.toml cannot be read.

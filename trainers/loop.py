@@ -108,14 +108,9 @@ def training(
 ) -> Iterator[Work]:
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
-    Args:
-        plan: The run's.
-        report: Takes phases, steps and evaluations, and knows of requests to save and to stop.
-        checkpoints: Holds what the run resumes from.
-        place: Turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to
-            the device at once rather than step by step.
-        wait: Waits until a loss is computed, if the framework itself does not bound steps in flight.
-        limit: Steps in flight, with `wait`.
+    `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
+    device at once rather than step by step. `wait` waits until a loss is computed, if the framework itself does not
+    bound steps in flight; there are then at most `limit`.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight = InFlight(limit, wait)

@@ -127,10 +127,8 @@ Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
 def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:
     """Checks values, fills in the defaults, and checks how they fit together; raises ConfigError with every problem.
 
-    Args:
-        values: Configuration keys and values, as TOML or `Option.parse` gives them.
-        source: Prefix of each problem, for example a file's path.
-        checks: Made before `cross_check`, which skips keys that they report.
+    `source` prefixes each problem, for example a file's path. `checks` come before `cross_check`, which skips keys that
+    they report.
     """
     problems: list[Problem] = []
     checked: dict[str, Any] = {}
@@ -224,12 +222,9 @@ def to_toml(config: RunConfig) -> str:
 
 
 def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
-    """Parses a configuration file; raises ConfigError for no TOML, another schema, or wrong values.
+    """Parses a configuration file named `source`; raises ConfigError for no TOML, another schema, or wrong values.
 
-    Args:
-        text: TOML with flat keys and `schema` at the top.
-        source: Its name in messages.
-        also: Further top-level keys the file may have (a preset's description); returned unchecked.
+    `also` are further top-level keys the file may have (a preset's description); returned unchecked.
     """
     try:
         table = tomllib.loads(text)

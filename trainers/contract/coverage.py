@@ -22,17 +22,11 @@ _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-star
 
 
 def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int]:
-    """Finds the checkpoints that the journal covers, in the history in force.
+    """Yields the checkpoints that the journal covers, newest first, reading no further than needed for each.
 
-    That history is all of the last attempt, and of each earlier attempt the steps up to the one from which a later one
-    resumed. The checkpoint from which an attempt resumed counts: resuming from it again loses nothing more.
-
-    Args:
-        journal: May be missing.
-        checkpoints: Step → number of ranks, or devices, that the run had then.
-
-    Yields:
-        Covered steps, newest first. The journal is read no further than needed for each.
+    That is in the history in force: all of the last attempt, and of each earlier attempt the steps up to the one from
+    which a later one resumed, which counts as covered: resuming from it again loses nothing more. `checkpoints`: step →
+    number of ranks, or devices, that the run had then.
     """
     undecided = dict(checkpoints)
     committed: set[int] = set()

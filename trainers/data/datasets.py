@@ -47,11 +47,9 @@ def load(data: Dataset) -> Arrays:
 
 
 def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The examples of each global batch of an epoch, counted from 1.
+    """Example numbers of an epoch, counted from 1, int64 [steps, global_batch_size]; the remainder is not used.
 
-    Returns:
-        Example numbers, int64 [steps, global_batch_size]; the rest of the permutation is not used. With per-device
-        batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
+    With per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
     """
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
     steps = examples // global_batch_size
@@ -61,9 +59,8 @@ def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) ->
 def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
     """The steps left in an epoch, counted from 1, up to the end of the run.
 
-    Returns:
-        The first step beyond `after`, counted over the whole run, and the examples of its global batch and the
-        following ones: int64 [steps, global_batch_size].
+    Returns the first step beyond `after`, counted over the whole run, and the examples of its global batch and the
+    following ones: int64 [steps, global_batch_size].
     """
     config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
     first = max(before, after) + 1

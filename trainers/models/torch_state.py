@@ -21,9 +21,8 @@ Snapshot: TypeAlias = tuple[Arrays, Arrays]
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
     """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
-    Returns:
-        The model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-        optimizer's state, and with a leading axis of ranks those statistics and the random state.
+    Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
+    optimizer's state, and with a leading axis of ranks those statistics and the random state.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
     if device.type == "cuda":

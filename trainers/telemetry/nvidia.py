@@ -71,13 +71,10 @@ class NvmlSource:
 
 
 def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[str]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES names, by CUDA's rules.
+    """The GPUs of `present`, in PCI bus order, that a value of CUDA_VISIBLE_DEVICES names, by CUDA's rules.
 
-    Args:
-        wanted: Indices in PCI bus order, UUIDs or their prefixes, UUIDs of MIG instances, separated by commas; the
-            first that matches nothing ends the list. Or "all".
-        present: UUIDs in PCI bus order.
-        parts: MIG instance → its GPU.
+    That is "all", or indices, UUIDs or their prefixes, UUIDs of MIG instances (`parts`: to their GPU), separated by
+    commas; the first that matches nothing ends the list.
     """
     if wanted == "all":
         return list(present)
