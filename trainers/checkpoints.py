@@ -1,8 +1,8 @@
-"""Saving what training goes on from, and taking it up again.
+"""Saves and loads the state that training resumes from.
 
-The training thread hands over copies of its arrays and goes on; a thread of its own writes them: into a hidden
-directory, file by file down to the disk, the manifest last, and then one rename makes it a checkpoint. A crash at any
-moment leaves the checkpoints before it as they were. The same holds for the trained model that is exported at the end.
+The training thread hands over copies of its arrays and continues; another thread writes them into a hidden directory,
+each file synced, the manifest last; a rename then makes it a checkpoint. A crash at any moment leaves earlier
+checkpoints intact. The same holds for the trained model exported at the end.
 """
 
 from __future__ import annotations
@@ -45,28 +45,17 @@ STATE_FILE = "state.safetensors"
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds."""
-
     step: int
     model: dict[str, npt.NDArray[Any]]
     """Weights and running statistics, under the framework's own names."""
     state: dict[str, npt.NDArray[Any]]
-    """All else that training goes on from: optimizer, random state, what each rank has to itself."""
+    """All else: optimizer, random state, what is specific to each rank."""
 
 
 class Checkpoints:
-    """A rank's access to its run's checkpoints; only rank 0 writes.
+    """A rank's access to its run's checkpoints, resuming from `resume_from`; only rank 0 writes.
 
-    Args:
-        run: The run's directory.
-        plan: The run's.
-        rank: Whose access it is.
-        report: Where commits and failures are told.
-        recorded: The steps of the checkpoints that the journal covers; another thread adds to it.
-        resume_from: The directory of the checkpoint to go on from; None to start anew.
-
-    Raises:
-        CheckpointError: it cannot be read.
+    Another thread adds to `recorded`, the steps that the journal covers. Raises CheckpointError if one cannot be read.
     """
 
     def __init__(
@@ -82,7 +71,7 @@ class Checkpoints:
         self._recorded = recorded
         self._writer: threading.Thread | None = None
         self.resumed = load(read_checkpoint(resume_from)) if resume_from else None
-        """What this attempt goes on from; None when it starts anew."""
+        """What this attempt resumes from; None in a new run."""
         if rank == 0:
             _remove_hidden(run.checkpoints)
 
@@ -93,14 +82,10 @@ class Checkpoints:
         self._wait()
 
     def save(self, step: int, model: Tensors, state: Tensors) -> None:
-        """Save what training goes on from after a step; returns before it is written.
+        """Saves the state after a step; returns before it is written. Nobody may change the arrays afterwards.
 
-        Waits for the checkpoint before this one, so that never more than one is held in memory.
-
-        Args:
-            step: Counted from 1 over the whole run.
-            model: Weights and running statistics, under the framework's own names.
-            state: All else. Nobody may change any of the arrays afterwards.
+        Waits for the previous checkpoint, so that at most one is held in memory. `model` has weights and running
+        statistics, under the framework's own names; `state` all else.
         """
         if self._rank == 0:
             self._wait()
@@ -111,20 +96,11 @@ class Checkpoints:
             self._writer.start()
 
     def export(self, model: Tensors) -> None:
-        """Write the trained model to `export/model.safetensors`.
-
-        Args:
-            model: As in `save`.
-        """
+        """Writes the trained model, as in `save`, to `export/model.safetensors`."""
         self.export_file(MODEL_FILE, lambda path: path.write_bytes(safetensors.save(_contiguous(model))))
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
-        """Write the trained model to a file in `export/`, so that it is there as a whole or not at all.
-
-        Args:
-            name: The file's.
-            write: Writes it to the path that it is given, whose last part ends with `name`.
-        """
+        """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`."""
         if self._rank:
             return
         directory = self._run.export
@@ -146,7 +122,6 @@ class Checkpoints:
             self._writer = None
 
     def _write(self, step: int, accuracy: float | None, model: Tensors, state: Tensors, began: float) -> None:
-        """The writer thread's whole work."""
         name = checkpoint_name(step)
         pending = self._run.checkpoints / f".{name}.pending"
         try:
@@ -167,8 +142,8 @@ class Checkpoints:
             text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; those before it are as they were"
             self._report.alert("checkpoint", text)
             return
-        # Those of later steps are what this attempt has gone back behind: none could be used. They are left alone until
-        # it overtakes them; to count them would be to forget what it goes on from.
+        # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
+        # overtakes them; counting them would drop what it resumes from.
         found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
         best = best_checkpoint(found)
         self._report.checkpoint(
@@ -206,13 +181,13 @@ class Checkpoints:
 
 
 def load(checkpoint: CheckpointDir) -> Saved:
-    """Read a checkpoint's arrays into memory."""
+    """Reads a checkpoint's arrays into memory."""
     model, state = (safetensors.load_file(checkpoint.path / name) for name in (MODEL_FILE, STATE_FILE))
     return Saved(checkpoint.manifest.step, model, state)
 
 
 def _contiguous(tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
-    # safetensors writes the memory as it lies.
+    # safetensors writes the memory in its order.
     return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
 
 
@@ -221,7 +196,6 @@ def _write_tensors(path: Path, tensors: Tensors) -> StoredFile:
 
 
 def _write_durably(path: Path, data: bytes) -> StoredFile:
-    """Write a file of mode 0600, and wait until the disk has it."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
         file.write(data)
@@ -231,7 +205,7 @@ def _write_durably(path: Path, data: bytes) -> StoredFile:
 
 
 def _make_durably(directory: Path) -> None:
-    """Make a directory, unless it is there, such that it is still there after the machine went down."""
+    """Makes a directory that survives a crash of the machine."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -248,7 +222,6 @@ def _sync(path: Path) -> None:
 
 
 def _replace_directory(new: Path, old: Path) -> None:
-    """Give a directory another's name; that one, where there is one, goes."""
     aside = old.parent / f".{old.name}.old"
     if old.exists():
         # The same step of an earlier attempt, which this attempt has passed over or gone back behind.
@@ -259,14 +232,9 @@ def _replace_directory(new: Path, old: Path) -> None:
 
 
 def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> None:
-    """Remove all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
+    """Removes all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
 
-    That is the newest that the journal covers, or else the oldest. Those that are not finite count for nothing.
-
-    Args:
-        found: The newest first.
-        keep: How many.
-        recorded: The steps of those that the journal covers.
+    That is the newest of the `recorded`, or else the oldest. Non-finite ones are ignored. `found` has the newest first.
     """
     finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
     covered = [checkpoint for checkpoint in finite if checkpoint.manifest.step in recorded]
@@ -275,7 +243,7 @@ def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> No
         kept.add(best.path)
     for checkpoint in found:
         if checkpoint.path not in kept:
-            # Under a hidden name no half-removed one is taken for a checkpoint.
+            # Under a hidden name a half-removed one is not taken for a checkpoint.
             gone = checkpoint.path.with_name(f".{checkpoint.path.name}.old")
             with contextlib.suppress(OSError):
                 checkpoint.path.rename(gone)
@@ -283,7 +251,6 @@ def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> No
 
 
 def _remove_hidden(directory: Path) -> None:
-    """Remove what a crash left half-written or half-removed."""
     if directory.is_dir():
         for path in directory.iterdir():
             if path.name.startswith("."):

@@ -1,4 +1,4 @@
-"""The devices of a JAX backend, and what their arrays tell about where they lie."""
+"""The devices of a JAX backend, and where its arrays lie."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from trainers.trees import leaf_name
 
 EVAL_BATCH = 1024
 STEPS_IN_FLIGHT = 8
-"""Steps that may wait on the devices: enough to keep them busy, few enough to stop soon and to hold little memory."""
+"""Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
 COMPILED_BYTES = 1 << 30
-"""How much of what was compiled is kept; what was not read for longest goes first."""
+"""Size of the compilation cache; the least recently read goes first."""
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
@@ -37,7 +37,7 @@ TestBatches: TypeAlias = list[tuple[Array, Array, Array]]
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
-    """This run's devices, all owned by this process, and the arithmetic that they shall use."""
+    """Returns this run's devices, all owned by this process, and sets their arithmetic."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
     keep_what_is_compiled()
     devices: list[jax.Device] = jax.local_devices()[: config.devices]
@@ -54,7 +54,7 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
 
 
 def keep_what_is_compiled() -> None:
-    """Have JAX read the next time what it compiled once: that takes a second instead of many.
+    """Enables JAX's compilation cache: compiling then takes a second instead of many.
 
     A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
     """
@@ -62,7 +62,7 @@ def keep_what_is_compiled() -> None:
     ours = user_cache_path("tuiapp") / "jax"
     jax.config.update("jax_compilation_cache_dir", given or str(ours))
     if not given:
-        # Where it cannot be made JAX says so, and compiles anew.
+        # If it cannot be created JAX reports it, and compiles again.
         with contextlib.suppress(OSError):
             make_private(ours)
         jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
@@ -70,7 +70,7 @@ def keep_what_is_compiled() -> None:
 
 
 def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
-    """What JAX's allocator holds of each device; of one that does not tell, as the CPU, nothing is said."""
+    """What JAX's allocator holds of each device; devices that do not report it, such as the CPU, are skipped."""
     told = []
     for rank, device in enumerate(devices):
         if stats := device.memory_stats():
@@ -79,7 +79,7 @@ def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
                     rank=rank,
                     used_bytes=stats.get("bytes_in_use"),
                     peak_bytes=stats.get("peak_bytes_in_use"),
-                    # Three quarters of the GPU from the start on, unless JAX is told otherwise.
+                    # Three quarters of the GPU from the start, unless JAX is configured otherwise.
                     reserved_bytes=stats.get("pool_bytes"),
                     limit_bytes=stats.get("bytes_limit"),
                 )
@@ -88,27 +88,22 @@ def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
 
 
 def scale(images: Array) -> Array:
-    """From uint8, 0 to 255, to float32, 0 to 1; float32 stays what it is."""
+    """Scales uint8, 0 to 255, to float32, 0 to 1; float32 is unchanged."""
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
 def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:
-    """The test set on the devices, in batches that they can share evenly."""
+    """The test set on the devices, in batches that split evenly."""
     per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // devices)
     batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * devices)
     return [jax.device_put((x, y.astype(np.int32), weights), split) for x, y, weights in batches]
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
-    """Tell how the batch, its labels, the largest parameter and its optimizer state lie on the devices.
+    """Reports how the batch, its labels, the largest parameter and its optimizer state lie on the devices.
 
-    Args:
-        report: Where to.
-        parameters: A tree of arrays.
-        optimizer_state: A tree; what is kept for a parameter stands in it under the parameter's path, below the name
-            of what it is: `.inner_state[1].mu['fc1']['kernel']`.
-        x: Images of a global batch.
-        y: Their labels.
+    A parameter's state has its path in `optimizer_state`, below the field's name:
+    `.inner_state[1].mu['fc1']['kernel']`. `x` and `y` are a global batch.
     """
     _report_array(report, "batch", x)
     _report_array(report, "labels", y)
@@ -122,7 +117,6 @@ def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: 
 
 
 def _report_array(report: Reporter, name: str, array: Array) -> None:
-    """Tell what each device really holds of an array, as the array itself says."""
     sharding = array.sharding
     assert isinstance(sharding, jax.sharding.NamedSharding)
     shards = [

@@ -1,4 +1,4 @@
-"""Starts or resumes a run and lets go of it: checks, makes its directory, starts the supervisor, waits for that."""
+"""Starts or resumes a run and detaches from it: checks, makes its directory, starts the supervisor, waits for that."""
 
 from __future__ import annotations
 
@@ -43,35 +43,23 @@ START_TIMEOUT_S = 30.0
 
 
 class LaunchError(Exception):
-    """The run could not be started; nothing of it is left behind. Or it could not be resumed, and is as it was."""
+    """The run could not be started, and leaves nothing behind; or it could not be resumed, and is unchanged."""
 
 
 class Resumed(NamedTuple):
-    """From what a run resumes."""
-
     attempt: int
     step: int
-    """The checkpoint's."""
     notes: list[str]
-    """Newer checkpoints that could not be used, and why; the steps that the journal lacks from now on."""
+    """Newer checkpoints that could not be used, and why; the steps that the journal will lack."""
     offset: int
-    """Where its first event stands in the journal."""
+    """Start of its first event in the journal."""
 
 
 def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
-    """Start a run in processes of its own.
+    """Starts a run in processes of its own; returns its directory once the supervisor is up.
 
-    Args:
-        config: What to run; `auto` values are made exact for this machine.
-        runs_dir: Where the run's directory is made; created if need be.
-        machine: What this machine has, if that is known already.
-
-    Returns:
-        The directory of the run, whose supervisor is up.
-
-    Raises:
-        ConfigError: this machine cannot run it.
-        LaunchError: the run directory cannot be written, or the supervisor does not start.
+    `auto` values are resolved for this machine, inspected if not given. Raises ConfigError if it cannot run the
+    configuration, LaunchError if the directory cannot be written, or the supervisor does not start.
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
@@ -88,21 +76,14 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
 
 
 def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:
-    """Resume a run that has ended, or was lost, from its newest checkpoint that is whole and covered by the journal.
+    """Resumes a run that has ended, or was lost, from its newest complete checkpoint that the journal covers.
 
-    Where the journal covers none, from the one that leaves the smallest gap in it, which the notes name.
-
-    Args:
-        run: Its directory.
-        config: How to go on, where that is not as before: more epochs, other devices. Takes the place of run.toml.
-        machine: What this machine has, if that is known already.
-
-    Returns:
-        What it goes on from; the supervisor is up.
+    If the journal covers none, from the one that leaves the smallest gap in it, which the notes name. The supervisor is
+    up when this returns. `config`, with more epochs or other devices, replaces run.toml.
 
     Raises:
-        ConfigError: this machine cannot run it, or run.toml cannot be read.
-        LaunchError: it runs already, has nothing left to do, has no checkpoint that fits, or does not start.
+        ConfigError: This machine cannot run it, or run.toml cannot be read.
+        LaunchError: It runs already, has nothing left to do, has no checkpoint that fits, or does not start.
     """
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if run.is_live():
@@ -125,7 +106,6 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
 
 
 def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
-    """The same for a run whose lock is held."""
     try:
         before = _config_text(run)
         plan = _plan(config or read_config(run), machine or inspect_machine())
@@ -152,12 +132,12 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
-    # What the journal lacks it shows by itself, in every view: that is not written into it.
+    # Views find missing steps by themselves: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
     try:
         for directory in _directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
-        # What was asked of an attempt that did not live to hear it is not asked of this one.
+        # Commands to an attempt that ended before it read them are not for this one.
         mailbox.take(run.commands)
         leave_order(run, read_settings()[0])
         _rewrite(run.config, to_toml(config).encode())
@@ -174,7 +154,6 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
 
 
 def _what_lacks(run: RunDir, point: ResumePoint) -> str:
-    """What the journal will lack of the run that resumes from a checkpoint that it does not cover."""
     gaps = find_gaps(run.journal)
     gaps.begin(point.step, point.checkpoint.manifest.devices)
     name = point.checkpoint.path.name
@@ -182,7 +161,6 @@ def _what_lacks(run: RunDir, point: ResumePoint) -> str:
 
 
 def _config_text(run: RunDir) -> bytes:
-    """What stands in run.toml, right or wrong."""
     try:
         return read_limited(run.config, MAX_FILE_BYTES).encode()
     except ValueError as error:
@@ -190,8 +168,8 @@ def _config_text(run: RunDir) -> bytes:
 
 
 def _plan(config: RunConfig, machine: Machine) -> Plan:
-    """Place a configuration, check what is installed and the data, and work out what follows."""
-    # Refused before anything starts, as all that is set wrongly.
+    """Places a configuration, checks what is installed and the data, and makes the plan."""
+    # Refused before anything starts, like any wrong setting.
     telemetry_interval_s()
     hang_limit_s()
     config = without_idle(place(config, machine))
@@ -206,15 +184,13 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
 
 
 def _rewrite(path: Path, data: bytes) -> None:
-    """Replace a file's content; its time stays: run.toml's says when the run was launched."""
     times = path.stat()
     write_atomically(path, data)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _directories(run: RunDir, plan: Plan) -> list[Path]:
-    """What a run's directory holds from the beginning, each after its parent."""
-    # One by one: with parents=True the mode would not be that of the directories between.
+    # One by one: with parents=True the mode would not apply to the directories between.
     return [run.commands, run.rank(0).parent, *map(run.rank, range(plan.processes))]
 
 
@@ -242,15 +218,11 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
 
 
 def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
-    """Start it and wait for its first event.
+    """Starts the supervisor and waits for its first event, at `offset` of the journal.
 
-    Args:
-        run: The run.
-        offset: Where that will stand in the journal.
-        passed: Descriptors that it shall have.
-        resumed: Its arguments beyond the directory.
+    `passed` are descriptors to inherit, `resumed` its arguments beyond the directory.
     """
-    # -P: the directory the user stands in must not be searched for a package called `trainers`.
+    # -P: the user's working directory must not be searched for a package called `trainers`.
     command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]
     try:
         with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
@@ -267,10 +239,10 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
             )
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
-        # Ctrl-C, too: what nobody knows of must not train.
+        # Ctrl-C, too: a run that nobody knows of must not train.
         end_supervisor(run.path)
         raise
-    # Reaps it if this process is still there when the run ends.
+    # Reaps it if this process still exists when the run ends.
     threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
     return started
 
@@ -290,7 +262,6 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
 
 
 def _working_directory() -> str | None:
-    """Where the user stands; None when that was removed."""
     try:
         return os.getcwd()
     except OSError:

@@ -34,29 +34,20 @@ from trainers.schedules import learning_rate
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An update is due."""
-
     number: int
     """Counted from 1 over the whole run."""
     batch: Rows
     """The examples of its global batch, int64 [global_batch_size]."""
     rows: Any
-    """What `place` has made of them."""
     rate: np.float32
-    """Its learning rate."""
     is_first: bool
-    """Of this process: report how its arrays are sharded."""
+    """In this process: report how its arrays are sharded."""
     in_flight: InFlight
     plan: Plan
     report: Reporter
 
     def done(self, loss: Any, gradient_norm: Any = None) -> None:
-        """Report the update.
-
-        Args:
-            loss: The mean loss before it, as the framework has it: see `Reporter.step`.
-            gradient_norm: Of the gradients before they were clipped; None where none are clipped.
-        """
+        """Reports the update: `loss` is the mean before it, see `Reporter.step`; the norm is that before clipping."""
         # All of an epoch's steps are waited for before its last is reported: their time is not the evaluation's.
         self.in_flight.add(loss, drain=self.plan.ends_epoch(self.number))
         self.report.step(self.number, loss, self.plan.local_batch_size, float(self.rate), gradient_norm)
@@ -64,42 +55,34 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """An evaluation on the whole test set is due."""
-
     step: int
     report: Reporter
 
     def done(self, loss: float, accuracy: float, examples: int) -> None:
-        """Report its result: means over the examples, and how many there were."""
         self.report.evaluation(self.step, loss, accuracy, examples)
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """A checkpoint of the present state is due."""
-
     step: int
     checkpoints: Checkpoints
 
     def done(self, model: Tensors, state: Tensors) -> None:
-        """Save copies of the arrays: see `Checkpoints.save`."""
         self.checkpoints.save(self.step, model, state)
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """All steps are made; the trained model is to be exported."""
+    """All steps are made; the trained model can be exported."""
 
 
 Work: TypeAlias = Step | Evaluate | Save | Export
 
 
 class InFlight:
-    """Bounds how many steps a framework has been given but has not computed.
+    """Bounds the steps given to a framework but not yet computed to `limit`; 0 waits for each.
 
-    Args:
-        limit: How many; 0 waits for each.
-        wait: Waits until a loss is computed; None where the framework needs no bound.
+    `wait` waits until a loss is computed; None if the framework needs no bound.
     """
 
     def __init__(self, limit: int, wait: Callable[[Any], object] | None) -> None:
@@ -107,7 +90,7 @@ class InFlight:
         self._losses: deque[Any] = deque()
 
     def add(self, loss: Any, *, drain: bool) -> None:
-        """A step was given to the framework; wait for older ones, or with `drain` for all."""
+        """Adds a step; waits for older ones, or with `drain` for all."""
         if self._wait is not None:
             self._losses.append(loss)
             while len(self._losses) > (0 if drain else self._limit):
@@ -123,16 +106,11 @@ def training(
     wait: Callable[[Any], object] | None = None,
     limit: int = 0,
 ) -> Iterator[Work]:
-    """Yield what a process has to do, from the first step, or the one after its checkpoint, to the last.
+    """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
-    Args:
-        plan: The run's.
-        report: Takes phases, steps and evaluations, and knows of requests to save and to stop.
-        checkpoints: Holds what the run resumes from.
-        place: Turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to
-            the device at once rather than step by step.
-        wait: Waits until a loss is computed, where the framework itself puts no bound on steps in flight.
-        limit: Steps in flight, with `wait`.
+    `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
+    device at once rather than step by step. `wait` waits until a loss is computed, if the framework itself does not
+    bound steps in flight; there are then at most `limit`.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight = InFlight(limit, wait)

@@ -10,18 +10,11 @@ from trainers.config.plan import Plan
 
 
 def rate_factor(plan: Plan, step: int) -> float:
-    """The share of `learning_rate` that a step uses.
+    """The factor of `learning_rate`, from 0 to 1, at a step counted from 1.
 
-    Rises linearly over `warmup_steps`; after that stays at 1 (constant), or falls along half a cosine (Loshchilov
-    and Hutter 2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that
-    no step is made at rate 0.
-
-    Args:
-        plan: The run's.
-        step: Counted from 1.
-
-    Returns:
-        From 0 to 1.
+    Rises linearly over `warmup_steps`; then stays at 1 (constant), or falls along half a cosine (Loshchilov and Hutter
+    2017, without restarts) or a straight line that would reach 0 one step after the run's last, so that no step is made
+    at rate 0.
     """
     config = plan.config
     if step <= config.warmup_steps:

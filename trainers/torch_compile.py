@@ -15,20 +15,16 @@ from torch import Tensor, nn
 from trainers.runtime.reporter import Reporter
 
 KEPT_BYTES = 1 << 30
-"""How much of what torch.compile has made is kept for later runs."""
+"""Size of torch.compile's cache kept for later runs."""
 
 IN_USE_S = 24 * 3600.0
-"""A file that was written or read within this time may be wanted by a run that goes on."""
+"""A file written or read within this time may be in use by a run."""
 
 
 def limit_kept(directory: Path, kept_bytes: int = KEPT_BYTES) -> None:
-    """Delete what torch.compile made for longest unused runs, oldest first, where all of it takes too much room.
+    """Deletes the least recently used files of torch.compile's cache `directory` beyond `kept_bytes`.
 
-    Inductor has no limit of its own; what is gone it makes anew.
-
-    Args:
-        directory: Its cache.
-        kept_bytes: Most that may stay; what was in use of late stays all the same.
+    Inductor has no limit of its own, and recreates what is gone. Files in use recently stay in any case.
     """
     found = []
     for path in directory.rglob("*"):
@@ -47,35 +43,27 @@ def limit_kept(directory: Path, kept_bytes: int = KEPT_BYTES) -> None:
 
 
 def compile_model(model: nn.Module) -> nn.Module:
-    """The same model, compiled when it is first called; its parameters and buffers stay those of the original."""
+    """The same model, compiled on its first call; its parameters and buffers stay those of the original."""
     # Dropout draws as it does uncompiled.
     return cast(nn.Module, torch.compile(model, dynamic=False, options={"fallback_random": True}))
 
 
 def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss: Callable[[], Tensor]) -> None:
-    """Compile forward and backward pass, so that the first step takes no longer than the others.
+    """Compiles forward and backward pass, so that the first step takes no longer than the others.
 
-    They are compiled when they first run: they do so here, and what that changes is put back.
-
-    Args:
-        report: This rank's.
-        model: Not compiled; has the gradients and the running statistics.
-        device: Where it is.
-        loss: Makes the loss of a step's batch, as a step does.
-
-    Raises:
-        RuntimeError: there is no compiler for what torch.compile writes.
+    Both compile when they first run: they do so here, on a step's `loss`, and the changes to gradients and statistics
+    of the uncompiled `model` are undone. Raises RuntimeError if there is no compiler for torch.compile's output.
     """
     report.phase("compiling")
     if os.environ.get("RANK", "0") == "0":
-        # What TORCHINDUCTOR_CACHE_DIR keeps elsewhere is its owner's.
+        # A cache elsewhere, by TORCHINDUCTOR_CACHE_DIR, is its owner's.
         limit_kept(user_cache_path("tuiapp") / "torch")
     buffers = [buffer.clone() for buffer in model.buffers()]
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             loss().backward()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        # What Inductor says on the CPU ("No working C++ compiler found"), and Triton on GPUs.
+        # The message of Inductor on the CPU ("No working C++ compiler found"), and of Triton on GPUs.
         if "C++ compiler" not in str(error) and "C compiler" not in str(error):
             raise
         message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and there is none"

@@ -1,4 +1,4 @@
-"""What the PyTorch backends share: devices, process group, optimizer, evaluation."""
+"""Shared by the PyTorch backends: devices, process group, optimizer, evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVAL_BATCH = 1024
 
 
 def pick_device(config: RunConfig, report: Reporter) -> torch.device:
-    """This rank's device, and the arithmetic that it shall use."""
+    """Returns this rank's device, and sets its arithmetic."""
     set_arithmetic(config, report)
     if config.platform == "cpu":
         report.rank_started("cpu")
@@ -41,7 +41,7 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
-    """This run's devices, all owned by this process, and the arithmetic that they shall use."""
+    """Returns this run's devices, all owned by this process, and sets their arithmetic."""
     set_arithmetic(config, report)
     if config.platform == "cpu":
         report.rank_started("cpu", number=0)
@@ -55,7 +55,7 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
 
 
 def tell_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
-    """Have it told what PyTorch's allocator holds of each rank's GPU."""
+    """Makes the reporter send what PyTorch's allocator holds of each rank's GPU."""
 
     def read() -> list[FrameworkMemory]:
         told = []
@@ -75,22 +75,22 @@ def tell_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
 
 
 def set_arithmetic(config: RunConfig, report: Reporter) -> None:
-    """Set what float32 is computed in, and how the losses of many steps become numbers: by one copy to the host."""
+    """Sets the arithmetic of float32, and how the losses of many steps are converted: by one copy to the host."""
     torch.backends.cudnn.allow_tf32 = config.precision != "float32"
     torch.set_float32_matmul_precision("highest" if config.precision == "float32" else "high")
     report.convert = lambda losses: torch.stack(losses).tolist()
 
 
 def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
-    """What the forward pass runs in: operations that gain by it are computed in bfloat16, if the run wants that."""
+    """Context of the forward pass: operations that benefit use bfloat16, if configured."""
     return torch.autocast(device.type, torch.bfloat16) if config.precision == "bfloat16" else nullcontext()
 
 
 def connect(rank: int, world_size: int, device: torch.device) -> None:
-    """Join the process group.
+    """Joins the process group.
 
-    Rank 0 serves the rendezvous on a socket that was bound for it, on loopback, before any rank started: no other
-    process can take the port in between.
+    Rank 0 serves the rendezvous on a loopback socket bound before any rank started: no other process can take the port
+    in between.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listener = int(os.environ["TUIAPP_STORE_FD"]) if rank == 0 else None
@@ -108,9 +108,9 @@ def connect(rank: int, world_size: int, device: torch.device) -> None:
 
 
 def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer, in PyTorch's conventions.
+    """The optimizer, with PyTorch's conventions.
 
-    Fused: one pass over parameter, gradient and state in place of one for each operation, with the same result but for
+    Fused: one pass over parameter, gradient and state instead of one per operation, with the same result up to
     rounding. Adadelta has no fused implementation.
     """
     parameters = model.parameters()
@@ -129,12 +129,10 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
 
 
 def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> Tensor | None:
-    """Make an update with the gradients that there are, clipped to `gradient_clip` in their global norm.
+    """Updates with the present gradients, clipped to `gradient_clip` in their global norm.
 
-    The gradients are averaged over the devices already, so every rank clips by the same norm.
-
-    Returns:
-        Their norm before they were clipped, float32 [] and still on the device; None where none are clipped.
+    They are already averaged over the devices, so every rank clips by the same norm. Returns the norm before clipping,
+    float32 [] on the device; None without clipping.
     """
     norm = None
     if config.gradient_clip:
@@ -147,12 +145,12 @@ def update(config: RunConfig, model: nn.Module, optimizer: torch.optim.Optimizer
 
 
 def memory_format(config: RunConfig, device: torch.device) -> torch.memory_format:
-    """How images and the weights of convolutions lie in memory: channels last where that pays.
+    """Memory format of images and convolution weights: channels last where it is faster.
 
-    The tensor cores of GPUs want it, which compute in tf32 and bfloat16
+    The tensor cores of GPUs prefer it in tf32 and bfloat16
     (https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html). On the CPU a step of `net` would take
-    30 % less, but there BatchNorm then sums up in float32 alone: with an error of 5e-6, not 5e-8, in its statistics,
-    and two ranks no longer have the curve of one.
+    30 % less, but BatchNorm then sums in float32: with an error of 5e-6, not 5e-8, in its statistics, and two ranks no
+    longer have the curve of one.
     """
     on_tensor_cores = device.type == "cuda" and config.precision != "float32"
     return torch.channels_last if on_tensor_cores else torch.contiguous_format
@@ -169,17 +167,14 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
 
 
 class Images:
-    """A data set's images, on a device in the type of the file: as float32, bytes would take four times the memory.
+    """A data set's images, on a device in the type of the file: bytes as float32 would take four times the memory.
 
-    Args:
-        images: [N, H, W, C], uint8 or float32.
-        device: Where they shall be.
-        layout: Of the batches [N, C, H, W] that are taken; None: these are [N, H, W, C].
+    From [N, H, W, C], uint8 or float32, to batches [N, C, H, W] in `layout`; None: [N, H, W, C].
     """
 
     def __init__(self, images: datasets.Images, device: torch.device, layout: torch.memory_format | None) -> None:
         stored = torch.from_numpy(images).to(device)
-        # With one channel the strides that batches are taken of decide those of the batches, and these the kernels.
+        # With one channel the strides of the whole determine those of the batches, and these the kernels.
         stored = stored if layout is None else stored.permute(0, 3, 1, 2)
         if not images.flags.c_contiguous:
             # A rank's part, which must not keep all images in memory.
@@ -192,7 +187,7 @@ class Images:
         return len(self._stored)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Those images as float32, uint8 scaled to 0–1."""
+        """Images as float32, uint8 scaled to 0–1."""
         x = self._stored[rows]
         if self._layout is not None:
             x = x.contiguous(memory_format=self._layout)
@@ -205,20 +200,20 @@ def to_device(
     device: torch.device,
     layout: torch.memory_format | None = None,
 ) -> tuple[Images, Tensor]:
-    """Images, see there, and labels as int64 [N], on the device."""
+    """`Images`, and labels as int64 [N], on the device."""
     return Images(images, device, layout), torch.from_numpy(labels).to(device)
 
 
 def distribute(model: nn.Module) -> DistributedDataParallel:
-    """The model in DDP, which leaves the running statistics of BatchNorm to each rank."""
-    # PyTorch 2.13 gave the option a new name.
+    """Wraps the model in DDP, which leaves BatchNorm's running statistics to each rank."""
+    # PyTorch 2.13 renamed the option.
     new, old = "forward_sync_buffers", "broadcast_buffers"
     no_sync: dict[str, Any] = {new if new in signature(DistributedDataParallel).parameters else old: False}
     return DistributedDataParallel(model, gradient_as_bucket_view=True, **no_sync)
 
 
 def average_statistics(model: nn.Module, world_size: int) -> None:
-    """Give every replica the mean of all replicas' BatchNorm statistics."""
+    """Gives every replica the mean of all replicas' BatchNorm statistics."""
     for buffer in model.buffers():
         if buffer.is_floating_point():
             dist.all_reduce(buffer)
@@ -227,17 +222,7 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 
 @torch.no_grad()
 def sum_up(model: Callable[[Tensor], Tensor], x: Images, y: Tensor, context: AbstractContextManager[object]) -> Tensor:
-    """Go through examples without training.
-
-    Args:
-        model: In evaluation mode.
-        x: Images.
-        y: Labels, int64 [N].
-        context: From `autocast`.
-
-    Returns:
-        Summed loss, right answers and examples: float64 [3], on the device of the labels.
-    """
+    """Summed loss, correct answers and examples, float64 [3] on the labels' device, of a model in evaluation mode."""
     sums = torch.zeros(3, dtype=torch.float64, device=y.device)
     for start in range(0, len(x), EVAL_BATCH):
         rows = slice(start, start + EVAL_BATCH)
@@ -258,16 +243,10 @@ def report_array(
     mesh: Mapping[str, int],
     split: tuple[Tensor, datasets.Rows] | None = None,
 ) -> None:
-    """Report what this rank holds of an array.
+    """Reports this rank's part of an array, on a mesh of axis → ranks along it.
 
-    Args:
-        report: This rank's.
-        name: The array's.
-        local: Its part here.
-        rank: Whose.
-        mesh: Mesh axis → ranks along it.
-        split: Of an array of a global batch the numbers of this rank's examples, int64 [local batch], and those of all,
-            int64 [global batch]: where the ones stand among the others is the rank's part. None: it is whole here.
+    For an array of a global batch, `split` has this rank's example numbers, int64 [local batch], and all, int64 [global
+    batch]: the positions of the former give the rank's part. None: the array is whole here.
     """
     whole = [(0, size) for size in local.shape]
     spec: list[str | None] = [None] * local.dim()
@@ -298,7 +277,7 @@ def report_sharding(
     rank: int,
     split: tuple[Tensor, datasets.Rows],
 ) -> None:
-    """Report how the arrays of the step just made lie on the ranks: batch, labels, a parameter, its optimizer state."""
+    """Reports how the arrays of the last step lie on the ranks: batch, labels, a parameter, its optimizer state."""
     mesh = {"batch": dist.get_world_size()}
     for name, part in zip(("batch", "labels"), batch, strict=True):
         report_array(report, name, part, rank, mesh, split)
@@ -308,7 +287,7 @@ def report_sharding(
 def report_largest(
     report: Reporter, model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, mesh: Mapping[str, int]
 ) -> None:
-    """Report the largest parameter, and what the optimizer keeps for it: whole where they are."""
+    """Reports the largest parameter and its optimizer state: whole on their devices."""
     name, largest = max(model.named_parameters(), key=lambda item: item[1].numel())
     report_array(report, f"parameter {name}", largest, rank, mesh)
     for key, value in optimizer.state[largest].items():

@@ -12,16 +12,12 @@ import numpy.typing as npt
 
 def named_leaves(tree: Any) -> dict[str, npt.NDArray[Any]]:
     """Copies of a tree's arrays on the host, under the dotted names of their paths."""
-    # A view of an array whose buffer the next step takes over would change under the reader's hands.
+    # A view of an array whose buffer the next step takes over would change while it is read.
     return {leaf_name(path): np.array(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def fill(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
-    """The same tree with the arrays that `named_leaves` gave of one like it.
-
-    Raises:
-        ValueError: one is missing, or has another shape.
-    """
+    """Fills a tree with arrays of `named_leaves`; raises ValueError if one is missing, or has another shape."""
 
     def leaf(path: tuple[Any, ...], like: Any) -> npt.NDArray[Any]:
         array = arrays.get(leaf_name(path))

@@ -45,11 +45,7 @@ TestBatches = list[tuple[Array, Array, Array]]
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train on all devices, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     devices = pick_devices(config, report)
     arrays = datasets.load(plan.data)
@@ -96,7 +92,7 @@ def take_batch(x_train: Array, y_train: Array, rows: Array) -> tuple[Array, Arra
 def make_step(
     config: RunConfig, state: TrainState, x_train: Array, y_train: Array, rows: Array, rate: Array
 ) -> tuple[TrainState, Array, Array | None]:
-    """One device's part of an update; what it sees has no leading axis of devices.
+    """One device's part of an update, without the leading axis of devices.
 
     Args:
         config: Whether gradients are clipped.
@@ -107,8 +103,8 @@ def make_step(
         rate: The learning rate, float32 [].
 
     Returns:
-        The state after the update; the mean loss over this device's own images, before it: float32 []; and the
-        averaged gradients' norm, float32 [], where they are clipped.
+        The state after the update; the mean loss over this device's images before it, float32 []; and the averaged
+        gradients' norm, float32 [], if they are clipped.
     """
     x, y = take_batch(x_train, y_train, rows)
     # Dropout draws differently at every step and on every device.
@@ -127,7 +123,7 @@ def make_step(
 
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
-    """Copies of one replica, with the mean of all replicas' BatchNorm statistics, and of those statistics each."""
+    """Copies one replica, with the mean of all replicas' BatchNorm statistics, and each replica's own."""
     model, others = snapshot(jax.tree.map(lambda leaf: leaf[0], state))
     own = named_leaves({"batch_stats": state.batch_stats})
     means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in own.items()}
@@ -135,7 +131,7 @@ def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[
 
 
 def put_back(state: TrainState, saved: Saved, devices: list[jax.Device]) -> TrainState:
-    """Replicas as they were saved; on another number of devices each starts from the mean of their statistics."""
+    """Restores replicas; on another number of devices each starts from the mean of their statistics."""
     state = replicate(restore(state, saved), devices, "batch")
     own = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
     if own and len(next(iter(own.values()))) == len(devices):
@@ -146,7 +142,7 @@ def put_back(state: TrainState, saved: Saved, devices: list[jax.Device]) -> Trai
 
 
 def average_statistics(state: TrainState) -> TrainState:
-    """Give every replica the mean of all replicas' BatchNorm statistics."""
+    """Gives every replica the mean of all replicas' BatchNorm statistics."""
     if not state.batch_stats:
         # A model without BatchNorm: pmap takes no empty tree.
         return state
@@ -160,7 +156,7 @@ def mean_over_devices(tree: object) -> object:
 
 
 def split_test_set(arrays: datasets.Arrays, devices: list[jax.Device]) -> TestBatches:
-    """The test set on the devices, in batches that they can share evenly, a leading axis of devices on each."""
+    """The test set on the devices, in batches that split evenly, with a leading axis of devices."""
     count, split = len(devices), NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
     per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // count)
     batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * count)
@@ -182,7 +178,7 @@ def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int
 
 @partial(jax.pmap, axis_name="batch")
 def eval_step(state: TrainState, x: Array, y: Array, weights: Array) -> Array:
-    """Summed loss, right answers and examples, float32 [3], on one device; a weight of 0 leaves an example out."""
+    """Summed loss, correct answers and examples, float32 [3], on one device; a weight of 0 leaves an example out."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     logits = state.apply_fn(variables, scale(x), train=False)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)

@@ -43,15 +43,10 @@ from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 
 Updated: TypeAlias = tuple[TrainState, Array, Array | None]
-"""What an update gives: see `make_step`."""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train on all devices, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
@@ -97,7 +92,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig) -> Updated:
-    """One update.
+    """Makes one update.
 
     Args:
         state: Before it.
@@ -107,8 +102,8 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
         config: How many devices share the batch, and whether gradients are clipped.
 
     Returns:
-        The state after it; each device's mean loss over its own part of the batch, before it: float32 [devices]; and
-        the gradients' norm, float32 [], where they are clipped.
+        The state after it; each device's mean loss over its part of the batch, before it: float32 [devices]; and the
+        gradients' norm, float32 [], if they are clipped.
     """
     dropout = jax.random.fold_in(jax.random.key(state.seed), state.step)
 
@@ -132,7 +127,7 @@ def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int
 
 @jax.jit
 def eval_step(state: TrainState, x: Array, y: Array, weights: Array) -> Array:
-    """Summed loss, right answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
+    """Summed loss, correct answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     logits = state.apply_fn(variables, scale(x), train=False)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)

@@ -45,25 +45,17 @@ from trainers.schedules import learning_rate
 
 
 class State(NamedTuple):
-    """The values of all variables, in the order in which model and optimizer have them."""
-
     trainable: list[Array]
     non_trainable: list[Array]
-    """BatchNorm's running statistics, and what Dropout draws from."""
+    """BatchNorm's running statistics, and Dropout's random state."""
     optimizer: list[Array]
-    """Its learning rate among them."""
 
 
 Updated: TypeAlias = tuple[State, Array, Array | None]
-"""What an update gives: see `Training.step`."""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train on all devices, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
@@ -112,7 +104,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 class Training:
-    """The model, its optimizer, and what is computed with them as functions of their variables' values."""
+    """The model and its optimizer as functions of their variables' values."""
 
     def __init__(self, plan: Plan) -> None:
         config = plan.config
@@ -123,7 +115,7 @@ class Training:
         self.rate_index = [variable.name for variable in self.optimizer.variables].index("learning_rate")
 
     def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
-        """One update.
+        """Makes one update.
 
         Args:
             state: Before it.
@@ -132,8 +124,8 @@ class Training:
             rate: The learning rate, float32 [].
 
         Returns:
-            The state after it; each device's mean loss over its own part of the batch, before it: float32 [devices];
-            and the gradients' norm, float32 [], where they are clipped.
+            The state after it; each device's mean loss over its part of the batch, before it: float32 [devices]; and
+            the gradients' norm, float32 [], if they are clipped.
         """
 
         def loss_of(trainable: list[Array], non_trainable: list[Array]) -> tuple[Array, tuple[Array, list[Array]]]:
@@ -149,37 +141,35 @@ class Training:
         return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
 
     def eval_step(self, state: State, x: Array, y: Array, weights: Array) -> Array:
-        """Summed loss, right answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
+        """Summed loss, correct answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
         logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
         losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
         right = logits.argmax(axis=1) == y
         return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])
 
     def state(self) -> State:
-        """The values that the variables have."""
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
         return State(*([variable.value for variable in variables] for variables in kinds))
 
     def write_back(self, state: State) -> None:
-        """Give the variables the values of a state; the next step takes its buffers over."""
+        """Writes a state into the variables; the next step takes its buffers over."""
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
         for variables, values in zip(kinds, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Copies of all that training goes on from: the model, and the optimizer's and Dropout's state."""
+        """Copies all that training resumes from: the model, and the optimizer's and Dropout's state."""
         self.write_back(state)
         weights, others = keras_state.weights(self.model), keras_state.others(self.model, self.optimizer)
         return keras_state.to_arrays(weights), keras_state.to_arrays(others)
 
     def restore(self, saved: Saved) -> None:
-        """Give the variables what a checkpoint holds."""
         keras_state.assign(keras_state.weights(self.model), saved.model)
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def trees(self, state: State) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-        """A state's parameters by path, and what the optimizer keeps for each, by its field and the same path."""
+        """A state's parameters by path, and their optimizer state, by its field and the same path."""
         paths = [variable.path for variable in self.model.trainable_variables]
         parameters = dict(zip(paths, state.trainable, strict=True))
         kept: dict[str, dict[str, Array]] = {}

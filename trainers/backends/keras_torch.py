@@ -44,11 +44,7 @@ from trainers.torch_ranks import (
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train one rank's replica, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains one rank's replica, from the first step, or the one after a checkpoint, to the last."""
     device = pick_device(plan.config, report)
     connect(rank, plan.config.devices, device)
     try:
@@ -58,8 +54,6 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 class Replica:
-    """One rank's replica, its data and its optimizer."""
-
     def __init__(self, plan: Plan, rank: int, device: torch.device, report: Reporter, checkpoints: Checkpoints) -> None:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
@@ -82,7 +76,6 @@ class Replica:
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
 
     def train(self) -> None:
-        """All steps, with the evaluations and checkpoints between them."""
         plan, report = self.plan, self.report
         for work in training(plan, report, self.checkpoints, place=self.place):
             match work:
@@ -108,12 +101,7 @@ class Replica:
         return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-        """One update.
-
-        Returns:
-            The mean loss over this rank's own examples, before the update, and the gradients' norm where they are
-            clipped; still on the device.
-        """
+        """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         loss = F.cross_entropy(self.ddp(x), y)
         self.optimizer.zero_grad()
         loss.backward()
@@ -134,18 +122,14 @@ class Replica:
         return loss / examples, right / examples, int(examples)
 
     def snapshot(self) -> Snapshot:
-        """Copies of all that training resumes from."""
         return snapshot(self.model, self.optimizer, self.device)
 
 
 class KerasModule(nn.Module):
     """A Keras model as torch code expects a module: weights are parameters, BatchNorm's running statistics buffers.
 
-    Keras itself keeps everything as parameters, what its layers with random numbers would draw from among them; but
-    without a seed of its own Dropout draws from PyTorch's generator. The tensors are the Keras model's own.
-
-    Args:
-        model: A Keras model that computes with PyTorch.
+    Keras itself keeps everything as parameters, including the random state of its layers; but without a seed of its own
+    Dropout draws from PyTorch's generator. The tensors are the Keras model's own.
     """
 
     def __init__(self, model: Any) -> None:

@@ -44,11 +44,7 @@ from trainers.torch_ranks import (
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train one rank's replica, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains one rank's replica, from the first step, or the one after a checkpoint, to the last."""
     device = pick_device(plan.config, report)
     connect(rank, plan.config.devices, device)
     try:
@@ -58,8 +54,6 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 class Replica:
-    """One rank's replica, its data and its optimizer."""
-
     def __init__(self, plan: Plan, rank: int, device: torch.device, report: Reporter, checkpoints: Checkpoints) -> None:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
@@ -77,7 +71,7 @@ class Replica:
         # The same weights everywhere; Dropout then draws differently on every rank.
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
-        # Compiled inside of DDP, whose own code torch.compile does not enter.
+        # Compiled inside DDP, whose own code torch.compile does not enter.
         self.ddp = distribute(compile_model(self.model) if config.compile else self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
@@ -85,7 +79,6 @@ class Replica:
         self.autocast = autocast(config, device)
 
     def train(self) -> None:
-        """All steps, with the evaluations and checkpoints between them."""
         plan, config, report = self.plan, self.config, self.report
         if config.compile:
             rows = torch.arange(plan.local_batch_size, device=self.device)
@@ -113,12 +106,7 @@ class Replica:
         return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-        """One update.
-
-        Returns:
-            The mean loss over this rank's own examples, before the update, and the gradients' norm where they are
-            clipped; still on the device.
-        """
+        """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
         loss = self.loss(x, y)
         self.optimizer.zero_grad()
         loss.backward()
@@ -126,7 +114,6 @@ class Replica:
         return loss.detach(), norm
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The mean loss over a batch."""
         with self.autocast:
             return F.cross_entropy(self.ddp(x), y)
 
@@ -144,5 +131,4 @@ class Replica:
         return loss / examples, right / examples, int(examples)
 
     def snapshot(self) -> Snapshot:
-        """Copies of all that training resumes from."""
         return snapshot(self.model, self.optimizer, self.device)

@@ -42,21 +42,15 @@ from trainers.torch_ranks import (
 )
 
 RANDOM = "random.cuda"
-"""In a checkpoint, what Dropout draws from on each GPU: uint8 [devices, …]."""
+"""In a checkpoint, the generator state of each GPU for Dropout: uint8 [devices, …]."""
 
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
-    """Train on all devices, from the first step, or that after a checkpoint, to the last.
-
-    Raises:
-        Exception: whatever goes wrong; the rank's process reports it.
-    """
+    """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     Trainer(plan, pick_devices(plan.config, report), report, checkpoints).train()
 
 
 class Trainer:
-    """The model, its data and its optimizer, on the first device."""
-
     def __init__(self, plan: Plan, devices: list[torch.device], report: Reporter, checkpoints: Checkpoints) -> None:
         config = plan.config
         self.plan, self.config, self.devices = plan, config, devices
@@ -81,7 +75,6 @@ class Trainer:
         self.autocast = autocast(config, self.device)
 
     def train(self) -> None:
-        """All steps, with the evaluations and checkpoints between them."""
         if self.config.compile:
             rows = torch.arange(self.config.global_batch_size, device=self.device)
             x, y = self.x_train[rows], self.y_train[rows]
@@ -105,12 +98,7 @@ class Trainer:
         return torch.tensor(order, device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
-        """One update.
-
-        Returns:
-            Each device's mean loss over its own part of the batch, before the update: float32 [devices]; and the
-            gradients' norm where they are clipped.
-        """
+        """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""
         losses = self.losses(x, y)
         self.optimizer.zero_grad()
         losses.mean().backward()
@@ -130,14 +118,13 @@ class Trainer:
         return loss / examples, right / examples, int(examples)
 
     def snapshot(self) -> Snapshot:
-        """Copies of all that training resumes from."""
         model, state = snapshot(self.model, self.optimizer, self.device)
         if self.device.type == "cuda":
             state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
         return model, state
 
     def seed_dropout(self) -> None:
-        """Let Dropout draw differently on every device, and on the first as rank 0 of torch-ddp does."""
+        """Makes Dropout draw differently on every device, and on the first as rank 0 of torch-ddp does."""
         torch.manual_seed(self.config.seed)
         for number, device in enumerate(self.devices):
             if device.type == "cuda":
@@ -145,20 +132,18 @@ class Trainer:
                     torch.cuda.manual_seed((number << 32) + self.config.seed)
 
     def restore_random(self, saved: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None) -> None:
-        """Go on drawing where a run on as many GPUs left off."""
         if self.device.type == "cuda" and saved is not None and len(saved) == len(self.devices):
             for state, device in zip(saved, self.devices, strict=True):
                 torch.cuda.set_rng_state(torch.from_numpy(state), device)
 
     def scatter(self, batch: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
-        """A batch as DataParallel splits it: each device's part."""
         if len(self.devices) == 1:
             return (batch,)
         parts: tuple[tuple[Tensor, ...], ...] = self.parallel.scatter(batch, {}, self.parallel.device_ids)[0]
         return parts
 
     def report_sharding(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
-        """Report how the arrays of the step just made lay: the images over all devices, all else on the first."""
+        """Reports how the arrays of the last step lay: the images over all devices, all else on the first."""
         mesh, examples = {"batch": len(self.devices)}, rows.numpy(force=True)
         for number, (part, taken) in enumerate(self.scatter((x, rows))):
             report_array(self.report, "batch", part, number, mesh, (taken, examples))

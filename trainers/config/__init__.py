@@ -1,1 +1,1 @@
-"""What a run is to do, and on what: configuration keys, backends and models, data, devices and their placement."""
+"""What to run, and on what: configuration keys, backends and models, data, devices and their placement."""

@@ -1,4 +1,4 @@
-"""What can be run, as data: backends and models; and what is installed, found without importing it."""
+"""The backends and models, as data; and what is installed, found without importing it."""
 
 from __future__ import annotations
 
@@ -11,45 +11,38 @@ from math import prod
 from trainers.config.datasets import find_dataset
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
-"""Import names of what JAX needs for NVIDIA GPUs."""
+"""Import names of JAX's NVIDIA GPU support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """One way of training on several devices."""
-
     name: str
     module: str
-    """Resolved by the rank process alone; has `train(config, rank, report, checkpoints)`."""
+    """Imported only by the rank process; has `train(config, rank, report, checkpoints)`."""
     summary: str
     packages: tuple[str, ...]
     """Import names that must be installed."""
     extras: tuple[str, ...]
-    """The extras of tuiapp that install them."""
     process_per_device: bool
-    """True where each device has a rank process of its own; False where one process owns all devices."""
+    """True if each device has its own rank process; False if one process owns all devices."""
     max_cpu_devices: int | None = None
-    """How many CPU devices it can work on; None: as many as the machine takes."""
+    """How many CPU devices it can use; None: no limit of its own."""
     keras_backend: str = ""
-    """What Keras is to compute with; "" where there is no Keras."""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
 
     def missing(self) -> list[str]:
-        """The packages that are not installed here."""
         return [name for name in self.packages if importlib.util.find_spec(name) is None]
 
     def unavailable(self) -> str:
-        """Why it cannot run here and how to mend that, or ""."""
         if missing := self.missing():
             wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
             return f"{', '.join(missing)} not installed: pip install {wanted}"
         return ""
 
     def without_gpus(self) -> str:
-        """Why its frameworks, as they are installed here, cannot use NVIDIA GPUs, or ""."""
         if "jax" in self.packages and not any(map(importlib.util.find_spec, JAX_CUDA_PLUGINS)):
             return "jax is installed without CUDA: pip install 'jax[cuda13]'"
         torch = installed_version("torch") if "torch" in self.packages else None
@@ -60,29 +53,24 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a model is for one input shape and class count."""
-
     parameters: int
-    """Trainable parameters."""
     activations: int
     """Numbers one example's forward pass keeps for the backward pass (roughly: the outputs of all layers)."""
     flops: int
-    """Floating point operations of one example's forward and backward pass, those of matrix products and convolutions
-    alone: what "model FLOPs" means where efficiency is compared."""
+    """Floating point operations of one example's forward and backward pass, matrix products and convolutions only:
+    "model FLOPs" as used for efficiency.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that every backend builds in its own framework."""
-
     name: str
     summary: str
     size: Callable[[tuple[int, int, int], int], Size]
     """From input shape (height, width, channels) and class count."""
     min_side: int
-    """Pixels that an image must have in height and width, so that every layer has some to work on."""
+    """Minimum height and width in pixels, so that every layer has some to work on."""
     batch_norm: bool = True
-    """Whether it has BatchNorm."""
 
 
 MLP_WIDTHS = (256, 128)
@@ -94,17 +82,13 @@ CONVNET_HIDDEN = 256
 RESNET_STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels, and the stride of the first block."""
 RESNET_BLOCKS = 2
-"""Residual blocks per stage."""
 
 
 def _training_flops(multiplications: list[int]) -> int:
-    """Of one example, forward and backward.
+    """FLOPs of one example, forward and backward, from each layer's multiplications.
 
     A layer's output, the gradient of its weights and that of its input are one product of the same size each, of two
     operations per multiplication; the first layer's input needs no gradient.
-
-    Args:
-        multiplications: Of each layer's forward pass, from the first layer on.
     """
     return 2 * (3 * sum(multiplications) - multiplications[0])
 
@@ -175,7 +159,6 @@ def _resnet18_size(shape: tuple[int, int, int], classes: int) -> Size:
 
 
 def _conv_norm(inputs: int, outputs: int, kernel: int) -> int:
-    """Parameters of a convolution with bias and its BatchNorm."""
     return inputs * kernel**2 * outputs + outputs + 2 * outputs
 
 
@@ -257,15 +240,11 @@ MODELS = {
 }
 
 OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
-"""Optimizer → arrays of the parameters' size that its state holds (sgd: with momentum)."""
+"""Optimizer → arrays of the parameters' size in its state (sgd: with momentum)."""
 
 
 def model_size(model: str, dataset: str) -> Size:
-    """The size of a model built for a data set.
-
-    Raises:
-        DatasetError: the data set's file is missing, or no data set.
-    """
+    """The size of a model for a data set; raises DatasetError if the data set's file is missing or invalid."""
     data = find_dataset(dataset)
     return MODELS[model].size(data.input_shape, data.classes)
 
@@ -279,8 +258,8 @@ def _requirements(extra: str) -> list[str]:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The installed version of a distribution, found without importing it; None when it is not installed."""
-    # 10 ms that the dashboard's first picture need not wait for.
+    """The installed version of a distribution, found without importing it; None if it is not installed."""
+    # Saves 10 ms until the dashboard's first picture.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

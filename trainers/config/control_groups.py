@@ -1,7 +1,7 @@
-"""The kernel's control groups that limit the memory of this process: a container's, a service's, a batch job's.
+"""The control groups that limit this process's memory: a container's, a service's, a batch job's.
 
-Both versions: memory.max and memory.current of the second are memory.limit_in_bytes and memory.usage_in_bytes of the
-first. Source: https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+Both versions: memory.max and memory.current of v2 are memory.limit_in_bytes and memory.usage_in_bytes of v1. Source:
+https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> list[Path]:
-    """The directories in which this process's groups may be, each before the one above it: limits of all hold."""
+    """Candidate directories of this process's groups, each before its parent: limits of all apply."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -30,9 +30,9 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
 
 
 def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
-    """The least limit of some groups, and the least that is free under one, in bytes; None where there is no limit.
+    """The lowest limit of some groups, and the least that is free under one, in bytes; None without a limit.
 
-    The file cache counts as free: the kernel takes it back before it kills.
+    The file cache counts as free: the kernel reclaims it before it kills.
     """
     limits, free = [], []
     for group in groups:
@@ -50,13 +50,13 @@ def _file_cache(group: Path) -> int:
     except OSError:
         return 0
     counts = dict(line.split(" ", 1) for line in lines)
-    # In the first version those with "total_" count the groups below as well.
+    # In v1 the "total_" values include the groups below.
     prefix = "total_" if "total_inactive_file" in counts else ""
     return sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
 
 
 def _read_number(path: Path) -> int | None:
-    """None where there is no such file, and for "max"."""
+    """None if there is no such file, and for "max"."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

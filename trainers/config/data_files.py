@@ -1,7 +1,7 @@
-"""The files of the data sets that are downloaded, and where they are looked for.
+"""The files of downloadable data sets, and where they are looked for.
 
-`TUIAPP_DATA_DIR` names a folder of files that somebody put there: it comes first and is never written to. What is
-downloaded is kept in the user's cache directory.
+`TUIAPP_DATA_DIR` names a folder provided by the user: it comes first and is never written to. Downloads are kept in the
+user's cache directory.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ DATA_DIR = "TUIAPP_DATA_DIR"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that can be downloaded."""
-
     name: str
     bytes: int
     sha256: str
     urls: tuple[str, ...]
-    """Where it can be had, in the order in which they are tried."""
+    """In the order in which they are tried."""
     unpacked_sha256: str = ""
-    """Of the same without its .gz, where that is taken as well."""
+    """Of the file without its .gz, if that is accepted as well."""
 
 
 def _idx_files(mirrors: tuple[str, ...], *files: tuple[str, int, str, str]) -> tuple[DataFile, ...]:
@@ -108,22 +106,22 @@ FILES: dict[str, tuple[DataFile, ...]] = {
         ),
     ),
 }
-"""Data set → its files: of MNIST's kind training images, training labels, test images, test labels."""
+"""Data set → its files: for MNIST's format training images, training labels, test images, test labels."""
 
 
 def cache_dir(dataset: str) -> Path:
-    """Where a data set's files are kept once they have been downloaded."""
+    """Where a data set's downloaded files are kept."""
     return user_cache_path("tuiapp") / "datasets" / dataset
 
 
 def data_dir() -> Path | None:
-    """The folder that `TUIAPP_DATA_DIR` names, or None when it names none."""
+    """The folder that `TUIAPP_DATA_DIR` names, or None."""
     named = os.environ.get(DATA_DIR)
     return Path(os.path.expanduser(named)).absolute() if named else None
 
 
 def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
-    """Where in `TUIAPP_DATA_DIR` a file may lie, and the sha256 that it then must have."""
+    """Where in `TUIAPP_DATA_DIR` a file may lie, and its required sha256."""
     if folder := data_dir():
         for place in (folder / dataset, folder):
             yield place / file.name, file.sha256
@@ -132,7 +130,7 @@ def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
 
 
 def where(dataset: str) -> Path | None:
-    """The folder that has all of a data set's files, by their names; None when something must be downloaded."""
+    """The folder that has all of a data set's files; None if something must be downloaded."""
     found: Path | None = None
     for file in FILES[dataset]:
         places = [path for path, _ in provided(dataset, file)]

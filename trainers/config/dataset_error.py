@@ -1,4 +1,4 @@
-"""What is raised where a data set cannot be used."""
+"""The error of an unusable data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets that can be trained on, as data: those that have a name, and npz:PATH, whose facts its file tells."""
+"""The data sets, as data: those with a name, and npz:PATH, whose facts come from its file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from trainers.config.npz import npz_path, read_facts
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The facts about a data set that the form and the launcher need before it is loaded."""
-
     name: str
     summary: str
     train_examples: int
@@ -22,13 +20,12 @@ class Dataset:
     """Height, width, channels."""
     classes: int
     value_bytes: int = 1
-    """Of one number of an image in memory: 1 for uint8, 4 for float32."""
+    """Per number of an image in memory: 1 for uint8, 4 for float32."""
     checksum: str = ""
-    """Of a file of the user's own: changes when an array in it does."""
+    """Of the user's own file: changes when an array in it does."""
 
     @property
     def decoded_bytes(self) -> int:
-        """Of all images in memory."""
         return (self.train_examples + self.test_examples) * prod(self.input_shape) * self.value_bytes
 
 
@@ -69,20 +66,16 @@ DATASETS = {
         ),
     )
 }
-"""The data sets that have a name. One's own is called npz:PATH."""
+"""The named data sets; one's own is called npz:PATH."""
 
 NPZ = "npz:"
 
 CHECKED_BYTES = 256 << 20
-"""Images of so many bytes are read and checked before a launch, in about a second."""
+"""Images up to this size are read and checked before a launch, in about a second."""
 
 
 def find_dataset(name: str) -> Dataset:
-    """The facts about a data set, those of an npz:PATH read from the file.
-
-    Raises:
-        DatasetError: the file is missing, or no data set; the message names it.
-    """
+    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid."""
     if known := DATASETS.get(name):
         return known
     if not name.startswith(NPZ):
@@ -103,10 +96,6 @@ def find_dataset(name: str) -> Dataset:
 
 
 def check_images(name: str) -> None:
-    """Read the images of an npz:PATH in full, unless that takes long: of a larger file the ranks find what is wrong.
-
-    Raises:
-        DatasetError: some are damaged, or not finite.
-    """
+    """Reads images of an npz:PATH up to `CHECKED_BYTES`; raises DatasetError if damaged, or not finite."""
     if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
         npz_facts.check_images(npz_path(name.removeprefix(NPZ)))

@@ -1,4 +1,4 @@
-"""Reading and writing small files: nothing half-written, nothing unbounded, nothing that others may change."""
+"""Reads and writes small files: nothing half-written, nothing unbounded, nothing that others may change."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old content or the new, never a part; mode 0600.
+    """Writes a file of mode 0600 so that a reader sees the old content or the new, never a part.
 
-    Raises:
-        OSError: the directory cannot be written or the disk is full; nothing is left behind.
+    Raises OSError if the directory cannot be written or the disk is full; nothing is left behind.
     """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -29,25 +28,17 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory and those above it that are missing, all of mode 0700; one that exists stays as it is.
-
-    Raises:
-        OSError: it cannot be made, or is no directory.
-    """
-    # With parents=True the mode would be that of the last one alone.
+    """Makes a directory and missing parents, all of mode 0700; an existing one is unchanged. Raises OSError."""
+    # With parents=True the mode would apply to the last one only.
     if not directory.parent.exists():
         make_private(directory.parent)
     directory.mkdir(mode=0o700, exist_ok=True)
 
 
 def why_not_trusted(path: Path) -> str:
-    """Whose file it is, in words, if somebody else may change it or put another in its place; "" if nobody may.
+    """Names the owner if somebody else may change or replace a file (or a link to one); "" if nobody may.
 
-    Args:
-        path: A file, or a link to one.
-
-    Raises:
-        OSError: it cannot be looked at.
+    Raises OSError if it cannot be examined.
     """
     target = path.resolve()
     for place in dict.fromkeys((target, target.parent, path.parent)):
@@ -61,16 +52,10 @@ def why_not_trusted(path: Path) -> str:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file that may have been put there by somebody else.
+    """Opens a file that somebody else may have created; with `O_CREAT` makes it with mode 0600.
 
-    A FIFO, which would wait for its other end, a device and a symbolic link are refused.
-
-    Args:
-        path: The file; with `O_CREAT` it is made with mode 0600.
-        flags: Of `os.open`.
-
-    Raises:
-        OSError: it cannot be opened, is a symbolic link (errno ELOOP), or is no regular file.
+    Refuses a FIFO, which would wait for its other end, a device and a symbolic link. Raises OSError (errno ELOOP for a
+    link).
     """
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -80,13 +65,7 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_end(path: Path, start: int, limit_bytes: int) -> str:
-    """The last part of a text file, bytes that are no UTF-8 replaced; "" when it cannot be read.
-
-    Args:
-        path: The file.
-        start: Where to begin at the earliest.
-        limit_bytes: Most that is read.
-    """
+    """The text of a file from `start`, at most the last `limit_bytes`, invalid UTF-8 replaced; "" if unreadable."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -101,12 +80,7 @@ def read_end(path: Path, start: int, limit_bytes: int) -> str:
 
 
 def read_limited(path: Path, limit_bytes: int) -> str:
-    """Read a small UTF-8 text file.
-
-    Raises:
-        OSError: it cannot be read, is a symbolic link (errno ELOOP), or is no regular file.
-        ValueError: it is longer than `limit_bytes`, or not UTF-8.
-    """
+    """Reads a UTF-8 file; raises OSError for links (errno ELOOP) and special files, ValueError beyond `limit_bytes`."""
     fd = open_regular(path)
     try:
         with open(fd, "rb", closefd=False) as file:

@@ -1,7 +1,7 @@
-"""What this machine has: cores, memory, GPUs. GPUs are asked in a process of their own, by NVML.
+"""This machine's cores, memory and GPUs. GPUs are queried by NVML in a separate process.
 
-NVML calls can hang or crash the caller, and neither the dashboard nor a launch may go down with a driver:
-`inspect_machine` runs this module with `python -m` and a timeout. Nothing here imports a training framework.
+NVML calls can hang or crash the caller, and neither the dashboard nor a launch may die with a driver: `inspect_machine`
+runs this module with `python -m` and a timeout. Nothing here imports a training framework.
 """
 
 from __future__ import annotations
@@ -23,28 +23,21 @@ HOST_PID_NAMESPACE = 0xEFFFFFFC
 
 
 LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
-"""NVML's numbers for them."""
 
 NO_DRIVER = "no NVIDIA driver here (libnvidia-ml.so.1 not found)"
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A process that holds memory of a GPU, as the driver sees it."""
-
     pid: int | None = None
-    """Null where the driver's number means nothing here: in a container it tells the host's numbers."""
+    """Null if the driver's pid, which is the host's, is not valid here, as in a container."""
     rank: int | None = None
     """Null: not of this run, or not known to be."""
     user: str = ""
-    """Who runs it; "" where that cannot be found out."""
     name: str = ""
-    """Its program; "" where that cannot be found out."""
     memory_bytes: int | None = None
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU as NVML sees it."""
-
     index: int
     """NVML's index: PCI bus order, which is CUDA's only under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
     uuid: str
@@ -53,39 +46,35 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     utilization_percent: int | None = None
     processes: tuple[GpuProcess, ...] | None = None
-    """Those that hold its memory; None where the driver does not tell."""
+    """Those that hold its memory; None if the driver does not report them."""
 
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probe found."""
-
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     problem: str = ""
-    """Why there are no GPUs to use, in words; "" when there are some."""
+    """Why there are no GPUs to use, in words; "" if there are some."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The devices a run can be placed on."""
-
     cpu_cores: int
     """Cores this process may run on."""
     memory_total_bytes: int
-    """Of the host, or less where a control group limits this process."""
+    """Of the host, or less if a control group limits this process."""
     memory_available_bytes: int | None = None
-    """What new processes may take without anything being swapped out, or killed by a control group's limit."""
+    """What new processes may use without swapping, or being killed by a control group's limit."""
     gpus: tuple[Gpu, ...] = ()
     driver: str | None = None
     gpu_problem: str = ""
 
     @property
     def max_cpu_ranks(self) -> int:
-        """CPU ranks a run may have: four to a core, so that small machines can rehearse larger ones."""
+        """CPU ranks a run may have: four per core, so that small machines can rehearse larger ones."""
         return max(8, 4 * self.cpu_cores)
 
 
 def nvml_words(error: Exception) -> str:
-    """An NVMLError as people are told of it."""
+    """Describes an NVMLError for people."""
     if getattr(error, "value", None) == LIBRARY_NOT_FOUND:
         return NO_DRIVER
     if getattr(error, "value", None) == LIB_RM_VERSION_MISMATCH:
@@ -94,7 +83,7 @@ def nvml_words(error: Exception) -> str:
 
 
 def inspect_machine() -> Machine:
-    """Look at this machine; takes some milliseconds, with GPUs up to a second."""
+    """Inspects this machine; takes some milliseconds, with GPUs up to a second."""
     import psutil
 
     report, memory = _probe_gpus(), psutil.virtual_memory()
@@ -129,7 +118,7 @@ def _probe_gpus() -> GpuReport:
 
 
 def read_gpus() -> GpuReport:
-    """Ask NVML for the GPUs, in this process."""
+    """Queries NVML for the GPUs, in this process."""
     import pynvml
 
     try:
@@ -142,7 +131,7 @@ def read_gpus() -> GpuReport:
             try:
                 gpus.append(_read_gpu(index))
             except pynvml.NVMLError as error:
-                # One that is lost does not keep runs from the others.
+                # A lost GPU does not keep runs from the others.
                 problem = f"NVML: {error}"
         driver = pynvml.nvmlSystemGetDriverVersion()
         return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
@@ -168,13 +157,12 @@ def _read_gpu(index: int) -> Gpu:
 
 
 def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
-    """Who holds memory of a GPU; the same process may compute and draw."""
     import pynvml
 
     found: dict[int, int | None] = {}
     told = False
     for kind in ("Compute", "Graphics"):
-        # By version: without one pynvml raises what is no NVMLError where the driver is older than it.
+        # By version: without one pynvml does not raise an NVMLError if the driver is older than it.
         for version in (3, 2):
             with contextlib.suppress(pynvml.NVMLError):
                 for process in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle):
@@ -187,7 +175,7 @@ def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
 def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
     import psutil
 
-    # Within a PID namespace of one's own the driver still tells the host's numbers, which mean others here, or nobody.
+    # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
     if os.stat("/proc/self/ns/pid").st_ino != HOST_PID_NAMESPACE:
         return GpuProcess(memory_bytes=memory_bytes)
     user = name = ""

@@ -1,7 +1,8 @@
-"""How much memory training takes on one device, roughly, before it is tried.
+"""Estimates the memory that training takes on one device.
 
-Counted is what follows from the configuration. What a framework takes for itself (CUDA's context, cuDNN's workspaces,
-compiled programs, about 0.3 to 1 GiB a process) is not: it depends on the machine, and is the same for every model.
+Counts what follows from the configuration. What a framework takes for itself (CUDA's context, cuDNN's workspaces,
+compiled programs, about 0.3 to 1 GiB per process) is not counted: it depends on the machine, and is the same for every
+model.
 """
 
 from __future__ import annotations
@@ -27,37 +28,29 @@ class MemoryEstimate:
     parameters: int
     gradients: int
     optimizer: int
-    """What it keeps between steps: momentum, averages of the gradients."""
+    """State kept between steps: momentum, averages of the gradients."""
     activations: int
     """What the forward pass keeps for the backward pass, and their gradients."""
     data: int
-    """The data set, which lies on the device as in its file: uint8, or float32."""
+    """The data set, on the device as in its file: uint8, or float32."""
 
     @property
     def total(self) -> int:
-        """All of it."""
         return self.parameters + self.gradients + self.optimizer + self.activations + self.data
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A place that has less free memory than is wanted of it."""
-
     where: str
-    """"GPU 1", or "this machine"."""
     wanted_bytes: int
     free_bytes: int
 
 
 def estimate_memory(config: RunConfig) -> MemoryEstimate:
-    """What a configuration whose devices are exact takes on each of them.
-
-    Raises:
-        DatasetError: the data set's file is missing, or no data set.
-    """
+    """What a placed configuration takes on each device; raises DatasetError if the data file is missing or invalid."""
     size, data = model_size(config.model, config.dataset), find_dataset(config.dataset)
     weights = FLOAT32_BYTES * size.parameters
-    # Under autocast the weights stay float32, what the layers give is half as long.
+    # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision == "bfloat16" else FLOAT32_BYTES
     examples = -(-config.global_batch_size // max(1, config.devices))
     return MemoryEstimate(
@@ -75,11 +68,7 @@ def slots(config: RunConfig) -> int:
 
 
 def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
-    """What is free for a configuration whose devices are exact.
-
-    Returns:
-        Each GPU, or the host, with its bytes; one that does not tell is left out.
-    """
+    """Free bytes of each GPU, or of the host, for a placed configuration; unknown ones are left out."""
     if config.platform != "cuda":
         free = machine.memory_available_bytes
         return [] if free is None else [("this machine", free)]
@@ -91,7 +80,7 @@ def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
 
 
 def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> Sequence[Shortage]:
-    """Where less is free than is wanted: each GPU must hold one device's share, the host all of them."""
+    """Places with too little free memory: each GPU must hold one device's share, the host all of them."""
     wanted = estimate.total if config.platform == "cuda" else on_host(config, estimate)
     return [Shortage(where, wanted, free) for where, free in free_memory(config, machine) if free < wanted]
 
@@ -102,7 +91,7 @@ def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
 
 
 def data_copies(config: RunConfig) -> int:
-    """How many times the host's memory holds the data set: once in each process, and on each of JAX's CPU devices."""
+    """Copies of the data set in host memory: one per process, and one on each of JAX's CPU devices."""
     backend = BACKENDS[config.backend]
     if backend.process_per_device:
         return config.devices
@@ -110,11 +99,11 @@ def data_copies(config: RunConfig) -> int:
 
 
 def check_data_fits(config: RunConfig, machine: Machine) -> list[Problem]:
-    """What is wrong where a configuration whose devices are exact reads more data than there is memory free."""
+    """Reports a placed configuration whose data is larger than the free memory."""
     try:
         each = find_dataset(config.dataset).decoded_bytes
     except DatasetError:
-        # `check_data` says so.
+        # `check_data` reports it.
         return []
     copies, free = data_copies(config), machine.memory_available_bytes
     if free is None or each * copies <= free:

@@ -1,7 +1,7 @@
-"""What an .npz says of itself: read from its directory, the arrays' headers and the labels; no image is read.
+"""The facts of an .npz from its directory, the arrays' headers and the labels; no image is read.
 
 The file has four arrays. x_train and x_test are images, [N, H, W] or [N, H, W, C]: uint8 from 0 to 255, or floats,
-which are taken as they are. y_train and y_test are their labels, integers [N] or [N, 1], counted from 0.
+which are used unscaled. y_train and y_test are their labels, integers [N] or [N, 1], counted from 0.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ MAX_CLASSES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class NpzFacts:
-    """What is known of an .npz before its images are read."""
-
     train_examples: int
     test_examples: int
     input_shape: tuple[int, int, int]
@@ -32,22 +30,18 @@ class NpzFacts:
     classes: int
     """One more than the greatest label, of training and test."""
     value_bytes: int
-    """Of one number of an image in memory: 1 for uint8, 4 for floats, which become float32."""
+    """Per number of an image in memory: 1 for uint8, 4 for floats, which become float32."""
     checksum: str
-    """The CRC-32 of each array, as the archive's directory has them: 8 hex digits each."""
+    """The CRC-32 of each array, from the archive's directory: 8 hex digits each."""
 
 
 def npz_path(text: str) -> Path:
-    """The file that is meant: `~` is the home directory, what is relative stands in the working directory."""
+    """Expands `~`, and resolves against the working directory."""
     return Path(os.path.expanduser(text)).absolute()
 
 
 def read_facts(path: Path) -> NpzFacts:
-    """Read the facts; from memory when the file has not changed since the last time.
-
-    Raises:
-        DatasetError: it is missing, unreadable, no .npz, or its arrays are not what they must be.
-    """
+    """Reads the facts, cached while the file is unchanged; raises DatasetError if it is no valid data set."""
     try:
         found = path.stat()
     except (OSError, ValueError) as error:
@@ -58,11 +52,7 @@ def read_facts(path: Path) -> NpzFacts:
 
 
 def check_images(path: Path) -> None:
-    """Read all images, and throw them away.
-
-    Raises:
-        DatasetError: some are damaged, or not finite.
-    """
+    """Reads and discards all images; raises DatasetError if some are damaged, or not finite."""
     with open_npz(path) as file:
         for name in ("x_train", "x_test"):
             for _ in file.images(name):

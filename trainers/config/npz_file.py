@@ -1,4 +1,4 @@
-"""The arrays of an .npz, read block by block: of an array of any size one block is in memory. Nothing is unpickled."""
+"""Reads the arrays of an .npz block by block, one block in memory at a time. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ _UNREADABLE = (OSError, EOFError, ValueError, RuntimeError, NotImplementedError,
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an array's header says."""
-
     name: str
     shape: tuple[int, ...]
     order: Literal["C", "F"]
@@ -39,31 +37,21 @@ class Header:
 
 
 class NpzFile:
-    """An open .npz; use `open_npz`."""
-
     def __init__(self, path: Path, archive: ZipFile) -> None:
         self._path, self._archive = path, archive
         self.members = archive.namelist()
 
     def header(self, name: str) -> Header:
-        """Reads an array's header.
-
-        Raises:
-            DatasetError: it is damaged, or no array of numbers.
-        """
+        """Reads an array's header; raises DatasetError if it is damaged, or not of numbers."""
         with self._open(name) as (header, _):
             return header
 
     def checksum(self, names: Iterable[str]) -> str:
-        """The CRC-32 of arrays as the archive's directory has them: 8 hex digits each."""
+        """The CRC-32 of arrays from the archive's directory: 8 hex digits each."""
         return "".join(f"{self._archive.getinfo(f'{name}.npy').CRC:08x}" for name in names)
 
     def blocks(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """Reads an array's numbers, in the order of the file.
-
-        Raises:
-            DatasetError: they are damaged; a wrong checksum is found at their end.
-        """
+        """Reads an array's numbers in file order; raises DatasetError if damaged, for a wrong checksum at the end."""
         import numpy as np
 
         with self._open(name) as (header, file):
@@ -71,11 +59,7 @@ class NpzFile:
                 yield np.frombuffer(data, header.dtype)
 
     def images(self, name: str) -> Iterator[npt.NDArray[np.uint8 | np.float32]]:
-        """Reads images as training takes them: `blocks` as uint8, or as finite float32.
-
-        Raises:
-            DatasetError: they are damaged, or one of their numbers is not finite in float32.
-        """
+        """Reads images as uint8, or as finite float32; raises DatasetError for damaged or non-finite numbers."""
         import numpy as np
 
         header, done = self.header(name), 0
@@ -106,7 +90,7 @@ class NpzFile:
             ) from error
 
     def _read_header(self, name: str, file: IO[bytes]) -> Header:
-        # 60 ms that the dashboard's first picture need not wait for.
+        # Saves 60 ms until the dashboard's first picture.
         from numpy.lib import format as npy
 
         try:
@@ -126,11 +110,7 @@ class NpzFile:
 
 @contextmanager
 def open_npz(path: Path) -> Iterator[NpzFile]:
-    """Opens an .npz.
-
-    Raises:
-        DatasetError: it cannot be read, or is no .npz.
-    """
+    """Opens an .npz; raises DatasetError if it cannot be read, or is none."""
     try:
         archive = ZipFile(path)
     except BadZipFile as error:
@@ -142,6 +122,6 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 
 
 def reason(error: Exception) -> str:
-    """Why, in the system's or the library's words, on one line."""
+    """The system's or the library's message, on one line."""
     words = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
     return " ".join(words.split()).rstrip(".")[:200]

@@ -1,7 +1,7 @@
-"""What a person may set, declared once: the form, `--set`, presets and error messages all read it from here.
+"""Every setting, declared once: the form, `--set`, presets and error messages all read it from here.
 
-An `Option` is attached to a field of `trainers.config.run_config.RunConfig` with `typing.Annotated`; type and
-default come from the field itself.
+An `Option` is attached to a field of `trainers.config.run_config.RunConfig` with `typing.Annotated`; type and default
+come from the field itself.
 """
 
 from __future__ import annotations
@@ -14,37 +14,30 @@ from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 Value: TypeAlias = str | int | float | bool | tuple[str, ...]
-"""The value of one configuration key."""
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
 WORDS = {"false": False, "true": True}
-"""How a bool is written, as in TOML."""
 
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
-"""A whole number; thousands may be set apart."""
+"""An integer; thousands may be separated."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 """A number. Python's own `float` takes the digits of every script."""
 
 GROUPS = ("Trainer", "Devices", "Optimization", "Run")
-"""The form's groups, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration, in words."""
-
     key: str
-    """The configuration key, or "" when no single key is at fault."""
     message: str
-    """What was given, what is allowed, and the nearest match where there is one."""
+    """What was given, what is allowed, and the nearest match if any."""
     also: tuple[str, ...] = ()
-    """Other keys whose values have a part in it."""
+    """Other keys involved."""
 
     @property
     def keys(self) -> set[str]:
-        """All keys that have a part in it."""
         return {self.key, *self.also}
 
     def __str__(self) -> str:
@@ -52,7 +45,7 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run; carries every problem found, not only the first."""
+    """An invalid configuration; carries every problem found, not only the first."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "") -> None:
         self.problems = list(problems)
@@ -63,38 +56,32 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How one configuration key is shown and checked."""
-
     group: str
     label: str
     help: str
     choices: tuple[str, ...] = ()
-    """Allowed values; empty where a range, or nothing, limits the value."""
+    """Allowed values; empty if a range, or nothing, limits the value."""
     prefixes: tuple[str, ...] = ()
-    """Beside the choices: what a value may begin with, a path then following, as "npz:"."""
+    """Alternatives to the choices: prefixes followed by a path, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
-    """An exclusive lower bound."""
     maximum: float | None = None
     below: float | None = None
-    """An exclusive upper bound."""
     only: tuple[str, tuple[str, ...]] | None = None
-    """Another key and its values with which this one is used; None where it always is. The form hides it elsewhere."""
+    """Another key and its values with which this one is used; None if always. The form hides it otherwise."""
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)
 
     @property
     def menu(self) -> tuple[str, ...]:
-        """The texts to choose from; empty where one types."""
+        """The texts to choose from; empty for free input."""
         return tuple(WORDS) if self.kind == "bool" else self.choices
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        """Whether it is used together with the values of the other keys."""
         return self.only is None or values[self.only[0]] in self.only[1]
 
     def allowed(self) -> str:
-        """The permitted values in words, for an error message."""
         if self.menu:
             return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
@@ -112,13 +99,9 @@ class Option:
         return " ".join([noun, " and ".join(bounds)]).strip()
 
     def check(self, value: object) -> Value:
-        """Check a value that came from TOML or from `parse`.
+        """Checks a value from TOML or `parse`; raises ConfigError if it has a wrong type or is not allowed.
 
-        Returns:
-            The value, an int widened to float where the key is a float, a list as a tuple.
-
-        Raises:
-            ConfigError: wrong type, not allowed, or out of range.
+        Returns an int widened to float for a float key, a list as a tuple.
         """
         if self.kind == "list":
             if not isinstance(value, list | tuple):
@@ -150,11 +133,7 @@ class Option:
         return float(value) if self.kind == "float" else value
 
     def parse(self, text: str) -> Value:
-        """Read a value that was typed: on the command line or in the form.
-
-        Raises:
-            ConfigError: the text is no such value, or the value is not allowed.
-        """
+        """Parses input from the command line or the form; raises ConfigError if it is invalid or not allowed."""
         text = text.strip()
         try:
             if self.kind == "int":
@@ -172,7 +151,6 @@ class Option:
         return self.check(text)
 
     def prefix_of(self, text: str) -> str:
-        """Which of the prefixes a text begins with, or ""."""
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:
@@ -185,7 +163,7 @@ class Option:
         return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
 
     def _in_range(self, value: float) -> bool:
-        # Written so that NaN fails; an int is finite, and may be too large to be asked.
+        # Written so that NaN fails; an int is finite, and may be too large to be converted.
         return (
             (isinstance(value, int) or math.isfinite(value))
             and (self.minimum is None or value >= self.minimum)
@@ -199,11 +177,7 @@ class Option:
 
 
 def read_number(text: str) -> float:
-    """A number in ASCII digits.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Parses a number in ASCII digits; raises ValueError."""
     if not _NUMBER.fullmatch(text):
         raise ValueError(f"{text!r} is no number")
     return float(text)
@@ -216,7 +190,7 @@ def _read_whole(text: str) -> int:
 
 
 def format_value(value: Value) -> str:
-    """A value as it is typed after `--set KEY=`: what `Option.parse` reads back."""
+    """Formats a value as typed after `--set KEY=`: what `Option.parse` reads back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -225,7 +199,7 @@ def format_value(value: Value) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it, on one line and of bounded length."""
+    """Quotes a value for an error message, on one line and of bounded length."""
     try:
         text = repr(value)
     except ValueError:  # an int of thousands of digits

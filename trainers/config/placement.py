@@ -1,4 +1,4 @@
-"""Which devices a configuration gets on a machine: `auto` made exact, and refused where it cannot be."""
+"""The devices of a configuration on a machine: resolves `auto`, or refuses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from trainers.config.run_config import RunConfig, check_batch, cross_check
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
-    """Make platform, devices, device_ids and the data set's path exact, so that the result says all the run will do.
+    """Resolves platform, devices, device_ids and the data set's path, so that the result fixes all the run will do.
 
-    `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are
-    written as UUIDs, because indices change with the environment.
-
-    Raises:
-        ConfigError: the machine does not have what is asked for.
+    `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are written
+    as UUIDs, because indices change with the environment. Raises ConfigError if the machine lacks what is requested.
     """
     if reason := BACKENDS[config.backend].unavailable():
         raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
@@ -39,7 +36,7 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
 
 
 def check_data(config: RunConfig) -> list[Problem]:
-    """What is wrong with the data set, or with training this model on it: looks into the file of an npz:PATH."""
+    """Problems of the data set, or of training this model on it: reads the file of an npz:PATH."""
     try:
         data = find_dataset(config.dataset)
     except DatasetError as error:
@@ -64,7 +61,7 @@ def _with_absolute_path(config: RunConfig) -> RunConfig:
 
 
 def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
-    """What this machine lacks for a configuration, without regard to how its values go together."""
+    """What this machine lacks for a configuration, regardless of how its values fit together."""
     try:
         place(config, machine)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a launch works out of a configuration, once: written to `plan.json`, read by all of the run's processes."""
+"""What a launch derives from a configuration, once: written to `plan.json`, read by all of the run's processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from trainers.config.files import read_limited, write_atomically
 from trainers.config.run_config import RunConfig
 
 SCHEMA = 1
-"""Version of `plan.json`."""
 
 MAX_FILE_BYTES = 256 << 10
 
@@ -23,16 +22,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
     config: RunConfig
     data: Dataset
-    """As it was when the run was launched, whatever becomes of its file."""
+    """As of the launch, whatever becomes of its file."""
     processes: int
-    """Rank processes: one for each device, or one that owns them all."""
+    """Rank processes: one per device, or one that owns them all."""
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped."""
     total_steps: int
     parameters: int
-    """Trainable parameters of the model."""
     flops_per_example: int
-    """Floating point operations of one example's forward and backward pass."""
 
     @property
     def left_out(self) -> int:
@@ -41,7 +38,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def local_batch_size(self) -> int:
-        """Each device's share of the global batch."""
         return self.config.global_batch_size // self.config.devices
 
     def epoch_of(self, step: int) -> int:
@@ -54,15 +50,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return range(self.epoch_of(step + 1), last + 1)
 
     def ends_epoch(self, step: int) -> bool:
-        """Whether a step is an epoch's last, or the run's."""
         return step % self.steps_per_epoch == 0 or step == self.total_steps
 
     def evaluates_after(self, step: int) -> bool:
-        """Whether the model is evaluated after a step."""
         return self._is_due(step, self.config.eval_every) or step == self.total_steps
 
     def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is saved after a step without anybody asking for it."""
+        """Whether a checkpoint is saved after a step without a request."""
         every = self.config.checkpoint_every
         return self._is_due(step, every) or (every > 0 and step == self.total_steps)
 
@@ -71,11 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(config: RunConfig) -> Plan:
-    """Work out what follows from a configuration.
-
-    Raises:
-        DatasetError: its data are a file that is missing, or no data set.
-    """
+    """Derives the plan of a configuration; raises DatasetError if its data file is missing or invalid."""
     data = find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
@@ -92,21 +82,12 @@ def make_plan(config: RunConfig) -> Plan:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write `plan.json`, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Writes `plan.json` atomically; raises OSError."""
     write_atomically(path, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
 
 
 def read_plan(path: Path) -> Plan:
-    """Read `plan.json`.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no plan of this version.
-    """
+    """Reads `plan.json`; raises OSError if it cannot be read, ValueError if it is no plan of this version."""
     plan = msgspec.json.decode(read_limited(path, MAX_FILE_BYTES), type=Plan)
     if plan.schema != SCHEMA:
         raise ValueError(f"{path} has schema {plan.schema}; this version of tuiapp reads {SCHEMA}")

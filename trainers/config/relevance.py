@@ -1,7 +1,7 @@
-"""Configuration keys that have no effect beside the values of others, such as momentum beside adam.
+"""Configuration keys that have no effect with the values of others, such as momentum with adam.
 
-What somebody asks for is refused when it would be ignored. A value that a preset has for its own optimizer, backend or
-model goes with that; the run.toml of a run that was launched is taken as it is.
+A requested value that would be ignored is refused. A preset's value for its own optimizer, backend or model is dropped
+along with that; the run.toml of a launched run is accepted as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainers.config.options import Problem, Value, format_value
 from trainers.config.run_config import OPTIONS, RunConfig, to_mapping
 
 _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values() if model.batch_norm)}
-"""Key → the models that it has an effect on."""
+"""Key → the models that it affects."""
 
 
 def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
@@ -28,24 +28,19 @@ def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
 
 
 def without_idle(config: RunConfig) -> RunConfig:
-    """The same with the defaults where a value has no effect."""
+    """Resets values without effect to their defaults."""
     idle = inapplicable_keys(to_mapping(config))
     return msgspec.structs.replace(config, **{key: OPTIONS[key].default for key in idle})
 
 
 def check_idle(config: RunConfig, given: Iterable[str]) -> list[Problem]:
-    """What was asked for and would be ignored.
-
-    Args:
-        config: The whole configuration.
-        given: The keys that somebody gave a value.
-    """
+    """Reports keys in `given`, those set explicitly, that would be ignored."""
     values = to_mapping(config)
     return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(given))]
 
 
 def check_file(config: RunConfig) -> list[Problem]:
-    """The same for a file: written by this program it has all keys, at their defaults where they have no effect."""
+    """Checks a file: if written by this program it has all keys, those without effect at their defaults."""
     return check_idle(config, [key for key, option in OPTIONS.items() if getattr(config, key) != option.default])
 
 

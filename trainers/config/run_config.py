@@ -15,7 +15,7 @@ from trainers.config.datasets import DATASETS, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 
 SCHEMA = 1
-"""Version of the keys below; stands as `schema` on top of every file."""
+"""Version of the keys below; `schema` at the top of every file."""
 
 MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
@@ -113,38 +113,27 @@ def _declared() -> dict[str, Option]:
 
 
 OPTIONS = _declared()
-"""Every configuration key, in the order of the form."""
 
 
 def get_option(key: str) -> Option:
-    """The option of that name.
-
-    Raises:
-        ConfigError: there is none; names the nearest one.
-    """
+    """The option of that name; raises ConfigError, with the nearest name, if there is none."""
     if key not in OPTIONS:
         known = ", ".join(OPTIONS)
         hint = suggest(key, OPTIONS) or f" The keys are: {known}."
-        # What is no name is quoted: it may be long, or empty, or hold control characters.
+        # Anything but a name is quoted: it may be long, or empty, or hold control characters.
         name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
         raise ConfigError([Problem(name, f"there is no such key.{hint}")])
     return OPTIONS[key]
 
 
 Check: TypeAlias = Callable[["RunConfig"], Iterable[Problem]]
-"""Finds what is wrong with a configuration whose values are each allowed."""
 
 
 def build_config(values: Mapping[str, object], source: str = "", checks: Sequence[Check] = ()) -> RunConfig:
-    """Check values, fill in the defaults, and check how they go together.
+    """Checks values, fills in the defaults, and checks how they fit together; raises ConfigError with every problem.
 
-    Args:
-        values: Configuration keys and values, as TOML or `Option.parse` gives them.
-        source: Named in front of each problem, a file's path for example.
-        checks: Made before `cross_check`: what they say of a key is enough said of it.
-
-    Raises:
-        ConfigError: with every problem found.
+    `source` prefixes each problem, for example a file's path. `checks` come before `cross_check`, which skips keys that
+    they report.
     """
     problems: list[Problem] = []
     checked: dict[str, Any] = {}
@@ -155,7 +144,7 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
             problems += error.problems
     config = RunConfig(**checked)
     for check in (*checks, cross_check):
-        # What was found wrong already stands at its default here, or makes what depends on it wrong too.
+        # Values found wrong are at their defaults here, or make what depends on them wrong too.
         broken = {problem.key for problem in problems}
         problems += [problem for problem in check(config) if not broken & problem.keys]
     if problems:
@@ -164,9 +153,9 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
 
 
 def cross_check(config: RunConfig) -> list[Problem]:
-    """What is wrong with values that are each allowed but do not go together.
+    """Problems of values that are each allowed but do not fit together.
 
-    Looks into no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` looks.
+    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads it.
     """
     data = DATASETS.get(config.dataset)
     problems = check_batch(config, data) if data else []
@@ -202,7 +191,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
 
 
 def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
-    """Whether the data set has enough training examples for one step."""
+    """Checks that the data set has enough training examples for one step."""
     if config.global_batch_size <= data.train_examples:
         return []
     examples = f"{data.train_examples:,} training examples of {config.dataset}"
@@ -238,15 +227,9 @@ def to_toml(config: RunConfig) -> str:
 
 
 def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tuple[RunConfig, dict[str, object]]:
-    """Read a configuration file's text.
+    """Parses a configuration file named `source`; raises ConfigError for no TOML, another schema, or wrong values.
 
-    Args:
-        text: TOML with flat keys and `schema` on top.
-        source: What to call it in messages.
-        also: Further top-level keys the file may have (a preset's description); given back, not checked.
-
-    Raises:
-        ConfigError: no TOML, another schema, or wrong values.
+    `also` are further top-level keys the file may have (a preset's description); returned unchecked.
     """
     try:
         table = tomllib.loads(text)

@@ -1,7 +1,7 @@
-"""The user's settings: how the dashboard looks and is steered, and who is told when a run ends.
+"""The user's settings: the dashboard's look and keys, and the notices of a run's end.
 
-They lie in `tuiapp/config.toml` in the user's configuration directory. Whatever is wrong with that file is said in
-words, and what can be read of it is used: no setting keeps a run from being started or the dashboard from opening.
+They are in `tuiapp/config.toml` in the user's configuration directory. Errors in that file are reported, and the rest
+is used: no setting keeps a run from starting or the dashboard from opening.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ MAX_FILE_BYTES = 64 * 1024
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user has set, or the defaults. Each field is one key of the file."""
+    """The user's settings, or the defaults. Each field is one key of the file."""
 
     theme: str = ""
-    """The colours: one of Textual's themes, as the palette names them; "" for Textual's own choice."""
+    """One of Textual's themes, as the palette names them; "" for Textual's default."""
     unicode: str = "auto"
-    """Whether bars, curves and frames may be drawn with characters beyond ASCII; auto looks at the terminal."""
+    """Whether bars, curves and frames may use characters beyond ASCII; auto checks the terminal."""
     bell: bool = True
-    """Whether the terminal's bell rings when a run that this terminal watches has ended."""
+    """Whether the terminal's bell rings at the end of a run that it watches."""
     notification: str = "osc9"
-    """How the terminal is asked to show a notice of the same: osc9, osc777 or off."""
+    """How the terminal is asked to show a notice of that: osc9, osc777 or off."""
     command: tuple[str, ...] = ()
-    """What is run when a run has ended, wherever it was started from: a program and its arguments."""
+    """Run at the end of a run, wherever it was started: a program and its arguments."""
     webhook: str = ""
-    """Where a small JSON is sent then; may hold a secret."""
+    """Receives a small JSON then; may hold a secret."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """What a key does → the keys that do it, comma-separated, as `tuiapp settings keys` lists them."""
+    """Action → the keys that trigger it, comma-separated, as `tuiapp settings keys` lists them."""
 
 
 OPTIONS = {
@@ -55,18 +55,17 @@ OPTIONS = {
 """Every key of the file but the table `keys`."""
 
 TOLD_BY = ("command", "webhook")
-"""The keys that say how a run's end is told."""
 
 
 def settings_path() -> Path:
-    """The file; it need not exist."""
+    """The file; it may be missing."""
     return user_config_path("tuiapp") / "config.toml"
 
 
 def read_settings() -> tuple[Settings, list[Problem]]:
-    """What the user has set, and what is wrong with it; a key with a problem stands at its default.
+    """Reads the user's settings, and their problems; a key with a problem gets its default.
 
-    A file that others may change names neither a command nor a webhook: they would have them with the user's rights.
+    A file that others may change names neither a command nor a webhook: they would run with the user's rights.
     """
     path = settings_path()
     try:
@@ -87,7 +86,7 @@ def read_settings() -> tuple[Settings, list[Problem]]:
 
 
 def check_settings(table: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """Settings from TOML's values, and what is wrong with them."""
+    """Settings from TOML's values, and their problems."""
     good: dict[str, object] = {}
     problems: list[Problem] = []
     for key, value in table.items():
@@ -135,11 +134,9 @@ def _check_url(url: str) -> None:
 
 
 def save_setting(key: str, value: str | bool) -> Path:
-    """Write one setting into the user's file; its other lines and comments stay.
+    """Writes one setting into the user's file; its other lines and comments stay.
 
-    Raises:
-        OSError: it cannot be read or written.
-        ValueError: the file is no TOML; it is left as it is.
+    Raises OSError if it cannot be read or written, ValueError if it is no TOML, and leaves it as it is.
     """
     # Only writing needs it; the dashboard's first picture does not.
     import tomlkit
@@ -159,13 +156,13 @@ def save_setting(key: str, value: str | bool) -> Path:
 
 
 def host_of(url: str) -> str:
-    """What may be shown of an address that may be a secret."""
+    """The part of an address, which may be a secret, that may be shown."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether somebody else on this machine may read a file."""
+    """Whether other users of this machine may read a file."""
     try:
         return bool(os.stat(path).st_mode & 0o044)
     except OSError:

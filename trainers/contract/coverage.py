@@ -1,9 +1,7 @@
 """Which checkpoints the journal covers: it holds their commit, and every rank's steps up to them.
 
-Ranks that outlive their supervisor commit checkpoints that the journal never hears of. To resume from one of those
-would leave a gap in the curve.
-
-A journal may have many gigabytes, and what matters stands near its end: it is read backwards.
+Ranks that outlive their supervisor commit checkpoints that are not in the journal. Resuming from one of those would
+leave a gap in the curve. A journal may have many gigabytes, and what matters is near its end: it is read backwards.
 """
 
 from __future__ import annotations
@@ -18,29 +16,21 @@ from trainers.contract.journal import MAX_LINE_BYTES, journal_end
 from trainers.contract.metrics import STEP_TIME
 
 PART_BYTES = 1 << 18
-"""What is read at a time."""
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
-"""How the lines begin that are looked at: the type stands first on every line."""
+"""Starts of the lines that are decoded: the type comes first on every line."""
 
 
 def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int]:
-    """Find the checkpoints that the journal covers, in the history that is in force.
+    """Yields the checkpoints that the journal covers, newest first, reading no further than needed for each.
 
-    That history is all of the last attempt, and of each attempt before it what lies at or before the step from which a
-    later one resumed. The checkpoint from which an attempt resumed counts: to resume from it again loses nothing more.
-
-    Args:
-        journal: The journal's file; it may not exist.
-        checkpoints: Their steps, each with the number of ranks, or devices, that the run had then.
-
-    Yields:
-        The steps of those that are covered, the newest first. The journal is read no further than needed for each.
+    That is in the history in force: all of the last attempt, and of each earlier attempt the steps up to the one from
+    which a later one resumed, which counts as covered: resuming from it again loses nothing more. `checkpoints`: step →
+    number of ranks, or devices, that the run had then.
     """
     undecided = dict(checkpoints)
     committed: set[int] = set()
     reached: dict[int, int] = {}
-    """Each rank's last step in the attempt that is being read."""
     for event in _events_backwards(journal):
         if isinstance(event, RunStarted):
             if event.resumed_from in undecided:
@@ -54,7 +44,7 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             reached.setdefault(event.rank, event.last_step)
             short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
             for step in short:
-                # Rank 0 reports a checkpoint after the steps that lead to it: further back there is none.
+                # Rank 0 reports a checkpoint after the steps that lead to it: there is none further back.
                 if reached[event.rank] < step or (event.rank == 0 and step not in committed):
                     del undecided[step]
         for step in sorted(committed & undecided.keys(), reverse=True):
@@ -72,13 +62,12 @@ def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Metri
 
 
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    """The whole lines of a journal, the last one first; what is too long for an event is left out."""
     end = journal_end(path)
     try:
         fd = open_regular(path)
     except OSError:
         return
-    # What follows the newline before it, in parts, the last part first.
+    # What follows the preceding newline, in parts, last part first.
     rest: list[bytes] = []
     length = 0
     try:

@@ -1,6 +1,6 @@
 """One metric's curve of any length in bounded memory, without numpy: the supervisor keeps one per rank and metric.
 
-`tuiapp.state.series.Series` keeps the same buckets in the same way, in numpy.
+`tuiapp.state.series.Series` keeps the same buckets in numpy.
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from collections.abc import Sequence
 from math import inf, nan
 
 LIMIT = 1e30
-"""Values beyond it count as not finite: no axis can show them beside others."""
+"""Larger values count as not finite: no axis can show them beside others."""
 
 Values = Sequence[float | None]
 
 
 class Curve:
-    """Values by step in buckets of `width` neighbouring steps; neighbours are joined when there are too many.
+    """Values by step in buckets of `width` neighbouring steps; neighbours are merged when there are too many.
 
     Attributes:
         capacity: Most buckets; it may shrink, which takes effect with the next values.
-        width: Steps that one bucket stands for, a power of two.
+        width: Steps per bucket, a power of two.
         first_step: 0 while the curve is empty.
         last_step: As `first_step`.
         keys: int64 [buckets]: step // width, ascending.
-        first: float32 [buckets], as `low` and `high`: of the bucket's finite values; NaN, inf and -inf where it has
-            none.
-        last: float64 [buckets]: their last, which views show as the present value; NaN where it has none.
-        total: float64 [buckets]: their sum.
-        count: uint32 [buckets]: how many they are.
-        gaps: uint32 [buckets]: how many values were not finite.
+        first: float32 [buckets], as `low` and `high`: of the bucket's finite values; NaN, inf and -inf if it has none.
+        last: float64 [buckets]: the last value, which views show as the present one; NaN if there is none.
+        total: float64 [buckets]: sum of the values.
+        count: uint32 [buckets]: number of values.
+        gaps: uint32 [buckets]: number of non-finite values.
     """
 
     __slots__ = (
@@ -48,24 +47,18 @@ class Curve:
         self.count, self.gaps = array("I"), array("I")
 
     def __len__(self) -> int:
-        """How many buckets are in use."""
         return len(self.keys)
 
     @property
     def columns(self) -> tuple[array[int] | array[float], ...]:
-        """`keys` to `gaps`, in the order in which they are listed above."""
         return self.keys, self.first, self.last, self.low, self.high, self.total, self.count, self.gaps
 
     def add(
         self, steps: Sequence[int], values: Values, lows: Values | None = None, highs: Values | None = None
     ) -> None:
-        """Add values.
+        """Adds `values`; None, or one beyond `LIMIT`, leaves a gap.
 
-        Args:
-            steps: Where they lie, ascending; at least one.
-            values: As many; None, or a value beyond `LIMIT`, leaves a gap.
-            lows: The least values of the windows of steps that the values stand for.
-            highs: Their greatest values.
+        `steps` ascend, at least one; `lows` and `highs` are the extremes of the steps that each value covers.
         """
         first, last = steps[0], steps[-1]
         if self.keys:
@@ -82,7 +75,7 @@ class Curve:
             self._widen()
 
     def truncate(self, step: int) -> None:
-        """Forget that step and all later ones: a resumed run takes them anew. Exact to the width."""
+        """Drops this step and all later ones: a resumed run repeats them. Exact to the width."""
         keep = bisect_left(self.keys, -(-step // self.width))
         for column in self.columns:
             del column[keep:]
@@ -91,7 +84,7 @@ class Curve:
             self.first_step, self.width = 0, 1
 
     def _add_at_once(self, key: int, values: Values, lows: Values | None, highs: Values | None) -> bool:
-        """Add values that all fall into one bucket; False, and nothing done, if some are not finite."""
+        """Adds values that all fall into one bucket; returns False, and does nothing, if some are not finite."""
         try:
             low, high = min(values), max(values)  # type: ignore[type-var]
             low = low if lows is None else min(low, min(lows))  # type: ignore[type-var]
@@ -114,7 +107,6 @@ class Curve:
     def _put(
         self, key: int, first: float, last: float, low: float, high: float, total: float, count: int, gaps: int
     ) -> None:
-        """Join a bucket with the one of its key."""
         keys = self.keys
         place = len(keys)
         if keys and key <= keys[-1]:
@@ -133,7 +125,6 @@ class Curve:
             column.insert(place, value)  # type: ignore[arg-type]
 
     def _widen(self) -> None:
-        """Let each bucket stand for twice as many steps."""
         old = tuple(zip(*self.columns, strict=True))
         for column in self.columns:
             del column[:]

@@ -1,17 +1,17 @@
 """A digest: a bounded summary of a run's journal up to a byte offset, in the run directory's file `digest`.
 
-Whoever takes a digest and then reads the journal from its offset comes to the same state as by reading all of the
-journal, at a cost that does not grow with the run: to the resolution of its curves, and for as many samples, log lines
-and evaluations as it keeps (`trainers.contract.digest_keeper`).
+Reading the digest and then the journal from its offset gives the same state as reading the whole journal, at a cost
+that does not grow with the run: to the resolution of its curves, and for as many samples, log lines and evaluations as
+it keeps (`trainers.contract.digest_keeper`).
 
-The journal stays the truth. A digest that is missing, damaged, of another version or of another journal is none:
-`read_digest` gives None, and readers then read all. The file holds, one after the other,
+The journal remains authoritative. A digest that is missing, damaged, of another version or of another journal is
+ignored: `read_digest` returns None, and readers read everything. The file holds, in this order,
 
-- `MAGIC`, which ends with the format's version;
-- the CRC-32 of all that follows the next field, and the length of the heading: two little-endian uint32;
-- the heading, `_Heading` as MessagePack;
-- kept events, as lines of the journal;
-- of each curve its columns, see `Curve`; of the timeline its steps and times. Numbers are little-endian.
+  - `MAGIC`, which ends with the format's version;
+  - the CRC-32 of all that follows the next field, and the length of the heading: two little-endian uint32;
+  - the heading, `_Heading` as MessagePack;
+  - kept events, as lines of the journal;
+  - the columns of each curve, see `Curve`; the timeline's steps and times. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -54,27 +54,22 @@ _LENGTHS = struct.Struct("<II")
 
 @dataclass(slots=True)
 class Digest:
-    """What a digest keeps of a journal up to `offset`."""
-
     offset: int
     """Just after a newline: where the rest of the journal begins."""
     events: list[AnyEvent]
-    """What matters of the journal besides the curves, in order."""
+    """The kept events other than curves, in order."""
     curves: dict[tuple[int, str], Curve] = field(default_factory=dict)
-    """Rank and metric → its curve. `events` holds a few of the values as well."""
+    """By rank and metric. `events` holds a few of the values as well."""
     utilization: dict[str, Curve] = field(default_factory=dict)
-    """UUID of a GPU → its utilization by the step that the run had reached."""
+    """GPU UUID → utilization by the step that the run had reached."""
     timeline: Timeline = field(default_factory=Timeline)
     effort: Effort = field(default_factory=Effort)
-    """Of the whole run."""
     gaps: Gaps = field(default_factory=Gaps)
     forgotten: int = 0
-    """How many events that the log showed are no longer among `events`."""
+    """Number of events shown in the log that are no longer in `events`."""
 
 
 class _CurveHeading(msgspec.Struct, array_like=True):
-    """What is said of a curve beside its columns."""
-
     rank: int
     name: str
     size: int
@@ -84,11 +79,9 @@ class _CurveHeading(msgspec.Struct, array_like=True):
 
 
 class _Heading(msgspec.Struct, array_like=True):
-    """What says how long everything is, and which journal it belongs to."""
-
     offset: int
     line_bytes: int
-    """Of the journal's last line before the offset, as `line_crc`."""
+    """Length of the journal's last line before the offset; `line_crc` is its checksum."""
     line_crc: int
     events_bytes: int
     curves: list[_CurveHeading]
@@ -101,9 +94,7 @@ class _Heading(msgspec.Struct, array_like=True):
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
     reached: dict[int, int]
-    """Rank → its last step."""
     logged: int
-    """How many events the log showed."""
 
 
 _headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
@@ -119,19 +110,11 @@ def is_logged(event: AnyEvent | Event) -> bool:
 
 
 def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:
-    """Replace a run's digest.
+    """Replaces a run's digest by that of `lines`, kept events, up to the journal's `last_line`.
 
-    It is not synced: of what a crash of the machine leaves, the checks tell whether it is whole.
-
-    Args:
-        run: The run.
-        digest: What to write; its events, and how many are forgotten, are ignored.
-        lines: The events, as lines of the journal.
-        logged: How many events up to the offset the log shows.
-        last_line: The journal's last line before the offset.
-
-    Raises:
-        OSError: it cannot be written, as where the disk is full; the old digest stays.
+    Not synced: the checksums detect what a crash of the machine leaves incomplete. Of `digest`, `events` and
+    `forgotten` are ignored; `logged` counts the events that the log shows. Raises OSError, for example on a full disk;
+    the old digest stays.
     """
     curves, timeline = digest.curves, digest.timeline
     events = b"".join(lines)
@@ -159,7 +142,7 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
     crc = 0
     for part in parts:
         crc = crc32(part, crc)
-    # The run's supervisor alone writes it: what it left half-written, killed, it writes over the next time.
+    # Only the run's supervisor writes it: a file left incomplete by a kill is overwritten the next time.
     new = run.digest.with_name("digest.new")
     fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
@@ -173,7 +156,7 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
 
 
 def read_digest(run: RunDir) -> Digest | None:
-    """A run's digest, if it has one that is whole and belongs to its journal; never raises for what is in it."""
+    """Reads a run's digest if it is complete and belongs to its journal; never raises for its content."""
     try:
         data = memoryview(_read(run.digest, 0, MAX_BYTES + 1))
         return _parse(run, data) if len(data) <= MAX_BYTES else None
@@ -182,7 +165,7 @@ def read_digest(run: RunDir) -> Digest | None:
 
 
 def _parse(run: RunDir, data: memoryview) -> Digest | None:
-    """Raises: ValueError, struct.error, msgspec.MsgspecError: it is damaged."""
+    """Raises ValueError, struct.error or msgspec.MsgspecError if it is damaged."""
     start = len(MAGIC) + _LENGTHS.size
     if data[: len(MAGIC)] != MAGIC:
         return None
@@ -225,7 +208,7 @@ def _parse(run: RunDir, data: memoryview) -> Digest | None:
 
 
 def _belongs(run: RunDir, heading: _Heading) -> bool:
-    """Whether the journal has, before the offset, the line that was its last when the digest was made."""
+    """Whether the journal still has the line that was last when the digest was made."""
     begin = heading.offset - heading.line_bytes
     if not 0 < heading.line_bytes <= MAX_BYTES or begin < 0:
         return False
@@ -234,7 +217,7 @@ def _belongs(run: RunDir, heading: _Heading) -> bool:
 
 
 def _read(path: Path, start: int, length: int) -> bytes:
-    """So many bytes of a file, or fewer at its end. Raises: OSError: it cannot be read."""
+    """Reads up to `length` bytes of a file. Raises OSError if it cannot be read."""
     fd = open_regular(path)
     try:
         return os.pread(fd, min(length, max(0, os.fstat(fd).st_size - start)), start)
@@ -243,8 +226,6 @@ def _read(path: Path, start: int, length: int) -> bytes:
 
 
 class _Columns:
-    """Takes one column after the other."""
-
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
 
@@ -253,14 +234,14 @@ class _Columns:
         return self._at == len(self._data)
 
     def take_bytes(self, length: int) -> memoryview:
-        """Raises: ValueError: there are not so many."""
+        """Raises ValueError if there are not enough."""
         if not 0 <= length <= len(self._data) - self._at:
             raise ValueError("a column is longer than the file")
         self._at += length
         return self._data[self._at - length : self._at]
 
     def take(self, column: _C, size: int) -> _C:
-        """A column, filled. Raises: ValueError: there is not so much."""
+        """Fills a column. Raises ValueError if there is not enough data."""
         column.frombytes(self.take_bytes(size * column.itemsize))
         return column
 
@@ -270,7 +251,7 @@ def _heading_of(curve: Curve, rank: int, name: str) -> _CurveHeading:
 
 
 def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
-    """Raises: ValueError: it is no curve."""
+    """Raises ValueError if it is no curve."""
     curve = Curve(capacity=max(1, heading.size))
     for column in curve.columns:
         columns.take(column, heading.size)
@@ -281,7 +262,6 @@ def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
 
 
 def _is_sound(curve: Curve) -> bool:
-    """Whether a curve's numbers are numbers of something."""
     keys, width = curve.keys, curve.width
     if not 0 < width <= MAX_STEP or width & (width - 1):
         return False

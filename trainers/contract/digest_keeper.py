@@ -1,9 +1,8 @@
-"""What the supervisor keeps of the events that it writes, so that a view need not read them all: see `digest`.
+"""What the supervisor keeps of the events it writes, so that a view need not read them all: see `digest`.
 
-Curves hold the values of metrics. Of all other events those lines are kept, as they stand in the journal, without which
-the state of a view would be another: of most kinds the last of each rank or device, of samples as many as a view draws,
-of what the log shows the last 5,000. What an attempt leaves behind when the run is resumed is forgotten here as there;
-so are the curves of ranks that the new attempt does not have.
+Curves hold the values of metrics. Of other events it keeps the journal lines that a view's state depends on: of most
+kinds the last per rank or device, of samples as many as a view draws, of the log's events the last 5,000. What a
+resumed run drops from an earlier attempt is dropped here too, as are the curves of ranks that the new attempt lacks.
 """
 
 from __future__ import annotations
@@ -32,23 +31,22 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.timeline import Timeline
 
 BUCKETS = 2048
-"""Most of a curve: more than a terminal has dots across."""
+"""Most per curve: more than a terminal has dots across."""
 
 ALL_BUCKETS = 65_536
 """Of all curves together, 44 bytes each."""
 
 LEAST_BUCKETS = 16
 FIRST_RANKS = 8
-"""They share alike; of higher ranks the curves get fewer buckets, the higher the fewer."""
+"""These share equally; the curves of higher ranks get fewer buckets, the higher the fewer."""
 
 SHRINK = 0.9
-"""Curves get fewer buckets when their share has fallen below so much of what it was."""
+"""Curves lose buckets when their share falls below this fraction of the previous one."""
 
 MAX_CURVES = 8192
 MAX_NAMES = 1000
-"""Metrics of a run that have curves."""
 MAX_KEYS = 32_768
-"""Of lines that are kept: no run has so many ranks, devices and arrays."""
+"""Kept lines: no run has so many ranks, devices and arrays."""
 
 MAX_GPUS = 256
 SAMPLE_BUCKETS = 1024
@@ -56,10 +54,10 @@ HISTORY = 120
 """Samples per device, rank and host: as many as views draw."""
 
 RANK_SAMPLES, DEVICE_SAMPLES, BATCHES = 8192, 4096, 8192
-"""Of all ranks and devices together."""
+"""Over all ranks and devices."""
 
 BATCHES_PER_RANK = 160
-"""Over which views average a rank's pace, 15 s, and the run's efficiency, 30 s; ranks report five a second."""
+"""Views average a rank's pace over 15 s and the run's efficiency over 30 s; ranks report five times a second."""
 
 LOG_LINES = 5000
 LOG_BYTES = 2 << 20
@@ -68,12 +66,11 @@ ALERTS = 200
 ATTEMPTS = 64
 
 LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
-"""Kinds that a further attempt leaves as they are."""
 
 
 class _Kept(NamedTuple):
     number: int
-    """Of the event, in the order in which they came."""
+    """The event's position among all."""
     line: bytes
 
 
@@ -87,18 +84,11 @@ class _KeptBatch(NamedTuple):
 
 
 class DigestKeeper:
-    """Folds a run's events into its digest.
-
-    Args:
-        digest: Of the events before; empty by default.
-    """
-
     def __init__(self, digest: Digest | None = None) -> None:
         self._number = 0
         self._lines: dict[tuple[Hashable, ...], deque[_Kept]] = {}
-        """The kind, and what tells one of the kind from another → its last lines."""
+        """Kind and key of the event → its last lines."""
         self._alerts: deque[tuple[_Kept, tuple[str, int | None, str]]] = deque(maxlen=ALERTS)
-        """Those that are not over."""
         self._layouts: dict[str, tuple[object, ...]] = {}
         """Array → what its shardings say of the whole of it."""
         self._log: deque[_Kept] = deque(maxlen=LOG_LINES)
@@ -106,7 +96,6 @@ class DigestKeeper:
         self._logged = 0
         self._batches: dict[int, deque[_KeptBatch]] = {}
         self._steps: dict[int, int] = {}
-        """Rank → its last step."""
         self._curves: dict[tuple[int, str], Curve] = {}
         self._names: set[str] = set()
         self._utilization: dict[str, Curve] = {}
@@ -120,12 +109,6 @@ class DigestKeeper:
             self._restore(digest)
 
     def add(self, event: ev.Event, line: bytes) -> None:
-        """Take one event.
-
-        Args:
-            event: In the order of the journal.
-            line: The same as it stands there.
-        """
         self._number += 1
         self._last_line = line
         if isinstance(event, ev.Metrics | ev.RunStarted):
@@ -143,7 +126,7 @@ class DigestKeeper:
             case ev.DeviceSample():
                 self._add_device_sample(event, line)
             case ev.RankSample():
-                # A process that is ending holds no memory any more: that is not among those that are drawn.
+                # A process that is exiting holds no memory any more: it is not among the samples drawn.
                 most = min(HISTORY, RANK_SAMPLES // max(1, self._world_size)) if event.rss_bytes else 1
                 self._keep(line, most, "rank-sample", event.rank, bool(event.rss_bytes))
             case ev.HostSample():
@@ -156,7 +139,7 @@ class DigestKeeper:
             case ev.Sharding():
                 self._add_sharding(event, line)
             case ev.TelemetrySource():
-                # What works again says so if it had failed.
+                # A source that works again reports it only if it had failed.
                 self._keep(line, 2, "telemetry-source", event.source)
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
@@ -166,15 +149,7 @@ class DigestKeeper:
                 self._add_alert(event, line)
 
     def write(self, run: RunDir, offset: int) -> None:
-        """Replace a run's digest by this one.
-
-        Args:
-            run: The run.
-            offset: Where the last line that was added ends in its journal, which has it.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Replaces a run's digest; its journal has all added lines, up to `offset`. Raises OSError."""
         lines = {kept.number: kept.line for kept in self._log}
         for several in self._lines.values():
             lines.update(several)
@@ -214,7 +189,7 @@ class DigestKeeper:
             self._log_bytes -= len(log.popleft().line)
 
     def _begin(self, event: ev.RunStarted) -> None:
-        """An attempt begins: forget what the one before did after the step that this one continues from."""
+        """Begins an attempt: drops what the one before did after the step that this one resumes from."""
         self._world_size = event.world_size
         if event.attempt > self._attempt:
             if self._attempt:
@@ -280,7 +255,7 @@ class DigestKeeper:
             self._new_curve(rank, name, curve)
 
     def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
-        """The curve, with its share of all buckets; None where there are too many."""
+        """Creates a curve with its share of all buckets; None if there are too many."""
         if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
             return None
         self._names.add(name)
@@ -310,14 +285,13 @@ class DigestKeeper:
     def _add_sharding(self, event: ev.Sharding, line: bytes) -> None:
         layout = event.shape, event.dtype, event.mesh, event.spec
         if self._layouts.setdefault(event.array, layout) != layout:
-            # Another array of the same name: what was said of the one before is past.
+            # Another array of the same name: earlier shardings are obsolete.
             self._layouts[event.array] = layout
             self._forget("sharding", event.array)
         device = (event.shards[0].rank, event.shards[0].device) if event.shards else None
         self._keep(line, 1, "sharding", event.array, device)
 
     def _forget(self, *start: Hashable) -> None:
-        """Forget all lines whose keys begin so."""
         size = len(start)
         self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
 
@@ -332,7 +306,6 @@ class DigestKeeper:
 
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
-    """What is said of many steps as if they were one entry."""
     batch, steps = kept.batch, kept.steps
     values: dict[str, list[float | None]] = {STEP_TIME: [batch.seconds / steps], EXAMPLES: [batch.examples]}
     if batch.telling:
@@ -343,7 +316,6 @@ def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
 
 
 def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
-    """Examples a second of each entry."""
     each = zip(examples, step_times, counts or repeat(1), strict=False)
     return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]
 

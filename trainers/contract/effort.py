@@ -11,23 +11,20 @@ from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entr
 from trainers.contract.samples import DeviceSample
 
 GAP_S = 10.0
-"""Samples further apart say nothing of the time between them."""
+"""Samples further apart do not count for the time between them."""
 
 
 class Batch(NamedTuple):
-    """What the steps of one event took."""
-
     seconds: float
-    """Training time."""
     examples: float
     waited: float
-    """Of the seconds, those in which the rank waited for data."""
+    """Part of `seconds` in which the rank waited for data."""
     telling: float
-    """The seconds, if the event says how long it waited; else 0."""
+    """`seconds` if the event reports its waiting, else 0."""
 
 
 def batch_of(event: Metrics) -> Batch:
-    """What the steps of one event took, whose `step_time` it reports."""
+    """What the steps of one event took; the event has `step_time`."""
     values, counts = event.values, event.counts
     seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
     if DATA_WAIT not in values:
@@ -36,41 +33,32 @@ def batch_of(event: Metrics) -> Batch:
 
 
 class Effort(msgspec.Struct):
-    """Totals of a run, all attempts together."""
-
     examples: float = 0.0
     rank_seconds: float = 0.0
-    """Training seconds, added up over the ranks."""
     waited_seconds: float = 0.0
     telling_seconds: float = 0.0
-    """Those in which ranks waited for data, and the training seconds of the events that say it."""
+    """Training seconds of the events that report waiting for data."""
     energy_j: float = 0.0
     energy_gpu_seconds: float = 0.0
     busy_gpu_seconds: float = 0.0
     sampled_gpu_seconds: float = 0.0
 
     def since(self, earlier: Effort) -> Effort:
-        """What has come since another moment."""
         return Effort(*(getattr(self, name) - getattr(earlier, name) for name in self.__struct_fields__))
 
 
 class EffortMeter:
-    """Adds up a run's events, in order."""
-
     def __init__(self) -> None:
         self.effort = Effort()
         self._sampled: dict[str, float] = {}
-        """GPU → the monotonic time of its last sample."""
         self._energy: dict[str, tuple[float, float]] = {}
-        """GPU → the last moment and figure of its energy."""
+        """GPU → time and value of its last energy figure."""
 
     @property
     def gpus(self) -> int:
-        """How many have told their energy in this attempt."""
         return len(self._energy)
 
     def add(self, event: Event) -> None:
-        """Take one event."""
         if isinstance(event, Metrics):
             if STEP_TIME in event.values and sound_entries(event):
                 self.add_batch(batch_of(event))
@@ -81,7 +69,6 @@ class EffortMeter:
             self._energy.clear()
 
     def add_batch(self, batch: Batch) -> None:
-        """Take what steps took."""
         effort = self.effort
         effort.examples += batch.examples
         effort.rank_seconds += batch.seconds
@@ -97,7 +84,7 @@ class EffortMeter:
             effort.busy_gpu_seconds += passed * sample.utilization_percent / 100
             effort.sampled_gpu_seconds += passed
         if sample.energy_j is not None:
-            # Its figure continues over a gap, and so does what is made of it.
+            # Its figure continues over a gap, and so does the total.
             mono, energy = self._energy.get(sample.uuid, (sample.mono, sample.energy_j))
             effort.energy_j += max(0.0, sample.energy_j - energy)
             effort.energy_gpu_seconds += max(0.0, sample.mono - mono)

@@ -1,13 +1,12 @@
 """What a run reports: the journal's lines and the wire format between its processes.
 
-Each event is one JSON object with a `type`. The process where it happened stamps `time` and `mono`; the journal's
-single writer numbers it with `seq`. Readers skip types that they do not know, so new ones may be added; a field may
-be added with a default; a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a value that is not
-finite is written as null.
+Each event is one JSON object with a `type`. The process where it happened sets `time` and `mono`; the journal's single
+writer numbers it with `seq`. Readers skip unknown types, so new ones may be added; a field may be added with a default;
+a change of meaning needs a new `JOURNAL_SCHEMA`. JSON has no NaN: a non-finite value is written as null.
 
-`rank` is a rank's number; where one process owns all devices, it is the device's number, and the process tells of
-each of its devices as if it were a rank. What concerns the process itself (`RankSample`, `LogLine`, `RankFailed`) then
-has rank 0.
+`rank` is a rank's number; if one process owns all devices, it is the device's number, and the process reports each of
+its devices as if it were a rank. Events about the process itself (`RankSample`, `LogLine`, `RankFailed`) then have rank
+0.
 """
 
 from __future__ import annotations
@@ -38,32 +37,29 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
 
     run_id: str
     schema: int = msgspec.field(default_factory=lambda: JOURNAL_SCHEMA)
-    """Always written, as a default is not: a journal that does not say it has schema 1."""
+    """Always written, unlike other defaults: a journal without it has schema 1."""
     attempt: int = 1
     resumed_from: int = 0
-    """The step of the checkpoint that this attempt goes on from; 0 when it starts anew."""
+    """Step of the checkpoint that this attempt resumes from; 0 in a new run."""
     host: str
     pid: int
-    """The supervisor's."""
     config: dict[str, object]
     """As in run.toml."""
     world_size: int
-    """Ranks, or devices where one process owns them all: each has steps of its own."""
+    """Ranks, or devices if one process owns them all: each has its own steps."""
     steps_per_epoch: int
     total_steps: int
     flops_per_example: float | None = None
-    """Floating point operations of the model's forward and backward pass; null where they are not known."""
+    """Floating point operations of the model's forward and backward pass; null if unknown."""
 
 
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
-    """A rank goes over to something else."""
-
     rank: int
     phase: PhaseName
 
 
 class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
-    """A rank's process runs and has its device; with one process for all devices, once for each with the same pid."""
+    """A rank's process runs and has its device; one process for all devices sends one event per device."""
 
     rank: int
     pid: int
@@ -75,42 +71,42 @@ class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
 
 
 class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
-    """Values of named metrics that one rank reported, in the order of its steps.
+    """Values of named metrics reported by one rank, in step order.
 
-    Entry i stands for `counts[i]` steps, in order from `first_step` on, and lies at the last of them; without `counts`
-    for one step each. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one entry:
-    then `values` holds means, and `lows` and `highs` the extremes. Names group by slashes: `loss`, `test/accuracy`.
+    Entry i covers `counts[i]` consecutive steps, starting at `first_step`, and is placed at the last of them; without
+    `counts` each covers one step. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one
+    entry: `values` then holds means, and `lows` and `highs` the extremes. Names are grouped by slashes: `loss`,
+    `test/accuracy`.
     """
 
     rank: int
     first_step: int
     """Counted from 1 over the whole run."""
     values: dict[str, list[float | None]]
-    """Metric -> float [entries]; null where a value is not finite, or the entry has none."""
+    """Metric → float [entries]; null if a value is not finite, or missing."""
     counts: list[int] | None = None
-    """int [entries]: steps that each entry stands for."""
+    """int [entries]: steps per entry."""
     lows: dict[str, list[float | None]] | None = None
-    """Metric -> float [entries]: the least value of each entry's steps, for metrics whose extremes are kept."""
+    """Metric → float [entries]: the minimum over each entry's steps, for metrics whose extremes are kept."""
     highs: dict[str, list[float | None]] | None = None
 
     @property
     def last_step(self) -> int:
-        """The last step that the event covers."""
         steps = sum(self.counts) if self.counts else len(next(iter(self.values.values()), ()))
         return self.first_step + steps - 1
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
-    """A checkpoint is committed: whole on the disk, under its name."""
+    """A checkpoint is committed: complete on disk, under its name."""
 
     step: int
     epoch: float
-    """Passes over the data that it stands for; fractional within one."""
+    """Passes over the data up to it; fractional within one."""
     name: str
     """Its directory in the run's `checkpoints/`."""
     bytes: int
     seconds: float
-    """From the moment its arrays were taken to its commit."""
+    """From copying its arrays to its commit."""
     best: bool = False
     """No checkpoint of this run has a higher test accuracy."""
 
@@ -127,8 +123,8 @@ class LogLine(Event, frozen=True, kw_only=True, tag="log"):
 class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     """Something that a person should see, in plain words.
 
-    Some hold for a time: a GPU that is too hot, a disk that is nearly full. When that is over, an alert of the same
-    kind, rank and device comes with `ended`.
+    Some last for a while: a GPU that is too hot, a disk that is nearly full. When that is over, an alert of the same
+    kind, rank and device follows with `ended`.
     """
 
     kind: str
@@ -141,11 +137,11 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     step: int | None = None
     text: str
     ended: bool = False
-    """What an earlier alert told of is over."""
+    """The condition of an earlier alert is over."""
 
 
 class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
-    """Where the Python threads of a rank's process stood when the run did not get on; an alert follows."""
+    """The Python stacks of a rank's process when the run made no progress; an alert follows."""
 
     rank: int
     pid: int
@@ -154,33 +150,29 @@ class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
 
 
 class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
-    """Somebody asked the run to end."""
-
     now: bool = False
     """True: at once; False: after the step that all ranks agree on."""
     save: bool = False
     """A checkpoint is saved before the end."""
     by: str = ""
-    """Where the request came from: "command", "SIGTERM", "nan_policy", "removal"."""
+    """Source of the request: "command", "SIGTERM", "nan_policy", "removal"."""
 
 
 class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requested"):
-    """Somebody asked the run for a checkpoint; it goes on."""
-
     by: str = ""
-    """Where the request came from: "command", "SIGUSR1"."""
+    """Source of the request: "command", "SIGUSR1"."""
 
 
 class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
-    """A rank ended otherwise than it should; the run's first cause is the one that RunEnded names."""
+    """A rank ended abnormally; RunEnded names the first cause."""
 
     rank: int
     exit_code: int | None = None
-    """None when a signal ended it."""
+    """None if a signal ended it."""
     signal: str = ""
-    """SIGKILL, SIGSEGV …; "" when it exited."""
+    """SIGKILL, SIGSEGV …; "" if it exited."""
     hint: str = ""
-    """What else is known of the cause: whether the kernel's out-of-memory killer was at work."""
+    """More about the cause: whether the kernel's out-of-memory killer was active."""
     error: str = ""
     """The exception's last line."""
     traceback: str = ""
@@ -191,7 +183,7 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to; null where it did not get that far."""
+    """A run's results; null for what it did not reach."""
 
     steps: int = 0
     epochs: float = 0.0
@@ -204,19 +196,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     test_loss: float | None = None
     test_accuracy: float | None = None
     best_accuracy: float | None = None
-    """The highest test accuracy so far."""
     seconds: float = 0.0
     """From the supervisor's start to the end of the last rank."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
-    """The last event of an attempt."""
-
     status: Status
     reason: str
     summary: Summary
     failed_rank: int | None = None
-    """The rank that failed first."""
 
 
 AnyEvent: TypeAlias = (
@@ -245,12 +233,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(event: Event) -> bytes:
-    """One event as one JSON line, newline included."""
+    """Encodes an event as one JSON line, newline included."""
     return _encoder.encode(event) + b"\n"
 
 
 def decode(line: bytes) -> AnyEvent | None:
-    """One JSON line as an event; None for a torn line or a type this version does not know."""
+    """Decodes one JSON line; None for a torn line or an unknown type."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

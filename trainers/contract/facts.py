@@ -1,4 +1,4 @@
-"""What is told of a run to other programs, as JSON holds it: by the verbs, and at its end."""
+"""What other programs get of a run, as JSON: from the commands, and at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trainers.contract.rundir import RunDir
 
 
 def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
-    """A run and what it came to; null where it did not get that far."""
+    """A run and its results; null for what it did not reach."""
     return {
         "run": run.run_id,
         "directory": str(run.path),
@@ -24,6 +24,6 @@ def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
 
 
 def config_facts(config: RunConfig | None) -> dict[str, object]:
-    """What of a configuration says which run it is; nulls for one that cannot be read."""
+    """What identifies a run in its configuration; nulls if that cannot be read."""
     names = ("backend", "model", "dataset", "devices")
     return {name: getattr(config, name) if config else None for name in names}

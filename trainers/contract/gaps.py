@@ -1,4 +1,4 @@
-"""Which steps a journal lacks: of all that reads a journal, the one place that knows it."""
+"""Which steps a journal lacks: the only place that decides it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import STEP_TIME
 
 MAX_GAPS = 1000
-"""Of a journal; beyond that it is damaged all over."""
+"""Per journal; beyond that it is damaged throughout."""
 
 MAX_RANKS = 4096
-"""Of a run; what tells of more is damage."""
+"""Per run; a higher number is damage."""
 
 NAMED = 3
-"""Gaps that `words` names one by one."""
 
 
 class Gaps:
-    """Finds the steps that no rank's record covers, in the history that is in force.
+    """Finds the steps that no rank's record covers, in the history in force.
 
-    A rank reports its steps in order. They are missing where an event begins later than the one before it ended, and
-    where an attempt resumes from a later step than the attempt before it has on record. What an attempt did after the
-    step from which a later one resumes does not count.
+    A rank reports its steps in order. Steps are missing if an event begins later than the previous one ended, or if an
+    attempt resumes from a later step than the attempt before has on record. What an attempt did after the step from
+    which a later one resumes does not count.
     """
 
     def __init__(self) -> None:
         self.last: dict[int, int] = {}
-        """Each rank's last step; empty before the first attempt that is read."""
+        """Each rank's last step; empty before the first attempt."""
         self.found: list[tuple[int, int]] = []
         """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> None:
-        """Take in one event, in the order of the journal."""
         if isinstance(event, Metrics) and STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
@@ -43,12 +41,7 @@ class Gaps:
             self.begin(event.resumed_from, event.world_size)
 
     def begin(self, resumed_from: int, world_size: int) -> None:
-        """An attempt resumes from a step.
-
-        Args:
-            resumed_from: The step; 0 for the beginning.
-            world_size: Its ranks, or devices where one process owns them all.
-        """
+        """Begins an attempt at step `resumed_from`, 0 for the beginning, with `world_size` ranks (or devices)."""
         self.found = [(first, min(last, resumed_from)) for first, last in self.found if first <= resumed_from]
         for rank, last in self.last.items():
             if rank < world_size:
@@ -61,12 +54,11 @@ class Gaps:
 
     @property
     def count(self) -> int:
-        """Gaps found so far, each rank's by itself."""
         return len(self.found)
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """First and last step of each gap, ascending, those of all ranks joined."""
+        """First and last step of each gap, ascending, merged over all ranks."""
         joined: list[tuple[int, int]] = []
         for first, last in sorted(self.found):
             if joined and first <= joined[-1][1] + 1:
@@ -91,7 +83,7 @@ class Gaps:
 
 
 def find_gaps(journal: Path) -> Gaps:
-    """Read a whole journal for the steps that it lacks."""
+    """Searches a whole journal for missing steps."""
     gaps, reader = Gaps(), JournalReader(journal)
     while events := reader.read():
         for event in events:

@@ -1,4 +1,4 @@
-"""Tells a directory that was deleted from one that only has another name, or cannot be reached by its name."""
+"""Distinguishes a deleted directory from one that was renamed, or cannot be reached by its name."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from pathlib import Path
 
 
 class HeldDirectory:
-    """Stays with a directory under whatever name.
-
-    Args:
-        path: Where it is now.
-    """
-
     def __init__(self, path: Path) -> None:
         self._fd = _open(path)
 
     def is_deleted(self) -> bool:
-        """Whether it is known to be no more; not so where there was none."""
+        """Whether it is known to be deleted; False if there was none."""
         if self._fd is None:
             return False
         try:
             return os.fstat(self._fd).st_nlink == 0
         except OSError:
-            # So a file server tells it.
+            # A file server reports it so.
             return True
 
     def close(self) -> None:
-        """Let go of it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

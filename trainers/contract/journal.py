@@ -1,8 +1,8 @@
-"""The journal: append-only, one JSON event a line, a single writer, any number of readers.
+"""The journal: append-only, one JSON event per line, a single writer, any number of readers.
 
-The writer appends whole batches with one `write`; what a crash left of a last line is cut off by the next writer and
-skipped by readers. A disk that is full does not stop training: what could not be written waits in memory, bounded,
-and is written when there is room again.
+The writer appends whole batches with one `write`; the next writer cuts off a last line torn by a crash, and readers
+skip it. A full disk does not stop training: what could not be written waits in memory, bounded, until there is room
+again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,21 @@ from trainers.config.files import open_regular
 from trainers.contract.events import AnyEvent, Event, decode, encode
 
 READ_BYTES = 1 << 20
-"""What is taken at a time."""
 
 MAX_LINE_BYTES = 16 << 20
-"""A longer line is no event: a reader drops it."""
+"""A longer line is no event: readers drop it."""
 
 SAME_LINE_BYTES = 64
-"""So much of its start says which line it is: each event has its own number and time."""
+"""Bytes at its start that identify a line: each event has its own number and time."""
 
 HEAD_BYTES = 64 << 10
-"""What is read at a time of a journal for its first event."""
+"""Bytes per read when looking for a journal's first event."""
 
 MAX_PENDING_BYTES = 64 << 20
-"""What waits in memory while the disk is full; beyond that events are dropped and counted."""
+"""Limit of what waits in memory while the disk is full; beyond that events are dropped and counted."""
 
 
 class _Numbered(msgspec.Struct):
-    """What is read of the last line, whose type a newer version may have written."""
-
     seq: int
 
 
@@ -44,40 +41,29 @@ _numbered = msgspec.json.Decoder(_Numbered)
 
 
 class JournalWriter:
-    """Appends events to a journal.
+    """Appends events to a journal, made with mode 0600 or its torn tail cut off.
 
-    Args:
-        path: The journal's file; created with mode 0600, its torn tail cut off.
-
-    Raises:
-        OSError: it cannot be opened for appending, or is no regular file.
+    Raises OSError if it cannot be opened for appending, or is no regular file.
     """
 
     def __init__(self, path: Path) -> None:
         self._fd = open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         self._seq = _cut_torn_tail(self._fd)
         self.offset = os.fstat(self._fd).st_size
-        """Where what is written ends, in bytes."""
         self.on_line: Callable[[Event, bytes], None] | None = None
-        """Is given each event and its line, as soon as it is sure to be written if the disk has room again."""
+        """Called with each event and its line, as soon as it is sure to be written once the disk has room."""
         self._pending = bytearray()
         self._unsynced = False
         self._synced_at = time.monotonic()
         self.blocked: OSError | None = None
-        """Why the last write failed; None when everything is written."""
+        """Why the last write failed; None if everything is written."""
         self.dropped = 0
         """Events lost because the disk stayed full."""
         self.sync_failed: OSError | None = None
-        """Why the disk once could not be made to keep what is written. It does not say what it has kept, and a later
-        success says nothing of it: nobody may claim then that nothing is lost."""
+        """Why a sync once failed. What the disk kept is then unknown, and a later success proves nothing."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
-        """Number the events and write them, with whatever still waited.
-
-        Args:
-            events: In the order in which they shall stand.
-            durable: Do not return before the disk has them; otherwise it has them within a second of `sync_due`.
-        """
+        """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
         for event in events:
             line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
             if self.blocked and len(self._pending) + len(line) > MAX_PENDING_BYTES:
@@ -92,7 +78,7 @@ class JournalWriter:
             self.sync()
 
     def flush(self) -> None:
-        """Write what waits; on failure keep it and say so in `blocked`."""
+        """Writes what waits; on failure keeps it and sets `blocked`."""
         while self._pending:
             try:
                 written = os.write(self._fd, self._pending)
@@ -105,7 +91,6 @@ class JournalWriter:
         self.blocked = None
 
     def sync(self) -> None:
-        """Wait until the disk has what is written."""
         if self._unsynced:
             try:
                 os.fdatasync(self._fd)
@@ -115,49 +100,40 @@ class JournalWriter:
         self._synced_at = time.monotonic()
 
     def sync_due(self) -> None:
-        """Sync if the last one is a second or more ago."""
+        """Syncs if the last sync is a second or more ago."""
         if time.monotonic() - self._synced_at >= 1.0:
             self.sync()
 
     @property
     def waiting_bytes(self) -> int:
-        """What could not be written yet."""
         return len(self._pending)
 
     def close(self) -> None:
-        """Write and sync what there is, and close the file."""
         self.flush()
         self.sync()
         os.close(self._fd)
 
 
 class JournalReader:
-    """Reads a journal that may still be growing. Never raises for what stands in it.
-
-    Args:
-        path: The journal's file; it may not exist yet.
-        offset: Where to begin: 0, or what `journal_end` gave.
-        chunk_bytes: What it takes at a time.
-    """
+    """Reads a journal that may be missing or growing, from `offset`. Never raises for its content."""
 
     def __init__(self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES) -> None:
         self._path, self._chunk_bytes = path, chunk_bytes
         self._offset = offset
-        """Always just after a newline, so that a torn tail that a new writer cuts off is never half taken."""
+        """Always just after a newline, so that a torn tail that a new writer cuts off is never half read."""
         self._overlong = b""
-        """How the line there begins, if it is longer than any event; its end is looked for."""
+        """Start of the line there, if it is longer than any event; its end is being searched."""
         self._scanned = 0
-        """How much of that line is known to have no end."""
+        """Bytes of that line known to have no end."""
         self.skipped = 0
-        """Lines that were no event this version knows."""
+        """Lines that are no event known to this version."""
 
     @property
     def offset(self) -> int:
-        """How far it has read, in bytes."""
         return self._offset
 
     def read(self) -> list[AnyEvent]:
-        """The events of the next chunk that has any; empty only when there is nothing new yet."""
+        """The events of the next chunk that has any; empty only if there is nothing new."""
         try:
             fd = open_regular(self._path)
         except OSError:
@@ -178,7 +154,6 @@ class JournalReader:
         return []
 
     def _next_lines(self, fd: int) -> list[bytes]:
-        """The whole lines of the next chunk."""
         size = self._chunk_bytes
         while not self._overlong or self._step_over(fd):
             data = os.pread(fd, size, self._offset)
@@ -195,7 +170,7 @@ class JournalReader:
         return []
 
     def _step_over(self, fd: int) -> bool:
-        """Go past the line that is too long; False while it has no end: it may be a torn tail."""
+        """Skips the line that is too long; False while it has no end: it may be a torn tail."""
         if os.pread(fd, len(self._overlong), self._offset) != self._overlong:
             # It was one, and a new writer has cut it off.
             self._overlong = b""
@@ -211,7 +186,7 @@ class JournalReader:
 
 
 def journal_end(path: Path) -> int:
-    """Where the last whole line of a journal ends: what is written from now on stands after it."""
+    """End of a journal's last complete line: later events follow it."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -223,7 +198,7 @@ def journal_end(path: Path) -> int:
 
 
 def last_line_with(path: Path, start: bytes) -> bytes:
-    """The last line of a journal that begins with some bytes, b"" where none does; reads it from its end."""
+    """The last line of a journal with this prefix, b"" if there is none; reads from the end."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -237,7 +212,7 @@ def last_line_with(path: Path, start: bytes) -> bytes:
 
 
 def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
-    """The events in the last part of a journal, without reading the rest; empty when there is none."""
+    """The events in the last part of a journal, without reading the rest."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -252,17 +227,12 @@ def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
 
 
 def read_first(path: Path) -> AnyEvent | None:
-    """The first event of a journal; None when there is none."""
+    """The first event of a journal; None if there is none."""
     return next(iter(JournalReader(path, chunk_bytes=HEAD_BYTES).read()), None)
 
 
 def last_lines(fd: int, tail_bytes: int) -> list[bytes]:
-    """The last whole lines of a journal, in their order, but those that alone are longer than the tail may be.
-
-    Args:
-        fd: The journal.
-        tail_bytes: How long they are together at most.
-    """
+    """The last complete lines of a journal, in order, at most `tail_bytes` together; longer lines are skipped."""
     lines: list[bytes] = []
     for line in lines_back(fd, tail_bytes):
         tail_bytes -= len(line) + 1
@@ -273,15 +243,10 @@ def last_lines(fd: int, tail_bytes: int) -> list[bytes]:
 
 
 def lines_back(fd: int, limit_bytes: int) -> Iterator[bytes]:
-    """The whole lines of a journal from the last to the first, without a torn tail and what is too long.
-
-    Args:
-        fd: The journal.
-        limit_bytes: A line that is longer is left out.
-    """
+    """The complete lines of a journal from last to first, without a torn tail and lines over `limit_bytes`."""
     end = os.fstat(fd).st_size
     rest: bytes | None = None
-    """What is read of the line whose beginning is looked for; None where it is not wanted, as a torn tail is not."""
+    """Read part of the line whose start is being searched; None if it is unwanted, like a torn tail."""
     while end > 0:
         begin = max(0, end - min(limit_bytes, READ_BYTES))
         first, *lines = os.pread(fd, end - begin, begin).split(b"\n")
@@ -298,7 +263,7 @@ def lines_back(fd: int, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _cut_torn_tail(fd: int) -> int:
-    """Cut off what stands after the last newline; give the last event's number, 0 in an empty journal."""
+    """Cuts off what follows the last newline; returns the last event's number, 0 in an empty journal."""
     end = _after_last_newline(fd)
     if end < os.fstat(fd).st_size:
         os.ftruncate(fd, end)
@@ -309,7 +274,7 @@ def _cut_torn_tail(fd: int) -> int:
 
 
 def _after_last_newline(fd: int) -> int:
-    """Just after the last newline, 0 where there is none; what follows it may be of any length."""
+    """Just after the last newline, 0 if there is none; what follows may have any length."""
     end = os.fstat(fd).st_size
     while end:
         start = max(0, end - READ_BYTES)

@@ -11,12 +11,7 @@ MAX_MESSAGE_BYTES = 16 << 20
 
 
 class LineReader:
-    """Splits what comes over a non-blocking or blocking descriptor into decoded messages.
-
-    Args:
-        fd: Owned by the caller.
-        decoder: Of one line. A line it refuses is dropped and counted.
-    """
+    """Splits a descriptor's data, blocking or not, into messages; drops and counts lines that `decoder` rejects."""
 
     def __init__(self, fd: int, decoder: msgspec.json.Decoder[Any]) -> None:
         self.fd = fd
@@ -27,7 +22,7 @@ class LineReader:
         self._rest = bytearray()
 
     def read(self, limit_bytes: int = 1 << 20) -> list[Any]:
-        """The messages that are complete now, after at most one read of `limit_bytes`."""
+        """Messages complete now, after at most one read of `limit_bytes`."""
         try:
             data = os.read(self.fd, limit_bytes)
         except BlockingIOError:
@@ -40,7 +35,7 @@ class LineReader:
         return self._split(data)
 
     def read_all(self) -> list[Any]:
-        """The messages that are complete now, of a non-blocking descriptor whose writer has died.
+        """Messages complete now, of a non-blocking descriptor whose writer has died.
 
         A child of the writer may hold the descriptor open, so this does not wait for its end.
         """

@@ -1,9 +1,9 @@
-"""What a run's lock file says: how often the run was started, by whom, and what cannot be written elsewhere.
+"""The content of a run's lock file: how often the run was started, by whom, and why the journal cannot be written.
 
-The note has the same size from the first moment on and is overwritten in place: on most file systems that needs no room
-on a disk that is full, where nothing else could tell a view why the journal stands still. Btrfs and its like write
-nothing in place. There the reason alone is told, by which byte far behind the file's end is locked: that needs no disk
-at all, and is over when its holder is.
+The note always has the same size and is overwritten in place: on most file systems that needs no room on a full disk,
+where nothing else could tell a view why the journal does not grow. Btrfs and similar file systems write nothing in
+place. There a locked byte far beyond the file's end encodes the reason: that needs no disk at all, and ends with its
+holder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TROUBLE_CHARACTERS = 200
 MAX_NAME_CHARACTERS = 64
 
 SIGNAL_AT = 1 << 32
-"""From this byte on, as many further as the error has for a number, and once the run is over by as many more."""
+"""First such byte: further by the error's number, and by as many again once the run is over."""
 MAX_ERRNO = 4095
 OVER = MAX_ERRNO + 1
 FLOCK = "hhqqi4x"
@@ -31,24 +31,21 @@ FLOCK = "hhqqi4x"
 
 
 class LockNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the lock file."""
-
     attempt: int = 0
-    """How often the run was started or resumed; 0 where nobody has noted it."""
+    """How often the run was started or resumed; 0 if unknown."""
     supervisor: str = ""
     """Its `process_identity.identity`."""
     machine: str = ""
-    """Where that means something: `process_identity.machine`."""
+    """Where that is valid: `process_identity.machine`."""
     host: str = ""
-    """The same for people."""
     over: bool = False
     """Training has ended, and its end cannot be written yet."""
     trouble: str = ""
-    """Why nothing new stands in the journal, in words; "" while all is well."""
+    """Why the journal does not grow, in words; "" if all is well."""
 
 
 def write_note(fd: int, note: LockNote) -> bool:
-    """Write the note into the lock file that a supervisor holds; whether that could be done."""
+    """Writes the note into the lock file that a supervisor holds; returns whether that succeeded."""
     # Cut by characters, none of which takes more than six bytes of JSON.
     host, trouble = note.host[:MAX_NAME_CHARACTERS], note.trouble[:MAX_TROUBLE_CHARACTERS]
     text = msgspec.json.encode(msgspec.structs.replace(note, host=_ascii(host), trouble=_ascii(trouble)))
@@ -58,13 +55,7 @@ def write_note(fd: int, note: LockNote) -> bool:
 
 
 def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
-    """Tell by a locked byte what cannot be told in the note.
-
-    Args:
-        fd: Of the lock file, open for writing.
-        number: The error's; None: all is well again.
-        over: Whether training has ended.
-    """
+    """Signals an errno, None for all well, by a locked byte of the lock file when the note cannot be written."""
     spans = [(fcntl.F_UNLCK, SIGNAL_AT, 2 * OVER)]
     if number is not None and 0 < number <= MAX_ERRNO:
         spans.append((fcntl.F_WRLCK, SIGNAL_AT + number + OVER * over, 1))
@@ -74,7 +65,7 @@ def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
 
 
 def read_note(run: RunDir) -> LockNote:
-    """The note of a run; an empty one where there is none, or it is damaged."""
+    """Reads a run's note; an empty one if it is missing or damaged."""
     try:
         fd = open_regular(run.lock)
     except OSError:
@@ -95,7 +86,6 @@ def read_note(run: RunDir) -> LockNote:
 
 
 def _signalled(fd: int) -> int:
-    """What the locked byte tells: its distance; 0 where none is locked."""
     asked = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, SIGNAL_AT, 2 * OVER, 0)
     with contextlib.suppress(OSError):
         kind, _, start, length, _ = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))

@@ -1,8 +1,8 @@
-"""Checkpoints on the disk: which there are, whether they are whole, whether a run can go on from them.
+"""Checkpoints on disk: which exist, whether they are complete, whether a run can resume from them.
 
-`checkpoints/step-<8 digits>/` holds safetensors files and `manifest.json`, which names each file with its size and
-checksum. It is made under a hidden name and renamed when all of it is on the disk: a directory of that name is a
-whole checkpoint, unless something damaged it later.
+`checkpoints/step-<8 digits>/` holds safetensors files and `manifest.json`, which lists each file with its size and
+checksum. It is written under a hidden name and renamed once it is all on disk: a directory of that name is a complete
+checkpoint, unless something damaged it later.
 """
 
 from __future__ import annotations
@@ -28,15 +28,11 @@ class CheckpointError(Exception):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a checkpoint."""
-
     bytes: int
     sha256: str
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint says of itself."""
-
     schema: int = CHECKPOINT_SCHEMA
     run_id: str
     backend: str
@@ -46,7 +42,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     input_shape: tuple[int, int, int]
     """Height, width, channels."""
     data_checksum: str = ""
-    """Of the data set, where it is a file of the user's own."""
+    """Of the user's own data file."""
     optimizer: str
     seed: int
     global_batch_size: int
@@ -55,30 +51,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float
     """Passes over the data; the fraction is the position within one."""
     finite: bool = True
-    """Whether all weights are finite numbers."""
     accuracy: float | None = None
-    """On the test set, where the model was evaluated after this very step."""
+    """On the test set, if the model was evaluated after this very step."""
     files: dict[str, StoredFile]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointDir:
-    """A committed checkpoint whose manifest can be read; its files are not looked at before `verify`."""
-
     path: Path
     manifest: Manifest
 
     @property
     def bytes(self) -> int:
-        """Size of its files."""
         return sum(file.bytes for file in self.manifest.files.values())
 
     def verify(self) -> None:
-        """Compare all files with the manifest; reads them whole.
-
-        Raises:
-            CheckpointError: one is missing, cannot be read, or is not what was written.
-        """
+        """Compares all files with the manifest; raises CheckpointError if one is missing, unreadable, or differs."""
         for name, stored in self.manifest.files.items():
             path = self.path / name
             try:
@@ -94,16 +82,12 @@ class CheckpointDir:
 
 
 def checkpoint_name(step: int) -> str:
-    """The directory of the checkpoint after a step."""
+    """The directory name of the checkpoint after a step."""
     return f"step-{step:08d}"
 
 
 def read_checkpoint(path: Path) -> CheckpointDir:
-    """Read a checkpoint's manifest.
-
-    Raises:
-        CheckpointError: it is missing, damaged, or of a newer version of tuiapp.
-    """
+    """Reads a checkpoint's manifest alone; raises CheckpointError if missing, damaged, or of a newer version."""
     file = path / MANIFEST
     try:
         manifest = msgspec.json.decode(read_limited(file, MAX_MANIFEST_BYTES), type=Manifest)
@@ -120,11 +104,7 @@ def read_checkpoint(path: Path) -> CheckpointDir:
 
 
 def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
-    """All committed checkpoints, the newest first; and what is wrong with those that cannot be used.
-
-    Args:
-        directory: A run's `checkpoints/`; it may not exist.
-    """
+    """Committed checkpoints, newest first; and what is wrong with unusable ones. The directory may be missing."""
     try:
         paths = [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
     except OSError:
@@ -140,19 +120,19 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
-    """The finite one with the highest test accuracy, the newest among equals; None where none was evaluated."""
+    """The finite one with the highest test accuracy, the newest among equals; None if none was evaluated."""
     known = [one for one in checkpoints if one.manifest.finite and one.manifest.accuracy is not None]
     return max(known, key=lambda one: (one.manifest.accuracy, one.manifest.step), default=None)
 
 
 def best_accuracy(directory: Path) -> float | None:
-    """The highest test accuracy that any of a run's checkpoints has; None where none was evaluated."""
+    """The highest test accuracy of a run's checkpoints; None if none was evaluated."""
     best = best_checkpoint(list_checkpoints(directory)[0])
     return best.manifest.accuracy if best else None
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
-    """Why a run with this configuration cannot go on from a checkpoint, or ""."""
+    """Why a run with this configuration cannot resume from a checkpoint, or ""."""
     for key in ("backend", "model", "optimizer", "seed", "global_batch_size"):
         was, wanted = getattr(manifest, key), getattr(config, key)
         if was != wanted:

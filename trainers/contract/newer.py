@@ -1,4 +1,4 @@
-"""Runs that another version of tuiapp wrote: a later one's can be looked at, not changed; an earlier one's not read."""
+"""Runs written by another version of tuiapp: a later one's can be viewed, not changed; an earlier one's not read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainers.contract.summary import read_config
 
 
 def why_read_only(run: RunDir) -> str:
-    """What tells that a later version wrote a run, in words; "" when none did."""
+    """Says that a later version wrote a run, in words; "" if none did."""
     try:
         look(run.journal)
         read_config(run)
@@ -25,7 +25,7 @@ def why_read_only(run: RunDir) -> str:
 
 
 def why_not_read(run: RunDir) -> str:
-    """Why this version does not read the journal, which an earlier one wrote, in words; "" when it does."""
+    """Why this version does not read an earlier version's journal, in words; "" if it does."""
     try:
         return look(run.journal).older
     except (NewerJournalError, OSError):

@@ -1,4 +1,4 @@
-"""What is to be done when a run has ended, as it lies in the run's directory until then."""
+"""What to do when a run has ended, as kept in its directory until then."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from trainers.contract.rundir import RunDir
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants done, copied from the settings at the launch: later changes are for later runs."""
+    """Copied from the settings at launch: later changes are for later runs."""
 
     command: tuple[str, ...] = ()
     """A program and its arguments; empty for none."""
     webhook: str = ""
-    """Where to post the run's facts; "" for nowhere. May be a secret: the file is for the user's eyes only."""
+    """Where to post the run's facts; "" for nowhere. May be a secret: only the user may read the file."""
 
 
 def leave_order(run: RunDir, settings: Settings) -> None:
-    """Write into a run's directory what is to be done at its end, or that nothing is.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Writes the order for a run's end, or removes it if the settings have none; raises OSError."""
     order = Order(command=settings.command, webhook=settings.webhook)
     if order == Order():
         run.notice.unlink(missing_ok=True)
@@ -34,7 +30,7 @@ def leave_order(run: RunDir, settings: Settings) -> None:
 
 
 def take_order(run: RunDir) -> Order | None:
-    """What is to be done, taken away so that nobody else does it too; None when there is nothing, or no more."""
+    """Removes and returns the order, so that nobody else carries it out too; None if there is none."""
     try:
         order = msgspec.json.decode(read_limited(run.notice, MAX_FILE_BYTES), type=Order)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the two ends of a journal tell, without reading what lies between: for lists of many runs."""
+"""The two ends of a journal, without what lies between: for lists of many runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ class NewerJournalError(Exception):
 
 
 OPENED_BY = {1: "0.1.0"}
-"""Earlier schemas -> the last version of tuiapp that reads them."""
+"""Earlier schemas → the last version of tuiapp that reads them."""
 
 
 class _Opening(msgspec.Struct):
-    """What is read of the first line, whatever else it holds."""
-
     type: str = ""
     schema: int = 1
 
@@ -37,19 +35,17 @@ _opening = msgspec.json.Decoder(_Opening)
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A journal's first event and its last lines."""
-
     exists: bool = False
     size: int = 0
     first: AnyEvent | None = None
     lines: tuple[bytes, ...] = ()
-    """The last whole ones."""
+    """The last complete ones."""
     schema: int = JOURNAL_SCHEMA
     """Not above this version's."""
 
     @property
     def older(self) -> str:
-        """Why this version does not read the journal, which an earlier one wrote, in words; "" when it does."""
+        """Why this version does not read an earlier version's journal, in words; "" if it does."""
         if self.schema == JOURNAL_SCHEMA:
             return ""
         version = OPENED_BY.get(self.schema, "")
@@ -58,20 +54,16 @@ class Glance:
 
     @property
     def last(self) -> AnyEvent | None:
-        """The last event that is known; None for none."""
         return next((event for line in reversed(self.lines) if (event := decode(line)) is not None), None)
 
     def tail(self) -> list[AnyEvent]:
-        """The events of the last lines."""
         return [event for line in self.lines if (event := decode(line)) is not None]
 
 
 def look(journal: Path) -> Glance:
-    """Look at a journal; one that does not exist is an empty glance.
+    """Reads a journal's ends; a missing one gives an empty glance.
 
-    Raises:
-        OSError: it cannot be opened, or is no regular file.
-        NewerJournalError: a later version wrote it.
+    Raises OSError if it is unreadable or no regular file, NewerJournalError if a later version wrote it.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -92,7 +84,7 @@ def look(journal: Path) -> Glance:
 
 
 def _schema_of(line: bytes) -> int:
-    """The schema that a journal's first line names; this version's where the line is damaged."""
+    """The schema in a journal's first line; this version's if the line is damaged."""
     try:
         opening = _opening.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -102,5 +94,5 @@ def _schema_of(line: bytes) -> int:
         raise NewerJournalError(
             f"its journal has schema {schema}, this version of tuiapp reads {JOURNAL_SCHEMA}: update tuiapp to see it"
         )
-    # A journal whose first line was lost is read as far as it goes.
+    # A journal whose first line was lost is read as far as possible.
     return schema if opening.type == "run-started" else JOURNAL_SCHEMA

@@ -1,4 +1,4 @@
-"""Which process is meant: a pid is given to another process in time, and means nothing on another machine."""
+"""Identifies processes: a pid is reused in time, and means nothing on another machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 
 def identity(pid: int) -> str:
-    """What a process is known by as long as the machine runs: its pid and its start time."""
+    """A process's pid and start time: unique until the machine restarts."""
     return f"{pid}:{start_time(pid)}"
 
 
@@ -18,7 +18,7 @@ def is_alive(known_as: str) -> bool:
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in clock ticks since the machine's start; 0 when it is gone, or a zombie."""
+    """When a process began, in clock ticks since boot; 0 if it is gone, or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read(4096)
@@ -30,14 +30,12 @@ def start_time(pid: int) -> int:
 
 
 def send_signal(known_as: str, number: signal.Signals) -> None:
-    """Send a signal to the process given by `identity`, and to no other that has its pid by now.
+    """Signals the process given by `identity`, and no other that has its pid by now.
 
-    Raises:
-        ProcessLookupError: it is gone.
-        PermissionError: it is another user's.
+    Raises ProcessLookupError if it is gone, PermissionError if it is another user's.
     """
     pid, start = _parse(known_as)
-    # A pidfd stays with the process, whatever becomes of the pid while it is looked at.
+    # A pidfd stays with the process, whatever happens to the pid meanwhile.
     fd = os.pidfd_open(pid) if pid else -1
     try:
         if start == 0 or start_time(pid) != start:
@@ -49,7 +47,7 @@ def send_signal(known_as: str, number: signal.Signals) -> None:
 
 
 def machine() -> str:
-    """This machine, since it was started, and the namespace in which this process sees pids; "" if that is unknown."""
+    """This machine's boot, and the namespace in which this process sees pids; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read(64).strip()} {pid_namespace('self')}"
@@ -58,7 +56,7 @@ def machine() -> str:
 
 
 def pid_namespace(pid: str) -> str:
-    """The namespace of a process's pid; "" when that cannot be told."""
+    """The namespace of a process's pid; "" if unknown."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:

@@ -1,6 +1,6 @@
-"""From which checkpoint a run resumes: the newest that is whole, finite, and covered by the journal.
+"""From which checkpoint a run resumes: the newest that is complete, finite, and covered by the journal.
 
-Where the journal covers none that can be used, the oldest of the others: it leaves the smallest gap in the curve.
+If the journal covers no usable one, the oldest of the others: it leaves the smallest gap in the curve.
 """
 
 from __future__ import annotations
@@ -16,25 +16,16 @@ from trainers.contract.rundir import RunDir
 
 
 class ResumePoint(NamedTuple):
-    """A checkpoint from which a run may resume."""
-
     checkpoint: CheckpointDir
     covered: bool
-    """Whether the journal holds all that led to it."""
 
     @property
     def step(self) -> int:
-        """The checkpoint's."""
         return self.checkpoint.manifest.step
 
 
 def resume_points(journal: Path, checkpoints: Sequence[CheckpointDir]) -> Iterator[ResumePoint]:
-    """Checkpoints in the order in which they are tried: those that the journal covers, then the others.
-
-    Args:
-        journal: The run's.
-        checkpoints: As `list_checkpoints` gives them.
-    """
+    """Checkpoints in the order in which they are tried: those that the journal covers, then the others."""
     left = {one.manifest.step: one for one in checkpoints}
     for step in covered_steps(journal, {one.manifest.step: one.manifest.devices for one in checkpoints}):
         yield ResumePoint(left.pop(step), covered=True)
@@ -43,7 +34,7 @@ def resume_points(journal: Path, checkpoints: Sequence[CheckpointDir]) -> Iterat
 
 
 def resume_point(run: RunDir) -> ResumePoint | None:
-    """The first of them that is finite, whose files are not looked at; None where there is none."""
+    """The first finite one, files unread; None if there is none."""
     points = resume_points(run.journal, list_checkpoints(run.checkpoints)[0])
     return next((point for point in points if point.checkpoint.manifest.finite), None)
 
@@ -51,19 +42,10 @@ def resume_point(run: RunDir) -> ResumePoint | None:
 def first_usable(
     points: Iterable[ResumePoint], problems: Sequence[str], config: RunConfig, classes: int
 ) -> tuple[ResumePoint, list[str]]:
-    """The first checkpoint that is whole and holds finite weights.
+    """The first checkpoint that is complete and holds finite weights; and why others were skipped.
 
-    Args:
-        points: In the order in which they are tried.
-        problems: What is wrong with checkpoints that are not among them.
-        config: How the run shall go on.
-        classes: Of its data set, as that is now.
-
-    Returns:
-        The checkpoint; and why others were passed over.
-
-    Raises:
-        CheckpointError: there is none, or one that comes before it does not fit the configuration.
+    `problems` says what is wrong with checkpoints not among `points`, which are tried in order. Raises CheckpointError
+    if there is none, or an earlier one does not fit the configuration or the data set's present `classes`.
     """
     passed_over = list(problems)
     for point in points:
@@ -84,11 +66,5 @@ def first_usable(
 
 
 def has_more(step: int, total_steps: int, status: str) -> bool:
-    """Whether a run that is over has anything left to do after a checkpoint: steps, or else its end.
-
-    Args:
-        step: The checkpoint's.
-        total_steps: The run's.
-        status: How it ended. One that was lost or failed after its last step has yet to export its model and to end.
-    """
+    """Whether a finished run has anything left to do after a checkpoint: steps, or else export and its end."""
     return step < total_steps or (step == total_steps and status in ("lost", "failed"))

@@ -1,4 +1,4 @@
-"""A run is a directory: its files, and what can be told of a run by looking at them."""
+"""A run is a directory: its files, and what they reveal about the run."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ class RunDir:
 
     @property
     def run_id(self) -> str:
-        """The directory's name."""
         return self.path.name
 
     @property
     def config(self) -> Path:
-        """The exact configuration, as launched."""
         return self.path / "run.toml"
 
     @property
     def plan(self) -> Path:
-        """What the launch worked out of the configuration, as JSON."""
         return self.path / "plan.json"
 
     @property
@@ -43,42 +40,39 @@ class RunDir:
 
     @property
     def journal(self) -> Path:
-        """All events, one JSON object a line."""
+        """All events, one JSON object per line."""
         return self.path / "events.jsonl"
 
     @property
     def digest(self) -> Path:
-        """What the journal says up to some place, in short: see `trainers.contract.digest`. It may be deleted."""
+        """A summary of the journal: see `trainers.contract.digest`. May be deleted."""
         return self.path / "digest"
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor and its helpers print."""
         return self.path / "supervisor.log"
 
     @property
     def commands(self) -> Path:
-        """The mailbox: see `trainers.contract.mailbox`."""
         return self.path / "commands"
 
     @property
     def notice(self) -> Path:
-        """What is to be done when it has ended; taken away by who does it: see `trainers.contract.notices`."""
+        """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
         return self.path / "notice.json"
 
     @property
     def checkpoints(self) -> Path:
-        """What the run can go on from: see `trainers.contract.manifest`."""
+        """What the run can resume from: see `trainers.contract.manifest`."""
         return self.path / "checkpoints"
 
     @property
     def export(self) -> Path:
-        """The trained model, once the run is complete."""
         return self.path / "export"
 
     @property
     def lock(self) -> Path:
-        """Locked by the live supervisor; the kernel lets go of it when the supervisor dies."""
+        """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
         return self.path / "lock"
 
     def rank(self, rank: int) -> Path:
@@ -86,7 +80,6 @@ class RunDir:
         return self.path / "ranks" / str(rank)
 
     def is_gone(self) -> bool:
-        """Whether there is no such directory; one that only cannot be reached is not gone."""
         try:
             self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -96,11 +89,11 @@ class RunDir:
         return False
 
     def is_live(self) -> bool:
-        """Whether a supervisor holds the lock, on whatever host; not where that cannot be seen."""
+        """Whether a supervisor holds the lock, on any host; False if that cannot be determined."""
         return self.seen_live() is True
 
     def seen_live(self) -> bool | None:
-        """Whether a supervisor holds the lock; None where there is none, or it is out of reach."""
+        """Whether a supervisor holds the lock; None if there is no lock file, or it cannot be reached."""
         try:
             fd = open_regular(self.lock)
         except OSError:
@@ -116,14 +109,9 @@ class RunDir:
         return False
 
     def take_lock(self, timeout_s: float = 2.0) -> int:
-        """Become the run's one live supervisor.
+        """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.
 
-        Returns:
-            The descriptor that holds the lock for as long as it is open.
-
-        Raises:
-            BlockingIOError: another supervisor has it.
-            OSError: it cannot be written, or is no regular file.
+        Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is no regular file.
         """
         fd = open_regular(self.lock, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + timeout_s
@@ -142,7 +130,7 @@ class RunDir:
 
 def new_run_id(backend: str, model: str) -> str:
     """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
-    # It comes with all of hashlib, which those who only look at a run need not wait for.
+    # Imports all of hashlib, which those who only look at a run need not wait for.
     import secrets
 
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
@@ -150,14 +138,10 @@ def new_run_id(backend: str, model: str) -> str:
 
 
 def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
-    """An empty directory for a new run, with a name that no other run has.
-
-    Raises:
-        OSError: none can be made there.
-    """
+    """Makes an empty directory for a new run, with a unique name. Raises OSError if it cannot be made."""
     while True:
         run = RunDir(runs_dir / new_run_id(backend, model))
-        # Of those that start within one second two may draw the same digits.
+        # Two runs that start within one second may draw the same digits.
         with contextlib.suppress(FileExistsError):
             run.path.mkdir(mode=0o700)
             return run

@@ -1,7 +1,7 @@
-"""What the telemetry samples: GPUs, the ranks' processes, the host; and what the ranks' frameworks hold.
+"""What the telemetry samples: GPUs, the ranks' processes, the host; and the memory of the ranks' frameworks.
 
-Null means not available, never zero: a device that does not tell its fan's speed has no fan, or keeps it to itself.
-Rates (`…_per_s`) are null in the first sample of what they are taken from, because a rate takes two.
+Null means not available, never zero: a device that does not report its fan's speed may have none. Rates (`…_per_s`) are
+null in the first sample, because a rate takes two.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.event import Event
 
 PLACE = "at place "
-"""With its index, the UUID of a GPU that could tell none so far."""
+"""With its index, the UUID of a GPU that could not report one so far."""
 
 
 class MigInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a GPU that acts as a device of its own (MIG); it has no utilization, clocks or power of its own."""
+    """A part of a GPU that acts as a device (MIG); it has no utilization, clocks or power of its own."""
 
     uuid: str
     name: str = ""
@@ -26,15 +26,15 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
-    """One GPU at one moment; what the device does not tell is null."""
+    """One GPU at one moment; null for what the device does not report."""
 
     index: int
     """The driver's, in PCI bus order."""
     uuid: str
-    """What a rank is matched by: equal to its `RankStarted.uuid`, or to that of one of `mig`."""
+    """Matches a rank: equal to its `RankStarted.uuid`, or to that of one of `mig`."""
     name: str
     problem: str = ""
-    """Why it tells nothing any more, as "GPU is lost"; "" while it answers."""
+    """Why it no longer answers, as "GPU is lost"; "" while it answers."""
     utilization_percent: float | None = None
     """Share of the time in which a kernel ran. Null under MIG."""
     memory_utilization_percent: float | None = None
@@ -42,30 +42,29 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     processes: list[GpuProcess] | None = None
-    """Those that hold its memory, but for those told in `mig`; null where the driver does not tell."""
+    """Those that hold its memory, except those in `mig`; null if the driver does not report them."""
     power_w: float | None = None
     power_limit_w: float | None = None
     energy_j: float | None = None
-    """Since this attempt's first sample; goes on when the sampler is started anew, and begins at 0 in an attempt."""
+    """Since this attempt's first sample; continues when the sampler restarts, and begins at 0 in an attempt."""
     temperature_c: float | None = None
     temperature_limit_c: float | None = None
-    """Where it begins to slow down."""
+    """Where throttling begins."""
     sm_clock_mhz: float | None = None
     sm_clock_limit_mhz: float | None = None
     memory_clock_mhz: float | None = None
     throttle_reasons: list[str] | None = None
-    """Why its clocks are held down, in words, as "power limit"; an idle GPU's low clocks are no throttling."""
+    """Why its clocks are held down, as "power limit"; an idle GPU's low clocks are no throttling."""
     pcie_rx_bytes_per_s: float | None = None
     pcie_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
     """Over all its links."""
     nvlink_tx_bytes_per_s: float | None = None
     fan_percent: float | None = None
-    """Of its fastest fan."""
     ecc_corrected: int | None = None
-    """Memory errors since the driver was loaded, that were mended."""
+    """Corrected memory errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
-    """Memory errors since the driver was loaded, that were not."""
+    """Uncorrected memory errors since the driver was loaded."""
     performance_state: int | None = None
     """0 (P0, fastest) to 15."""
     mig: list[MigInstance] | None = None
@@ -73,14 +72,12 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
 
 
 class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
-    """A rank's process at one moment."""
-
     rank: int
     cpu_percent: float | None = None
     """100 is one core; null in its first sample."""
     rss_bytes: int
     shared_bytes: int | None = None
-    """What of `rss_bytes` other processes may share."""
+    """Part of `rss_bytes` that other processes may share."""
     threads: int
     read_bytes_per_s: float | None = None
     """From storage, not from the page cache."""
@@ -88,17 +85,15 @@ class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
 
 
 class FrameworkMemory(Event, frozen=True, kw_only=True, tag="framework-memory"):
-    """What a rank's framework holds of its device: beside NVML's figure, which counts what is merely reserved.
+    """What a framework holds of a rank's device, by torch.cuda.memory_stats or jax's Device.memory_stats.
 
-    From torch.cuda.memory_stats or jax's Device.memory_stats, told by the rank itself; not sent on CPU devices, which
-    have no such figures.
+    NVML's figure counts what is merely reserved. Not sent on CPU devices, which have no such figures.
     """
 
     rank: int
     used_bytes: int | None = None
-    """In arrays that are alive."""
+    """In live arrays."""
     peak_bytes: int | None = None
-    """The most `used_bytes` has been."""
     reserved_bytes: int | None = None
     """Taken from the driver, used or not."""
     limit_bytes: int | None = None
@@ -106,8 +101,6 @@ class FrameworkMemory(Event, frozen=True, kw_only=True, tag="framework-memory"):
 
 
 class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
-    """The host at one moment."""
-
     cpu_percent: float
     """0 to 100 over all cores."""
     cpu_percent_per_core: list[float] | None = None
@@ -126,7 +119,7 @@ class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
     """/dev/shm, through which processes share arrays."""
     shm_total_bytes: int | None = None
     disk_free_bytes: int
-    """Where the run directory lies, free to its user."""
+    """In the run directory's file system, free to its user."""
     disk_total_bytes: int | None = None
     network_rx_bytes_per_s: float | None = None
     """Over all interfaces but loopback."""
@@ -134,9 +127,9 @@ class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
 
 
 class TelemetrySource(Event, frozen=True, kw_only=True, tag="telemetry-source"):
-    """What samples are taken from has failed, or works again: told when it changes."""
+    """A source of samples has failed, or works again: sent on each change."""
 
     source: str
-    """"NVML", "AMD SMI", or "sampler", the process that asks them all."""
+    """"NVML", "AMD SMI", or "sampler", the process that queries them all."""
     problem: str = ""
-    """Why it tells nothing, in words; "": it works."""
+    """Why it fails, in words; "": it works."""

@@ -1,4 +1,4 @@
-"""What a run tells of how its arrays lie on the devices."""
+"""How a run's arrays lie on the devices."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from trainers.contract.event import Event
 
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True):
-    """What one device holds of an array."""
-
     rank: int
     device: str
     index: list[tuple[int, int]]
@@ -18,10 +16,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
-    """How an array lies on the devices.
-
-    A process reports the shards it owns; a view joins the events of one `array` over all ranks.
-    """
+    """How one process's shards of an array lie; a view joins the events of an `array` over all ranks."""
 
     array: str
     """"batch", "labels", "parameter conv1.weight", …"""

@@ -1,12 +1,12 @@
-"""Finds and ends processes of runs by the token in their environment: ranks, and whatever they started.
+"""Finds and ends processes of runs by the token in their environment: ranks, and their children.
 
-`kill_carriers` ends those of one run. Strays are those whose supervisor is gone; they are ended when a person says so.
+`kill_carriers` ends those of one run. Strays are those whose supervisor is gone; they are ended on a person's request.
 
-A supervisor that is killed takes its ranks along, by its reaper; ranks end themselves when both are gone. What can be
-left is what heeds neither: a rank that is stopped or stuck in native code, or what a rank has started. Every process of
-a run carries the run's token and the identity of its supervisor, pid and start time, in its environment.
+When a supervisor is killed, its reaper ends its ranks; ranks end themselves when both are gone. What can remain is a
+rank that is stopped or stuck in native code, or what a rank has started. Every process of a run carries the run's token
+and the identity of its supervisor, pid and start time, in its environment.
 
-The reaper, which runs beside every run, imports this: it shall stay small, without psutil.
+The reaper, which runs beside every run, imports this: it must stay small, without psutil.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import NamedTuple
 from trainers.contract.process_identity import is_alive, pid_namespace, start_time
 
 TOKEN = "TUIAPP_RUN_TOKEN"
-"""Environment variable that marks every process of a run, children of ranks included: the run's id, a dash, and 16
-random digits."""
+"""Environment variable of every process of a run, children included: the run's id, a dash, 16 random digits."""
 SUPERVISOR = "TUIAPP_SUPERVISOR"
 """Environment variable beside it: `identity` of the supervisor."""
 
@@ -32,38 +31,29 @@ MAX_SUPERVISOR_BYTES = 16 << 10
 """Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
 
 GONE_S = 5.0
-"""How long killed processes are waited for."""
 
 
 class Stray(NamedTuple):
-    """A process that a run has left behind."""
-
     pid: int
     start: int
-    """In clock ticks since the machine's start: with the pid it means this process and no later one."""
+    """In clock ticks since boot: with the pid it identifies this process."""
     token: str
     rank: str
-    """Its number in digits, also where it is a child of that rank; "" for one of the run's helpers."""
+    """Its number in digits, also for a child of that rank; "" for one of the run's helpers."""
     command: str
-    """What runs, shortened."""
 
     @property
     def run_id(self) -> str:
-        """The run that it belonged to."""
         return self.token[: -_TOKEN_DIGITS - 1]
 
 
 def carriers(token: str) -> list[int]:
-    """Pids of the live processes that carry a run's token, this one excepted."""
+    """Pids of the live processes that carry a run's token, except this one."""
     return [pid for pid in _others() if _environ(pid).get(TOKEN) == token]
 
 
 def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
-    """SIGKILL every process that carries a token, until there is none.
-
-    Returns:
-        The pids that were killed.
-    """
+    """Sends SIGKILL to every process that carries a token, until there is none; returns their pids."""
     killed: list[int] = []
     deadline = time.monotonic() + timeout_s
     while (pids := carriers(token)) and time.monotonic() < deadline:
@@ -73,11 +63,7 @@ def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
 
 
 def find_strays(runs_dir: Path | None = None) -> list[Stray]:
-    """The processes of this user's runs whose supervisor is gone.
-
-    Args:
-        runs_dir: Of the runs in this directory alone.
-    """
+    """The processes of this user's runs whose supervisor is gone; with `runs_dir`, of the runs in it only."""
     own_namespace, alive = pid_namespace("self"), dict[str, bool]()
     found = []
     for pid in _others():
@@ -96,11 +82,7 @@ def find_strays(runs_dir: Path | None = None) -> list[Stray]:
 
 
 def end_strays(strays: list[Stray]) -> list[Stray]:
-    """SIGKILL them, each only if it is still the same process with the same token, and wait until they are gone.
-
-    Returns:
-        Those that are still there.
-    """
+    """Sends SIGKILL to each that is still the same process, and waits; returns those still there."""
     for stray in strays:
         _kill(stray.pid, stray.token, stray.start)
     deadline = time.monotonic() + GONE_S
@@ -112,7 +94,7 @@ def end_strays(strays: list[Stray]) -> list[Stray]:
 
 
 def end_supervisor(directory: Path) -> None:
-    """SIGKILL the supervisor of a run that is not to be, and what it has started."""
+    """Kills the supervisor of a run that is cancelled, and its children."""
     run_id, deadline = directory.name, time.monotonic() + GONE_S
     # Whole arguments: the directory of another run may begin with the same letters.
     wanted = b"\0".join((b"", b"-m", b"trainers.runtime.supervisor", os.fsencode(directory), b""))
@@ -127,7 +109,7 @@ def end_supervisor(directory: Path) -> None:
 
 
 def describe_strays(strays: list[Stray]) -> str:
-    """What was left behind, a line for each run."""
+    """Lists what was left behind, one line per run."""
     runs: dict[str, list[Stray]] = {}
     for stray in strays:
         runs.setdefault(stray.run_id, []).append(stray)
@@ -142,8 +124,8 @@ def _describe(stray: Stray) -> str:
 
 
 def _kill(pid: int, token: str, start: int = 0) -> bool:
-    """SIGKILL a process that carries a token; with a start time that and no later one."""
-    # The pidfd holds the process fast while it is looked at once more: the pid may be another's by now.
+    """Sends SIGKILL to a process that carries a token; with a start time only to that one."""
+    # The pidfd pins the process while it is checked again: the pid may be another's by now.
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -160,13 +142,11 @@ def _kill(pid: int, token: str, start: int = 0) -> bool:
 
 
 def _others() -> list[int]:
-    """The pids of all processes but this one."""
     own = os.getpid()
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
 
 
 def _environ(pid: int) -> dict[str, str]:
-    """A process's environment when it began; empty of a zombie, and where it is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             data = file.read()
@@ -181,7 +161,6 @@ def _command(pid: int) -> str:
 
 
 def _arguments(pid: int, length: int) -> bytes:
-    """The beginning of a process's command line, a NUL after each argument."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(length)

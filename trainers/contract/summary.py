@@ -1,4 +1,4 @@
-"""The runs on this machine: what came of each. Where they lie and which one is meant: `records.which_run`."""
+"""The runs on this machine and their results. `records.which_run` decides where they lie and which one is meant."""
 
 from __future__ import annotations
 
@@ -19,64 +19,53 @@ from trainers.contract.peek import NewerJournalError, look
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
-"""What a launch may take: a directory without a journal that is no older is being started."""
+"""Time for a launch: a directory without a journal that is no older is starting."""
 
 RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
-"""How a run stands; "newer": a later version of tuiapp wrote it; "unreadable": its files cannot be looked at."""
+""""newer": a later version of tuiapp wrote it; "unreadable": its files cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a list shows of a run."""
-
     directory: RunDir
     status: RunStatus
     config: RunConfig | None
-    """None when run.toml cannot be read."""
+    """None if run.toml cannot be read."""
     problem: str
     """Why it cannot, or what is wrong with the journal; "" for nothing."""
     summary: Summary
-    """Of a live or lost run: the steps reported last."""
+    """Of a live or lost run: as of the steps reported last."""
     reason: str
     started: float | None
-    """Seconds since the epoch."""
     older: str = ""
-    """Why this version does not read its journal, which an earlier one wrote; "" when it does."""
+    """Why this version does not read an earlier version's journal; "" if it does."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it goes on."""
         return self.status == "running"
 
     @property
     def is_readable(self) -> bool:
-        """Whether its journal can be read whole."""
         return self.status not in ("newer", "unreadable") and not self.older
 
     @property
     def best_accuracy(self) -> float | None:
-        """The highest test accuracy that is known of."""
         known = [one for one in (self.summary.best_accuracy, self.summary.test_accuracy) if one is not None]
         return max(known, default=None)
 
 
 def last_attempt(run: RunDir) -> int:
-    """How often a run was started or resumed; 0 when it was never."""
+    """How often a run was started or resumed; 0 if never."""
     if noted := read_note(run).attempt:
         return noted
     began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
-    # The type stands first on every line: no other line is decoded.
+    # The type comes first on every line: no other line is decoded.
     event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
     return event.attempt if isinstance(event, RunStarted) else 0
 
 
 def read_config(run: RunDir) -> RunConfig:
-    """The configuration of a run.
-
-    Raises:
-        ConfigError: run.toml is damaged or of another version.
-        OSError: it cannot be read.
-    """
+    """Reads a run's configuration; raises ConfigError if it is damaged or of another version, OSError."""
     try:
         return parse_toml(read_limited(run.config, MAX_FILE_BYTES), str(run.config))[0]
     except ConfigError:
@@ -86,7 +75,7 @@ def read_config(run: RunDir) -> RunConfig:
 
 
 def summarise(run: RunDir) -> RunInfo:
-    """What a list shows of a run, from the ends of its files. Never raises for what is in them."""
+    """Reads what a list shows of a run, from the ends of its files. Never raises for their content."""
     # Liveness first: a run that ends between the two looks has its end in the journal by then.
     live = run.is_live()
     config, problem, newer = None, "", False
@@ -124,8 +113,7 @@ def summarise(run: RunDir) -> RunInfo:
 
 
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
-    """What the last part of a journal without an end tells."""
-    # What an epoch is the journal knows: the data set may have been a file that is gone.
+    # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
     values: dict[str, list[float | None]] = {}
@@ -134,7 +122,7 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
             values.setdefault(name, []).extend(column)
     step = max((event.last_step for event in reports), default=0)
     last = tail[-1].time if tail else started
-    # Evaluations before that part are known by their checkpoints, if at all.
+    # Earlier evaluations are known by their checkpoints, if at all.
     saved = best_accuracy(run.checkpoints)
     return Summary(
         steps=step,
@@ -149,7 +137,6 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
 
 
 def _rate(reports: list[Metrics]) -> float | None:
-    """Examples per second over all ranks, by what each reported last."""
     rates = {}
     for event in reports:
         if (seconds := total(event.values.get(STEP_TIME, ()), event.counts)) > 0 and EXAMPLES in event.values:
@@ -158,5 +145,4 @@ def _rate(reports: list[Metrics]) -> float | None:
 
 
 def _is_starting(started: float | None) -> bool:
-    """Whether it was made a moment ago: its supervisor makes the journal once it is up."""
     return started is not None and time.time() - started < STARTING_S

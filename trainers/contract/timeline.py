@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MARKS = 4096
-"""Beyond it every second one is forgotten, but for the first and the last."""
+"""Beyond it every second one is dropped, except the first and the last."""
 
 
 class Timeline:
-    """When each step was made first, in seconds of the run, the time between attempts left out.
+    """When each step was first made, in seconds of the run, without the time between attempts.
 
     Attributes:
         steps: int64 [marks], ascending.
@@ -30,19 +30,14 @@ class Timeline:
         self.base = 0.0
 
     def begin(self, time: float, step: int) -> None:
-        """An attempt begins.
-
-        Args:
-            time: When, in seconds since the epoch.
-            step: The one it continues from; 0 for none.
-        """
+        """Begins an attempt at `time`, in seconds since the epoch, after `step`; 0 for none."""
         self.base = self._time_of(step)
         keep = max(1, bisect_right(self.steps, step))
         del self.steps[keep:], self.times[keep:]
         self.start = time
 
     def add(self, time: float, step: int) -> None:
-        """A step was made at that time; one that others were ahead of says nothing new."""
+        """Adds a step made at that time; ignored unless it is the furthest so far."""
         if self.start is None:
             self.start = time
         if step > self.steps[-1]:
@@ -52,13 +47,11 @@ class Timeline:
                 del self.steps[1:-1:2], self.times[1:-1:2]
 
     def seconds(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """When these steps were, in seconds of the run."""
         import numpy as np  # the supervisor, which asks for nothing here, does without
 
         return np.interp(steps, self.steps, self.times)
 
     def _time_of(self, step: int) -> float:
-        """When a step was made, between two marks in proportion."""
         after = bisect_right(self.steps, step)
         if after == len(self.steps):
             return self.times[-1]

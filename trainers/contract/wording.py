@@ -1,4 +1,4 @@
-"""Events in plain words, the same in the journal, on the screen and on the command line."""
+"""Events in plain words, the same in the journal, on screen and on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_ERROR_CHARACTERS = 300
 
 
 def describe_failure(failure: RankFailed) -> str:
-    """How a rank ended, in one sentence of bounded length; may hold what the rank's exception said, as it said it."""
+    """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
     where = f"at step {failure.step:,}" if failure.step else "before its first step"
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
@@ -31,7 +31,7 @@ def describe_failure(failure: RankFailed) -> str:
 
 
 def _what_it_said(error: str) -> str:
-    # A SyntaxError's own line stands below the place it points at.
+    # A SyntaxError's own line comes after the place it points at.
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
 

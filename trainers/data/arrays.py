@@ -1,4 +1,4 @@
-"""What a loaded data set is."""
+"""A loaded data set."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 Images: TypeAlias = npt.NDArray[np.uint8 | np.float32]
-"""[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, which it takes as it is."""
+"""[N, H, W, C]: uint8 from 0 to 255, which training scales to 0–1, or float32, used unscaled."""
 Labels: TypeAlias = npt.NDArray[np.int64]
 """int64 [N]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """A data set, whole."""
-
     x_train: Images
     y_train: Labels
     x_test: Images

@@ -1,7 +1,6 @@
-"""Data sets as NumPy arrays in memory, and the order in which every backend goes through them.
+"""Data sets as NumPy arrays in memory, and the order in which every backend sees them.
 
-The same seed gives the same global batches in the same order on every backend, so that their curves can be laid
-over each other.
+The same seed gives the same global batches in the same order on every backend, so that their curves can be compared.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
 def load(data: Dataset) -> Arrays:
-    """Load a data set of the catalog, or npz:PATH; what is not on this machine yet is downloaded.
-
-    Raises:
-        DatasetError: a file is missing or damaged, or cannot be downloaded.
-    """
+    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or cannot be had."""
     name = data.name
     if name.startswith(NPZ):
         return npz.load(data)
@@ -52,17 +47,9 @@ def load(data: Dataset) -> Arrays:
 
 
 def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """Which examples stand in which global batch of an epoch.
+    """Example numbers of an epoch, counted from 1, int64 [steps, global_batch_size]; the remainder is not used.
 
-    Args:
-        examples: How many there are.
-        global_batch_size: Examples per step, over all devices.
-        seed: The run's.
-        epoch: Counted from 1.
-
-    Returns:
-        Example numbers, int64 [steps, global_batch_size]; what is left of the permutation is not used. With
-        per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
+    With per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
     """
     order = np.random.Generator(np.random.PCG64([seed, epoch])).permutation(examples)
     steps = examples // global_batch_size
@@ -70,16 +57,10 @@ def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) ->
 
 
 def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
-    """What is left of an epoch, up to the end of the run.
+    """The steps left in an epoch, counted from 1, up to the end of the run.
 
-    Args:
-        plan: The run's.
-        epoch: Counted from 1.
-        after: Steps up to this one are done, counted over the whole run.
-
-    Returns:
-        The first step that is left, counted over the whole run, and which examples stand in its global batch and in
-        those after it: int64 [steps, global_batch_size].
+    Returns the first step beyond `after`, counted over the whole run, and the examples of its global batch and the
+    following ones: int64 [steps, global_batch_size].
     """
     config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
     first = max(before, after) + 1
@@ -90,16 +71,11 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
 def weighted_batches(
     images: Images, labels: Labels, batch_size: int
 ) -> Iterator[tuple[Images, Labels, npt.NDArray[np.float32]]]:
-    """Go through examples in batches of one size, in which each example counts once.
-
-    Args:
-        images: [N, H, W, C].
-        labels: int64 [N].
-        batch_size: Of every batch; what is missing to it in the last is filled up with zeros.
+    """Iterates over examples in batches of one size, in which each example counts once.
 
     Yields:
-        Images [batch_size, H, W, C], labels [batch_size], and weights, float32 [batch_size]: 1 for an example, 0 for
-        what fills up.
+        Images [batch_size, H, W, C], labels int64 [batch_size], and weights, float32 [batch_size]: 1 for an example, 0
+        for the zeros that fill up the last batch.
     """
     for start in range(0, len(images), batch_size):
         rows = slice(start, start + batch_size)

@@ -1,6 +1,6 @@
-"""Brings the files of public data sets onto this machine: checked, whole or not at all, by one process at a time.
+"""Downloads the files of public data sets: checked, atomically, by one process at a time.
 
-`pooch` is imported here alone, in a rank's process, and only when something must be downloaded.
+Only this module imports `pooch`, in a rank's process, and only when something must be downloaded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.files import make_private
 
 ROUNDS = 2
-"""How often each address is tried."""
 
 PAUSE_S = 2.0
-"""Between two rounds."""
 
 TIMEOUT_S = (10.0, 30.0)
 """To connect, and without a byte."""
@@ -30,13 +28,9 @@ MEGABYTE = 1_000_000
 
 
 def fetch(dataset: str, file: DataFile) -> Path:
-    """Find a file, or download it.
+    """Finds a file with the right checksum, perhaps without its .gz, or downloads it.
 
-    Returns:
-        Where it lies, with the right checksum; perhaps without its .gz.
-
-    Raises:
-        DatasetError: it cannot be downloaded, cannot be kept, or is a wrong one in `TUIAPP_DATA_DIR`.
+    Raises DatasetError if it cannot be downloaded or stored, or is a wrong one in `TUIAPP_DATA_DIR`.
     """
     if path := _find_provided(dataset, file):
         return path
@@ -85,7 +79,6 @@ def _has_checksum(path: Path, sha256: str) -> bool:
 
 @contextmanager
 def _alone(lock: Path, dataset: str) -> Iterator[None]:
-    """Keep out the other ranks, and other runs, until this one has downloaded."""
     with lock.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -98,7 +91,7 @@ def _alone(lock: Path, dataset: str) -> Iterator[None]:
 def _download(dataset: str, file: DataFile, path: Path) -> None:
     if path.is_file():
         print(f"{path} is damaged; it is downloaded again", flush=True)
-    # What a process that was killed has left of a file lies in here.
+    # Holds what a killed process has left of a file.
     partial = path.parent / ".partial"
     shutil.rmtree(partial, ignore_errors=True)
     problems: dict[str, str] = {}
@@ -123,7 +116,6 @@ def _download(dataset: str, file: DataFile, path: Path) -> None:
 
 
 def _try(url: str, file: DataFile, folder: Path) -> str:
-    """Download from one address into a folder; gives what went wrong, or ""."""
     import pooch
     import requests  # what pooch downloads with
 
@@ -144,7 +136,6 @@ def _try(url: str, file: DataFile, folder: Path) -> str:
 
 
 def _innermost(error: BaseException) -> str:
-    """Why a connection failed, out of the exceptions that wrap each other."""
     while inner := getattr(error, "reason", None) or next((a for a in error.args if isinstance(a, Exception)), None):
         if not isinstance(inner, Exception):
             break
@@ -154,17 +145,16 @@ def _innermost(error: BaseException) -> str:
 
 
 class _Progress:
-    """Tells about once a second how much has come; has the methods that pooch calls."""
+    """Reports progress about once a second; has the methods that pooch calls."""
 
     def __init__(self, file: DataFile) -> None:
         self.total = file.bytes
-        """Set by pooch to what the server announces, 0 when it announces nothing."""
+        """Set by pooch to the announced size, 0 if there is none."""
         self._file = file
         self._done = 0
         self._told = time.monotonic()
 
     def update(self, size: int) -> None:
-        """Count what has come."""
         self._done += size
         if time.monotonic() - self._told >= 1:
             self._told = time.monotonic()
@@ -173,10 +163,9 @@ class _Progress:
             print(f"downloading {self._file.name}: {done}", flush=True)
 
     def reset(self) -> None:
-        """Called at the end, before all is counted once more."""
+        """Called at the end, before everything is counted once more."""
         self._done = 0
 
     def close(self) -> None:
-        """Tell that it has come."""
         size = (self.total or self._file.bytes) / MEGABYTE
         print(f"downloaded {self._file.name}: {size:.1f} MB", flush=True)

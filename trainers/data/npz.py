@@ -1,4 +1,4 @@
-"""A data set of one's own: npz:PATH. What the file must hold is said, and mostly checked, in `npz_facts`."""
+"""The user's own data set: npz:PATH. `trainers.config.npz` says what the file must hold, and checks most of it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,7 @@ from trainers.data.arrays import Arrays, Images, Labels
 
 
 def load(facts: Dataset) -> Arrays:
-    """Load npz:PATH.
-
-    Raises:
-        DatasetError: the file is missing, damaged or not what a data set must be, or it is no longer the one with
-            which the run was started.
-    """
+    """Loads npz:PATH; raises DatasetError if it is missing, invalid, or changed since the run was started."""
     path = npz_path(facts.name.removeprefix(NPZ))
     with open_npz(path) as file:
         x_train, x_test = (_read_images(file, part) for part in ("x_train", "x_test"))
@@ -31,7 +26,7 @@ def load(facts: Dataset) -> Arrays:
 
 
 def _read_images(file: NpzFile, name: str) -> Images:
-    """[N, H, W, C], uint8 or float32: each block put where it belongs, so that nothing is in memory twice."""
+    """Reads [N, H, W, C], uint8 or float32, block by block in place, so that nothing is in memory twice."""
     header, done = file.header(name), 0
     numbers = np.empty(prod(header.shape), np.uint8 if header.dtype == np.uint8 else np.float32)
     for block in file.images(name):
@@ -46,7 +41,6 @@ def _read_labels(file: NpzFile, name: str) -> Labels:
 
 
 def _check_unchanged(path: Path, arrays: Arrays, facts: Dataset) -> None:
-    """Compare with what the run, and every other rank, stands on."""
     for images, labels, examples in (
         (arrays.x_train, arrays.y_train, facts.train_examples),
         (arrays.x_test, arrays.y_test, facts.test_examples),

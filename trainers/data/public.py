@@ -18,15 +18,10 @@ from trainers.data.arrays import Arrays, Images, Labels
 from trainers.data.downloads import fetch
 
 CIFAR_BATCHES = 5
-"""Files that share CIFAR-10's training images."""
 
 
 def load_idx(name: str) -> Arrays:
-    """Load a data set in MNIST's format.
-
-    Raises:
-        DatasetError: a file can neither be found nor downloaded, or is damaged.
-    """
+    """Loads a data set in MNIST's format; raises DatasetError if a file is damaged or cannot be downloaded."""
     facts = DATASETS[name]
     height, width, _ = facts.input_shape
     x_train, y_train, x_test, y_test = (fetch(name, file) for file in FILES[name])
@@ -39,12 +34,9 @@ def load_idx(name: str) -> Arrays:
 
 
 def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-    """Read a file of bytes in the IDX format, packed with gzip or not.
+    """Reads a file of bytes in the IDX format, gzipped or not; raises DatasetError if damaged or of another shape.
 
     The format: two zeros, 8 for bytes, the number of axes, the axes' sizes as big-endian 32-bit numbers, the bytes.
-
-    Raises:
-        DatasetError: it is damaged, or holds another shape.
     """
     header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
     size = len(header) + int(np.prod(shape))
@@ -55,16 +47,12 @@ def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         raise DatasetError(f"{path} is damaged: {error}.") from error
     if len(data) != size or not data.startswith(header):
         raise DatasetError(f"{path} is damaged: it does not hold bytes of the shape {list(shape)}.")
-    # A copy, because what stands on bytes cannot be written to, and PyTorch warns of such arrays.
+    # A copy, because arrays on bytes are read-only, and PyTorch warns of such arrays.
     return np.frombuffer(data, np.uint8, offset=len(header)).reshape(shape).copy()
 
 
 def load_cifar10() -> Arrays:
-    """Load CIFAR-10 from its "binary version".
-
-    Raises:
-        DatasetError: the file can neither be found nor downloaded, or is damaged.
-    """
+    """Loads CIFAR-10 from its "binary version"; raises DatasetError if it is damaged or cannot be downloaded."""
     facts = DATASETS["cifar10"]
     (file,) = FILES["cifar10"]
     path = fetch("cifar10", file)
@@ -78,7 +66,7 @@ def load_cifar10() -> Arrays:
 
 
 def _read_cifar(path: Path, wanted: dict[str, int]) -> dict[str, tuple[Images, Labels]]:
-    """Images and labels of members of the archive; `wanted` has each one's name and number of examples.
+    """Images and labels of the archive's members `wanted`, by name and number of examples.
 
     An example is its label, a byte, and its 32×32 reds, greens and blues, in this order.
     """
@@ -86,7 +74,7 @@ def _read_cifar(path: Path, wanted: dict[str, int]) -> dict[str, tuple[Images, L
     record = 1 + height * width * channels
     parts: dict[str, tuple[Images, Labels]] = {}
     try:
-        # In the archive's order: to go back would be to unpack everything again.
+        # In the archive's order: going back would unpack everything again.
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 if member.name not in wanted or (file := archive.extractfile(member)) is None:

@@ -1,8 +1,7 @@
-"""The models in Flax. Images come as float32 [batch, H, W, C], scaled to 0–1; logits go out as [batch, classes].
+"""The models in Flax: images, float32 [batch, H, W, C], scaled to 0–1, to logits [batch, classes].
 
-Layers have the names that they have in `torch_models`. Called with `train=True` BatchNorm normalizes with the
-statistics of the batch it is given and Dropout draws from the "dropout" stream. `dtype` is what the layers compute
-in; parameters, statistics and logits stay float32.
+Layers have the names of `torch_models`. With `train=True` BatchNorm normalizes with the statistics of its batch and
+Dropout draws from the "dropout" stream. The layers compute in `dtype`; parameters, statistics and logits stay float32.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BatchNorm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5, use_fast_variance=
 
 
 def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
-    """Build a model of the catalog; its parameters are made by `init`, with Flax's default initialization."""
+    """Builds a model of the catalog; `init` makes its parameters, with Flax's default initialization."""
     models: dict[str, type[MLP | Net | ConvNet | ResNet18]]
     models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18}
     return models[name](classes, dtype)
@@ -44,7 +43,6 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """Logits of images."""
         x = x.reshape(len(x), -1)
         for number, width in enumerate(MLP_WIDTHS, start=1):
             x = nn.relu(nn.Dense(width, dtype=self.dtype, name=f"fc{number}")(x))
@@ -59,7 +57,6 @@ class Net(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """Logits of images."""
         for number, channels in enumerate(NET_CHANNELS, start=1):
             x = nn.Conv(channels, (3, 3), padding="VALID", dtype=self.dtype, name=f"conv{number}")(x)
             x = BatchNorm(use_running_average=not train, dtype=self.dtype, name=f"bn{number}")(x)
@@ -80,7 +77,6 @@ class ConvNet(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """Logits of images."""
         for number, (channels, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
             x = nn.Conv(
                 channels,
@@ -110,7 +106,6 @@ class ResNet18(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """Logits of images."""
         x = nn.Conv(RESNET_STAGES[0][0], (3, 3), padding=1, dtype=self.dtype, name="conv")(x)
         x = nn.relu(BatchNorm(use_running_average=not train, dtype=self.dtype, name="bn")(x))
         for stage, (channels, first_stride) in enumerate(RESNET_STAGES, start=1):

@@ -1,4 +1,4 @@
-"""What training with Flax keeps from step to step: parameters, BatchNorm statistics, the optimizer's state."""
+"""The training state with Flax: parameters, BatchNorm statistics, the optimizer's state."""
 
 from __future__ import annotations
 
@@ -20,15 +20,11 @@ from trainers.trees import fill, named_leaves
 
 
 class TrainState(train_state.TrainState):
-    """Flax's, with the running statistics of BatchNorm."""
-
     batch_stats: Any
-    """{} for a model without BatchNorm."""
     seed: Array
-    """What Dropout draws from, with the step's number: uint32 []. No constant, or each seed would be compiled anew."""
+    """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
 
     def with_rate(self, rate: ArrayLike) -> TrainState:
-        """The same, with the learning rate of the next update."""
         return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
 
 
@@ -50,9 +46,9 @@ def create(plan: Plan) -> TrainState:
 
 
 def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
-    """Copies of all that training goes on from, for `trainers.checkpoints`: the model, and the optimizer's state.
+    """Copies of all that training resumes from: the model, and the optimizer's state.
 
-    Of random state there is none but the seed: Dropout draws by the seed and the step's number.
+    There is no random state: Dropout draws by the seed and the step's number.
     """
     return named_leaves(_model(state)), named_leaves({"optimizer": state.opt_state})
 
@@ -71,8 +67,8 @@ def _model(state: TrainState) -> dict[str, Any]:
 def build_optimizer(config: RunConfig) -> optax.GradientTransformation:
     """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
 
-    Weight decay is a gradient of its own (L2), but decoupled in adamw: there the rate times decay times parameter is
-    taken off beside Adam's step.
+    Weight decay is added to the gradient (L2), but decoupled in adamw: rate times decay times parameter is subtracted
+    besides Adam's step.
     """
     decay = optax.add_decayed_weights(config.weight_decay)
     parts: tuple[optax.GradientTransformation, ...] = {

@@ -1,9 +1,9 @@
-"""The models in Keras 3. Images come as float32 [batch, H, W, C], from 0 to 1; logits go out as [batch, classes].
+"""The models in Keras 3: images, float32 [batch, H, W, C], from 0 to 1, to logits [batch, classes].
 
-Functional models of Keras' own layers alone, so that a saved one loads in plain Keras. Layers have the names that
-they have in `torch_models`, those of a residual block with the block's name in front. All that a user's keras.json
-may change (data format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16; parameters,
-statistics and logits stay float32.
+Functional models of Keras' own layers only, so that a saved one loads in plain Keras. Layers have the names of
+`torch_models`, those of a residual block prefixed by the block's name. All that a user's keras.json may change (data
+format, data type) is set here. With "mixed_bfloat16" the layers compute in bfloat16; parameters, statistics and logits
+stay float32.
 """
 
 from __future__ import annotations
@@ -30,15 +30,7 @@ FORMAT = "channels_last"
 
 
 def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, rescaling: bool = False) -> keras.Model:
-    """Build a model of the catalog with Keras' default initialization.
-
-    Args:
-        name: Of the model.
-        shape: Of an image.
-        classes: Logits per image.
-        precision: Configuration key: "bfloat16" for layers that compute in it; with anything else they are float32.
-        rescaling: Whether its first layer takes images from 0 to 255, of any type, to 0–1.
-    """
+    """Builds a catalog model, Keras' default initialization; `rescaling` prepends a layer from 0–255 to 0–1."""
     stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
     if rescaling:
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
@@ -50,36 +42,25 @@ def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, 
 
 
 class Stack:
-    """Layers put on top of each other.
-
-    Args:
-        shape: Of an image.
-        dtype: The layers' data type policy.
-    """
+    """Layers on top of each other; `dtype` is their data type policy."""
 
     def __init__(self, shape: Shape, dtype: str) -> None:
         self.dtype = dtype
         self.inputs = self.x = keras.Input(shape, dtype="float32", name="images")
-        """`x` is what the uppermost layer gives."""
 
     def put(self, layer: type[Any], *arguments: object, **options: object) -> None:
-        """Put a layer on top."""
         self.x = layer(*arguments, dtype=self.dtype, **options)(self.x)
 
     def dense(self, units: int, name: str) -> None:
-        """Put a fully connected layer on top."""
         self.put(layers.Dense, units, name=name)
 
     def convolution(self, channels: int, kernel: int, name: str, **options: object) -> None:
-        """Put a convolution on top, unpadded where the options do not say otherwise."""
         self.put(layers.Conv2D, channels, kernel, name=name, data_format=FORMAT, **options)
 
     def norm(self, name: str, **options: object) -> None:
-        """Put a BatchNorm on top."""
         self.put(layers.BatchNormalization, name=name, axis=-1, momentum=0.9, epsilon=1e-5, **options)
 
     def relu(self, name: str) -> None:
-        """Put a ReLU on top."""
         self.put(layers.ReLU, name=name)
 
 

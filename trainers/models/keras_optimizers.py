@@ -1,8 +1,8 @@
 """Keras' optimizers, with PyTorch's conventions and constants, so that a configuration means the same everywhere.
 
-Keras differs in three things, and each is put right by a subclass that changes the update of one variable: its weight
-decay is always the decoupled one; its SGD puts the learning rate into the velocity, so that a velocity lives on at
-the rate of the step that it was made in; its Adam adds ε before the second moment's bias is corrected, not after.
+Keras differs in three ways, each corrected by a subclass that changes the update of one variable: its weight decay is
+always decoupled; its SGD multiplies the learning rate into the velocity, so that a velocity keeps the rate of its own
+step; its Adam adds ε before the second moment's bias correction, not after.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trainers.config.run_config import RunConfig
 def build_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
     """The optimizer; its learning rate is one of its variables.
 
-    Gradients are clipped first. Weight decay is then a gradient of its own (L2), but decoupled in adamw: there the
-    rate times decay times parameter is taken off beside Adam's step.
+    Gradients are clipped first. Weight decay is then added to the gradient (L2), but decoupled in adamw: rate times
+    decay times parameter is subtracted besides Adam's step.
     """
-    # A keras.json of the user's may say otherwise; the learning rate's type follows it.
+    # A user's keras.json may say otherwise; the learning rate's type follows it.
     keras.config.set_floatx("float32")
     options: dict[str, Any] = {"learning_rate": config.learning_rate, "name": "optimizer"}
     if config.gradient_clip:
@@ -40,33 +40,26 @@ def build_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
 
 
 class L2:
-    """What makes of an optimizer one with an L2 penalty.
-
-    Args:
-        l2: This much of each parameter is added to its gradient.
-        options: The optimizer's.
-    """
+    """Mixin that adds `l2` times each parameter to its gradient."""
 
     def __init__(self, l2: float, **options: object) -> None:
         super().__init__(**options)
         self.l2 = l2
 
     def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Update one variable and what is kept for it."""
         if self.l2:
             gradient = ops.add(gradient, ops.multiply(variable, self.l2))
         self.update_variable(gradient, variable, learning_rate)
 
     def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Update one variable from a gradient that has the penalty's in it."""
         super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
 
 class SGD(L2, keras.optimizers.SGD):
-    """With PyTorch's velocity, which is a running sum of gradients alone."""
+    """With PyTorch's velocity, a running sum of gradients without the rate."""
 
     def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Take off the rate times the velocity (with `nesterov`, times where that will be after the next gradient)."""
+        """Subtracts rate times velocity (with `nesterov`, the velocity after the next gradient)."""
         if not self.momentum:
             super().update_variable(gradient, variable, learning_rate)
             return
@@ -81,7 +74,7 @@ class Adam(L2, keras.optimizers.Adam):
     """With Kingma and Ba's ε, not their "ε hat" (section 2 of https://arxiv.org/abs/1412.6980), as PyTorch has it."""
 
     def update_variable(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
-        """Take off the rate times the mean gradient over the root of the mean squared one, both without bias."""
+        """Subtracts rate times the mean gradient over the root of the mean squared one, both bias-corrected."""
         step = ops.cast(self.iterations + 1, variable.dtype)
         index = self._get_variable_index(variable)
         first, second = self._momentums[index], self._velocities[index]
@@ -93,4 +86,4 @@ class Adam(L2, keras.optimizers.Adam):
 
 
 class Adadelta(L2, keras.optimizers.Adadelta):
-    """Keras' own, but for the penalty."""
+    """Keras' own, except for the penalty."""

@@ -1,4 +1,4 @@
-"""What training with Keras keeps from step to step, as the variables of a model and its optimizer."""
+"""The training state with Keras, as the variables of a model and its optimizer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from trainers.config.plan import Plan
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]
-"""Name → keras.Variable."""
 
 
 def create_model(plan: Plan) -> keras.Model:
@@ -25,14 +24,9 @@ def create_model(plan: Plan) -> keras.Model:
 
 
 def save(model: keras.Model, plan: Plan, path: Path) -> None:
-    """Save the trained model so that it takes images as the data set has them.
+    """Saves the trained model to a new .keras file so that it takes images as in the data set.
 
-    Training scales uint8 images to 0–1 before the model gets them: the saved model then has a layer that does so.
-
-    Args:
-        model: Trained.
-        plan: What it was made from.
-        path: Of the new .keras file.
+    Training scales uint8 images to 0–1 before the model: the saved model gets a layer that does so.
     """
     config, data = plan.config, plan.data
     if data.value_bytes == 1:
@@ -48,7 +42,7 @@ def weights(model: keras.Model) -> Variables:
 
 
 def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variables:
-    """All else: "optimizer.fc1_kernel_momentum" and "random.0", what the first layer with random numbers draws from."""
+    """All else: "optimizer.fc1_kernel_momentum" and "random.0", the state of the first layer with random numbers."""
     kept = {f"optimizer.{variable.name}": variable for variable in optimizer.variables}
     # Their own names count all that were made in this process.
     seeds = [variable for variable in model.non_trainable_variables if variable.name == "seed_generator_state"]
@@ -61,11 +55,7 @@ def to_arrays(variables: Variables) -> dict[str, npt.NDArray[Any]]:
 
 
 def assign(variables: Variables, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Set variables to what `to_arrays` gave of variables like them.
-
-    Raises:
-        ValueError: one is missing, or has another shape.
-    """
+    """Sets variables from `to_arrays`; raises ValueError if one is missing, or has another shape."""
     for name, variable in variables.items():
         array = arrays.get(name)
         if array is None or array.shape != tuple(variable.shape):

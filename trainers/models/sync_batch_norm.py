@@ -1,6 +1,6 @@
-"""BatchNorm over the examples of all ranks, for CPU tensors: PyTorch's own nn.SyncBatchNorm takes GPU tensors only.
+"""BatchNorm over the examples of all ranks, for CPU tensors: PyTorch's nn.SyncBatchNorm takes GPU tensors only.
 
-Every rank has as many examples as every other. Names and numbers are nn.BatchNorm2d's.
+Every rank has the same number of examples. Names and values are nn.BatchNorm2d's.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 PIXELS = (0, 2, 3)
-"""All axes but that of the channels."""
 
 
 def synchronize(model: nn.Module, device: torch.device) -> nn.Module:
-    """Let every BatchNorm layer normalize with the statistics of all ranks' examples; parameters stay the same."""
+    """Makes every BatchNorm layer normalize with the statistics of all ranks' examples; parameters stay the same."""
     if device.type == "cuda":
         return cast(nn.Module, nn.SyncBatchNorm.convert_sync_batchnorm(model))
     for parent in list(model.modules()):
@@ -28,11 +27,7 @@ def synchronize(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class SyncBatchNorm2d(nn.BatchNorm2d):
-    """nn.BatchNorm2d, in training with the mean and the variance of all ranks' examples.
-
-    Args:
-        norm: The layer in whose place it stands; it takes over its parameters and running statistics.
-    """
+    """nn.BatchNorm2d in place of `norm`, in training with the mean and the variance of all ranks' examples."""
 
     def __init__(self, norm: nn.BatchNorm2d) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)
@@ -40,10 +35,9 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
         for name, buffer in norm.named_buffers():
             setattr(self, name, buffer)
 
-    # torch.compile goes around it: such collectives do not go into a compiled graph.
+    # torch.compile skips it: such collectives do not go into a compiled graph.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor) -> Tensor:
-        """From [N, C, H, W] to the same."""
         if not self.training or dist.get_world_size() == 1:
             return super().forward(x)
         assert self.momentum is not None
@@ -68,13 +62,13 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalize x [N, C, H, W]; gives as well the mean and the biased variance of all ranks' examples, [C]."""
+        """Normalizes x [N, C, H, W]; also returns the mean and the biased variance of all ranks' examples, [C]."""
         own = torch.stack(torch.var_mean(x, PIXELS, correction=0))
         gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(gathered, own)
         variances, means = torch.stack(gathered).unbind(1)
         mean = means.mean(0)
-        # What the ranks' examples spread around their own means, and these around the mean of all.
+        # The variance around the ranks' own means, plus that of these around the overall mean.
         variance = (variances + (means - mean) ** 2).mean(0)
         ctx.save_for_backward(x, weight, mean, (variance + eps).rsqrt())
         ctx.mark_non_differentiable(mean, variance)
@@ -82,7 +76,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        """Gradients of the sum of all ranks' losses; those of weight and bias are this rank's part of it."""
+        """Gradients of the sum of all ranks' losses; those of weight and bias are this rank's part."""
         x, weight, mean, inverse_std = ctx.saved_tensors
         shape = (1, -1, 1, 1)
         normalized = (x - mean.view(shape)) * inverse_std.view(shape)

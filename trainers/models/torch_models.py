@@ -1,8 +1,8 @@
-"""The models in PyTorch. Images come as float32 [batch, C, H, W], scaled to 0–1; logits go out as [batch, classes].
+"""The models in PyTorch: images, float32 [batch, C, H, W], scaled to 0–1, to logits [batch, classes].
 
-BatchNorm keeps a tenth of each batch's statistics and has ε = 1e-5, here and in every other framework. Its running
-variance is PyTorch's unbiased one (n / (n − 1) of the biased variance that Flax and Keras keep): a difference of
-1 / (n − 1), where n counts a batch's pixels, and only in evaluation.
+BatchNorm takes a tenth of each batch's statistics and has ε = 1e-5, here and in every other framework. Its running
+variance is PyTorch's unbiased one (n / (n − 1) times the biased variance that Flax and Keras keep): a difference of 1 /
+(n − 1), where n counts a batch's pixels, and only in evaluation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Shape = tuple[int, int, int]
 
 
 def build(name: str, shape: Shape, classes: int) -> nn.Module:
-    """Build a model of the catalog with PyTorch's default initialization."""
+    """Builds a model of the catalog with PyTorch's default initialization."""
     return {"mlp": mlp, "net": net, "convnet": convnet, "resnet18": resnet18}[name](shape, classes)
 
 
@@ -69,7 +69,7 @@ def convnet(shape: Shape, classes: int) -> nn.Module:
     for number, (outputs, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
         convolution = SameConv2d if padded else nn.Conv2d
         norm = nn.BatchNorm2d(outputs)
-        # No scale to be learned: it stays 1.
+        # No learned scale: it stays 1.
         norm.weight.requires_grad_(False)
         layers |= {
             f"conv{number}": convolution(channels, outputs, kernel, stride, bias=bias),
@@ -103,10 +103,10 @@ def resnet18(shape: Shape, classes: int) -> nn.Module:
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution whose output has ⌈size / stride⌉ rows and columns, padded as TensorFlow and JAX do for "SAME".
+    """A convolution with ⌈size / stride⌉ output rows and columns, padded as in TensorFlow and JAX for "SAME".
 
-    The padding depends on the input's size, and where it is odd the greater half goes to the bottom and the right;
-    PyTorch's own padding is the same on both sides.
+    The padding depends on the input's size, and if odd the greater half goes to the bottom and the right; PyTorch's own
+    padding is the same on both sides.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,12 +120,9 @@ class SameConv2d(nn.Conv2d):
 
 
 class Residual(nn.Module):
-    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1.
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution if the stride is not 1.
 
-    Args:
-        inputs: Channels that come in.
-        outputs: Channels that go out; as many as come in where the stride is 1.
-        stride: Of the first convolution and the shortcut.
+    With stride 1, which applies to the first convolution and the shortcut, `outputs` equals `inputs`.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:

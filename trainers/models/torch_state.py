@@ -1,4 +1,4 @@
-"""What training with PyTorch keeps from step to step, as a checkpoint takes it: weights, optimizer, random state."""
+"""The training state with PyTorch, as a checkpoint holds it: weights, optimizer, random state."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ Snapshot: TypeAlias = tuple[Arrays, Arrays]
 
 
 def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Snapshot:
-    """Copies of all that training goes on from, for `trainers.checkpoints`; every rank calls this.
+    """Copies of all that training resumes from; every rank calls this. Without a process group there is one rank.
 
-    Without a process group there is one rank.
-
-    Returns:
-        The model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
-        optimizer's state, and with a leading axis of ranks those statistics and the random state.
+    Returns the model, with the mean of the ranks' BatchNorm statistics, which training does not read; and all else: the
+    optimizer's state, and with a leading axis of ranks those statistics and the random state.
     """
     arrays, state = {}, {"ranks.random": _gather(torch.get_rng_state(), device)}
     if device.type == "cuda":
@@ -46,7 +43,7 @@ def snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.d
 def restore(
     saved: Saved, rank: int, model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device, world_size: int
 ) -> None:
-    """Go on from a checkpoint; with another number of ranks each starts from the mean of their statistics."""
+    """Restores a checkpoint; with another number of ranks each starts from the mean of their statistics."""
     arrays: Mapping[str, npt.NDArray[Any]] = saved.model
     if len(saved.state["ranks.random"]) == world_size:
         mine = {name.removeprefix("ranks."): array[rank] for name, array in saved.state.items() if "ranks." in name}
@@ -61,7 +58,7 @@ def restore(
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             value, parameter = torch.from_numpy(array), parameters[int(index)]
-            # A fused optimizer goes through parameter and state side by side in memory: the same order in both.
+            # A fused optimizer walks parameter and state in memory order: the same order in both.
             like = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
             entries.setdefault(int(index), {})[key] = like
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,4 +1,4 @@
-"""The supervisor's side of an agreement on a step: see `stop_gate` for the ranks'."""
+"""The supervisor's side of an agreement on a step; `stop_gate` is the ranks' side."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from trainers.runtime import wire
 
 
 class Voter(Protocol):
-    """What an agreement needs of a rank's process."""
-
     rank: int
 
     def send(self, message: wire.ToRank) -> None:
-        """Tell it something, without waiting."""
+        """Sends a message without waiting."""
 
 
 class Agreement:
-    """Finds the step after which all ranks do what was asked for: save, stop, or both."""
-
     def __init__(self) -> None:
         self._round = 0
         self._open = False
@@ -28,13 +24,7 @@ class Agreement:
         self._ended: dict[int, int] = {}
 
     def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> None:
-        """Ask all ranks for their steps; what an open vote was about is decided together with this.
-
-        Args:
-            live: The ranks that still run.
-            stop: They shall go no further.
-            save: They shall save a checkpoint.
-        """
+        """Asks all live ranks for their steps; merges the request with that of an open vote."""
         self._round += 1
         self._open = True
         self._stop, self._save = self._stop or stop, self._save or save
@@ -43,13 +33,12 @@ class Agreement:
             voter.send(wire.Propose(self._round))
 
     def count(self, vote: wire.Vote, live: Sequence[Voter]) -> None:
-        """Take a rank's vote; the last one decides."""
         if vote.round == self._round:
             self._votes[vote.rank] = vote.step
             self._decide(live)
 
     def leave(self, rank: int, step: int, live: Sequence[Voter]) -> None:
-        """A rank has ended well after a step: the others must not wait for its vote, and get as far as it has."""
+        """A rank has ended normally after a step: the others do not wait for its vote, and reach at least that step."""
         self._ended[rank] = step
         self._decide(live)
 

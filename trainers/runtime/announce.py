@@ -12,7 +12,7 @@ from trainers.contract.rundir import RunDir
 
 
 def start(run: RunDir, plan: Plan, attempt: int, resumed_from: int) -> RunStarted:
-    """What a run is: told by its supervisor, which is this process."""
+    """Builds the event that describes the run; this process is its supervisor."""
     return RunStarted(
         run_id=run.run_id,
         attempt=attempt,

@@ -12,24 +12,19 @@ from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.rundir import RunDir
 
 WRITE_EVERY_BYTES = 4 << 20
-"""How far the journal grows from one digest to the next: to read so much takes a view 0.1 s."""
+"""Journal growth between two digests: a view reads as much in 0.1 s."""
 
 MAX_UNREAD_BYTES = 16 << 20
-"""What is read of the attempts before, at most: two seconds of processor time. Where their digest does not reach that
-far, no new one is made."""
+"""Most bytes read of earlier attempts, in two seconds of processor time; if more are unread, no digest is made."""
 
 CHUNK_BYTES = 1 << 17
-"""What is read at a time: the supervisor stays small."""
+"""Bytes per read: the supervisor stays small."""
 
 
 class DigestWriter:
-    """Folds what the journal's writer writes, and replaces the digest now and then.
+    """Folds written events into the digest, and replaces the file from time to time.
 
-    The digest is a cache: whatever goes wrong with it costs the digest, never the run.
-
-    Args:
-        run: The run.
-        journal: Its journal's writer; what stands in the journal already is read.
+    The digest is a cache: a fault costs the digest, never the run. What the journal already holds is read first.
     """
 
     def __init__(self, run: RunDir, journal: JournalWriter) -> None:
@@ -43,12 +38,11 @@ class DigestWriter:
         journal.on_line = self._add
 
     def write_due(self) -> None:
-        """Replace the digest if the journal has grown enough since."""
         if self._journal.offset - self._written_at >= WRITE_EVERY_BYTES:
             self.write()
 
     def write(self) -> None:
-        """Replace the digest; not while lines wait for room on the disk, which the digest would be ahead of."""
+        """Replaces the digest, unless lines wait for disk space: the digest would be ahead of the journal."""
         if self._keeper is None or self._journal.waiting_bytes:
             return
         self._written_at = self._journal.offset
@@ -64,13 +58,13 @@ class DigestWriter:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Go on without a digest after a fault, which the supervisor's log shows; views read all then."""
+        """Continues without a digest after a fault, which goes to supervisor.log; views then read the whole journal."""
         traceback.print_exc()
         self._keeper = None
 
 
 def _read_keeper(run: RunDir, end: int) -> DigestKeeper | None:
-    """What the journal tells up to its end; None where there is too much to read."""
+    """Reads the journal up to its end; None if there is too much to read."""
     digest = read_digest(run) if end else None
     reader = JournalReader(run.journal, digest.offset if digest else 0, CHUNK_BYTES)
     if end - reader.offset > MAX_UNREAD_BYTES:

@@ -1,4 +1,4 @@
-"""How a run ended, as its last event says it."""
+"""How a run ended, as its last event."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from trainers.runtime.teardown import Teardown
 
 
 def sum_up(failures: list[tuple[RankFailed, bool]], teardown: Teardown, summary: Summary, total_steps: int) -> RunEnded:
-    """The event.
-
-    Args:
-        failures: Of ranks, as `first_cause` takes them.
-        teardown: Whether and why the run was stopped.
-        summary: What it came to.
-        total_steps: What it should have come to.
-    """
+    """Builds the run's last event; `failures` as for `first_cause`."""
     if failures:
         cause = first_cause(failures)
         return RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)

@@ -22,29 +22,25 @@ _CONSEQUENCE = re.compile(
 
 
 ERROR_FILE = "error.json"
-"""In a rank's directory, once it has raised."""
 
 
 class RankError(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank's error.json."""
-
     mono: float
-    """When it was raised, on the host's monotonic clock."""
     error: str
-    """The exception's own line; of a `DatasetError` its message alone."""
+    """The exception's line; of a `DatasetError` only the message."""
     traceback: str
-    """"" of a `DatasetError`."""
+    """"" for a `DatasetError`."""
     consequence: bool
-    """It looks like what a collective raises when another rank is gone."""
+    """Looks like what a collective raises when another rank is gone."""
 
 
 def is_consequence(error: str) -> bool:
-    """Whether an exception looks like what the collectives of the other ranks raise after one has failed."""
+    """Whether an exception looks like what the other ranks' collectives raise after one has failed."""
     return bool(_CONSEQUENCE.search(error))
 
 
 def read_error(path: Path) -> RankError | None:
-    """A rank's error.json; None when it wrote none."""
+    """Reads a rank's error.json; None if it wrote none."""
     try:
         return msgspec.json.decode(read_limited(path, MAX_ERROR_BYTES), type=RankError)
     except (OSError, ValueError, RecursionError):
@@ -52,7 +48,7 @@ def read_error(path: Path) -> RankError | None:
 
 
 def describe_exit(returncode: int) -> tuple[int | None, str]:
-    """A subprocess's return code as exit code and signal name, one of which is None or ""."""
+    """Splits a subprocess's return code into exit code and signal name, one of which is None or ""."""
     if returncode >= 0:
         return returncode, ""
     try:
@@ -62,9 +58,5 @@ def describe_exit(returncode: int) -> tuple[int | None, str]:
 
 
 def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
-    """Of several failures the one that the others follow from.
-
-    Args:
-        failures: Each with whether it looks like a consequence of another; at least one.
-    """
+    """Picks the cause of the other failures; each comes with whether it looks like a consequence."""
     return min(failures, key=lambda item: (item[1], item[0].mono))[0]

@@ -1,8 +1,8 @@
-"""When a run hangs: nobody gets on, and nobody has said that it does what takes long.
+"""Detects a hang: no rank makes progress, and none has reported a phase that takes long.
 
-Each rank tells once a second how far it is (`wire.Heartbeat`), from a thread that neither training nor a device can
-hold up. Ranks wait for each other in collectives, so one that does not get there stands still with all others, a step
-behind them. Pure bookkeeping: the clock is the caller's, so that a test needs no waiting.
+Each rank reports its step once a second (`wire.Heartbeat`), from a thread that neither training nor a device can block.
+Ranks wait for each other in collectives, so one that is stuck blocks all others, one step behind them. Pure
+bookkeeping: the caller supplies the clock, so that tests need not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainers.contract.events import PhaseName
 from trainers.contract.wording import describe_ranks
 
 SLOWEST_TIMES = 5.0
-"""What is slow by nature gets so many times the longest that it has taken before."""
+"""Slow phases get this multiple of the longest time seen so far."""
 PHASE_LIMITS_S: dict[PhaseName, float] = {
     "preparing": 900.0,
     "compiling": 1800.0,
@@ -24,16 +24,14 @@ PHASE_LIMITS_S: dict[PhaseName, float] = {
     "checkpointing": 600.0,
     "stopping": 600.0,
 }
-"""What these may take before anything is known of this run's own; data may have to be fetched, or compiled."""
+"""Limits before this run has a time of its own; data may have to be downloaded, or code compiled."""
 SUSPENDED_S = 5.0
-"""When the supervisor itself has not run for so long, the ranks may have been suspended with it."""
+"""If the supervisor itself has not run for this long, the ranks may have been suspended with it."""
 
 
 class Standing(NamedTuple):
-    """Where a rank stands."""
-
     step: int
-    """The last one that it has started."""
+    """The last one started."""
     phase: PhaseName
 
 
@@ -41,53 +39,39 @@ class Standing(NamedTuple):
 class _Rank:
     standing: Standing
     since: float
-    """When it got there."""
     stopped_at: float | None = None
-    """Since when its process is stopped by a signal."""
 
 
 @dataclass
 class HangWatch:
-    """Where all ranks of a run stand, and since when."""
-
     limit_s: float = field(default_factory=hang_limit_s)
     told: float | None = None
-    """When the hang that is told of began; None when there is none."""
+    """Start of the reported hang; None if there is none."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _slowest: dict[PhaseName, float] = field(default_factory=dict)
     _looked: float | None = None
 
     def hear(self, rank: int, standing: Standing, now: float) -> None:
-        """A rank has told where it stands."""
         known = self._ranks.get(rank)
         if known is None:
             self._ranks[rank] = _Rank(standing, now)
         elif known.standing != standing:
             phase = known.standing.phase
             if self.told is None and known.standing.step:
-                # The first step of all, and a hang, say nothing of what is usual.
+                # The very first step, and a hang, say nothing about usual times.
                 self._slowest[phase] = max(self._slowest.get(phase, 0.0), now - known.since)
             known.standing, known.since = standing, now
 
     def forget(self, rank: int) -> None:
-        """A rank has ended."""
         self._ranks.pop(rank, None)
 
     def look(self, now: float, stopped: Iterable[int] = ()) -> float | None:
-        """See whether the run hangs; call about once a second.
-
-        Args:
-            now: Seconds on the monotonic clock.
-            stopped: Ranks whose processes are stopped by a signal at this moment.
-
-        Returns:
-            Seconds without progress, when that has become worth telling; None otherwise.
-        """
+        """Returns seconds without progress, if worth reporting; `now` is monotonic; call about once a second."""
         before, self._looked = self._looked, now
         still = set(stopped)
         suspended = before is not None and now - before > SUSPENDED_S
         if (still or suspended) and self.told is None:
-            # The ranks wait for the stopped one, or did not run either: their time begins anew.
+            # The ranks wait for the stopped one, or did not run either: their time restarts.
             for rank in self._ranks.values():
                 rank.since = now
         for number, rank in self._ranks.items():
@@ -102,27 +86,20 @@ class HangWatch:
         return silent
 
     def over(self, now: float) -> float | None:
-        """Whether the hang that was told of is over: somebody has got on.
-
-        Returns:
-            How long it was, once; None otherwise.
-        """
+        """Returns the length of the reported hang once, as soon as some rank makes progress; else None."""
         if self.told is None or all(rank.since <= self.told + 1e-6 for rank in self._ranks.values()):
             return None
         lasted, self.told = now - self.told, None
         return lasted
 
     def stopped(self, now: float) -> list[int]:
-        """Ranks whose processes have been stopped for so long that a person should know."""
         after = min(10.0, self.limit_s)
         return [n for n, rank in self._ranks.items() if rank.stopped_at is not None and now - rank.stopped_at >= after]
 
     def standings(self) -> dict[int, Standing]:
-        """Where each rank stands that still has something to do."""
         return {n: rank.standing for n, rank in sorted(self._ranks.items()) if rank.standing.phase != "done"}
 
     def behind(self) -> list[int]:
-        """Ranks that have started fewer steps than the furthest; none when all are level."""
         steps = {number: standing.step for number, standing in self.standings().items()}
         return [number for number, step in steps.items() if step < max(steps.values())]
 
@@ -137,14 +114,7 @@ class HangWatch:
 
 
 def describe(silent_s: float, standings: dict[int, Standing], behind: list[int], elsewhere: str = "") -> str:
-    """A hang in words.
-
-    Args:
-        silent_s: Seconds since anybody got on.
-        standings: Of all ranks, in order.
-        behind: Those that have not come as far as the others.
-        elsewhere: What sets some apart from the others that are level with them, if that is known.
-    """
+    """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known."""
     step = max((standing.step for standing in standings.values()), default=0)
     phases = {standing.phase for standing in standings.values()}
     nothing = f"no progress for {silent_s:.0f} s"

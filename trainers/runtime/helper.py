@@ -1,4 +1,4 @@
-"""A process beside the ranks, started again when it dies: the reaper, the sampler. Training goes on without it."""
+"""A process beside the ranks, restarted when it dies: the reaper, the sampler. Training continues without it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ from trainers.runtime.failures import describe_exit
 FIRST_RETRY_S = 1.0
 LONGEST_RETRY_S = 60.0
 STEADY_S = 60.0
-"""A helper that has lived for so long begins again with the first delay."""
+"""A helper that has lived this long restarts with the first delay again."""
 END_S = 1.0
-"""What a helper gets to end after SIGKILL: a driver call may hold it, and it is not waited for then."""
+"""Time to end after SIGKILL: a driver call may block it, and it is then not waited for."""
 
 
 class Helper:
-    """Keeps one helper running.
-
-    Args:
-        kind: Of its alerts.
-        name: What to call it.
-        start: Starts it.
-        say: Takes alerts.
-        without: What is missing while it is gone, in words.
-    """
+    """Keeps one helper running; `kind` is that of its alerts, `without` says what is missing while it is down."""
 
     def __init__(
         self,
@@ -42,7 +34,6 @@ class Helper:
         self._told = ""
 
     def advance(self, now: float) -> None:
-        """See whether it lives, and start it when it is time."""
         if self.process is not None:
             if self.process.poll() is None:
                 return
@@ -65,7 +56,7 @@ class Helper:
 
     def _retry(self, now: float, how: str) -> None:
         self._due = now + self._delay
-        # The same again and again is told once.
+        # A repeated failure is reported once.
         if how != self._told:
             self._told = how
             text = f"{self._name} {how}; {self._without}. It is started again after {self._delay:.0f} s"
@@ -73,7 +64,6 @@ class Helper:
         self._delay = min(2 * self._delay, LONGEST_RETRY_S)
 
     def end(self) -> None:
-        """Kill it, and wait a moment."""
         process, self.process = self.process, None
         if process is not None:
             process.kill()

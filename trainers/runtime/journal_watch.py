@@ -1,4 +1,4 @@
-"""Tells when the journal cannot be written: through the lock file while it lasts, in the journal once it is over."""
+"""Reports that the journal cannot be written: in the lock file meanwhile, in the journal afterwards."""
 
 from __future__ import annotations
 
@@ -16,20 +16,14 @@ from trainers.contract.lock_note import LockNote, signal_trouble, write_note
 from trainers.contract.process_identity import identity, machine
 
 RENEW_S = 1.0
-"""How often the note is written anew while the trouble lasts."""
+"""How often the note is rewritten while the trouble lasts."""
 
 END_WAIT_S = 600.0
-"""How long a run that is over waits for room to say so."""
+"""How long a finished run waits for disk space to record its end."""
 
 
 class JournalWatch:
-    """Looks at a journal's writer from time to time.
-
-    Args:
-        journal: The writer.
-        lock: The descriptor of the run's lock file, which this process holds; None in tests of other things.
-        attempt: How often the run was started, this time included.
-    """
+    """Checks a journal's writer from time to time; `lock` is the descriptor of the run's lock file."""
 
     def __init__(self, journal: JournalWriter, lock: int | None, attempt: int) -> None:
         self._journal, self._lock = journal, lock
@@ -42,11 +36,10 @@ class JournalWatch:
         self._dropped = 0
         self._sync_told = self._given_up = False
         self._wait_until: float | None = None
-        """Once the run is over."""
         self._say()
 
     def check(self) -> list[Alert]:
-        """What to put into the journal, now that it can be written again; keeps the note up to date."""
+        """Updates the note; returns alerts for the journal once it can be written again."""
         blocked, now = self._journal.blocked, monotonic()
         if blocked is not None:
             if self._since is None:
@@ -72,11 +65,7 @@ class JournalWatch:
         return alerts
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
-        """The run is over: try to write what is not written yet until it is, for a bounded time over all calls.
-
-        Args:
-            give_up: Whether it shall be tried no longer.
-        """
+        """Retries a finished run's pending writes until `give_up`, for a bounded time over all calls."""
         if self._wait_until is None:
             self._wait_until = monotonic() + END_WAIT_S
         self._note = msgspec.structs.replace(self._note, over=True)

@@ -1,4 +1,4 @@
-"""Follows what a rank writes to a log file and turns it into log events, bounded in length and number.
+"""Turns what a rank writes to a log file into log events, bounded in length and number.
 
 Ranks write to files, not to pipes: a supervisor that is stopped or gone must not block or kill them.
 """
@@ -18,17 +18,10 @@ READ_BYTES = 256 * 1024
 
 
 class LogTail:
-    """One log file.
-
-    Args:
-        path: The file; it may not exist yet. What stands in it already is an earlier attempt's.
-        rank: Whose it is.
-        stream: Which of the two.
-    """
+    """Follows one log file, which need not exist yet; skips what an earlier attempt wrote to it."""
 
     def __init__(self, path: Path, rank: int, stream: Literal["stdout", "stderr"]) -> None:
         self.last_lines: deque[str] = deque(maxlen=20)
-        """The newest lines, for a failure's report."""
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
         self._offset = self._size()
@@ -36,13 +29,9 @@ class LogTail:
         self._cut = False
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
-        """The lines written since the last call.
-
-        Args:
-            final: The writer is gone: take everything, and an unfinished last line too.
-        """
+        """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line."""
         lines: list[bytes] = []
-        # Not beyond what there is now: a writer that never pauses must not hold this up for ever.
+        # Only up to the present end: a writer that never pauses must not block this forever.
         end, passed = self._size(), 0
         while self._offset < end and (data := self._read()):
             lines += self._split(data)
@@ -69,7 +58,7 @@ class LogTail:
             return 0
 
     def _pass_over(self, end: int) -> int:
-        """Leave out what stands before the last lines; gives the bytes left out."""
+        """Skips to the last lines; returns the bytes skipped."""
         passed = max(0, end - READ_BYTES - self._offset)
         if passed:
             self._offset += passed
@@ -88,10 +77,10 @@ class LogTail:
     def _split(self, data: bytes) -> list[bytes]:
         *lines, rest = (self._rest + data).split(b"\n")
         if lines and self._cut:
-            # The rest of a line whose start was taken already.
+            # The rest of a line whose start was already taken.
             lines, self._cut = lines[1:], False
         if len(rest) > MAX_LINE_BYTES:
-            # Of a bar that rewrites itself only the newest state counts.
+            # Of a progress bar that rewrites itself only the newest state counts.
             rest = rest[rest.rstrip(b"\r").rfind(b"\r") + 1 :]
         if len(rest) > MAX_LINE_BYTES:
             if not self._cut:
@@ -102,6 +91,6 @@ class LogTail:
 
 
 def _decode(line: bytes) -> str:
-    """A line as text; of a progress bar that rewrites itself with carriage returns, its last state."""
+    """Decodes a line; of a progress bar that rewrites itself with carriage returns, its last state."""
     states = [state for state in line.rstrip(b"\r").split(b"\r") if state.strip()]
     return states[-1][:MAX_LINE_BYTES].decode(errors="replace").rstrip() if states else ""

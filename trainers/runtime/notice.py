@@ -1,10 +1,10 @@
-"""Tells the user that a run has ended: `python -m trainers.runtime.notice RUN_DIR`.
+"""Notifies the user that a run has ended: `python -m trainers.runtime.notice RUN_DIR`.
 
-What is to be done, a command and a webhook, is copied from the user's settings into the run's directory when the run is
-launched (`leave_order`). When it has ended, its supervisor, or its reaper where the supervisor was killed, starts this
-module in a process of its own (`tell`): no dashboard need be open, and neither a slow server nor a command that hangs
-holds anything up. Whoever takes the order away tells, so that each attempt is told of at most once.
-What goes wrong is written to supervisor.log; the webhook's address, which may be a secret, is not.
+The order, a command and a webhook, is copied from the user's settings into the run's directory at launch
+(`leave_order`). At the end the supervisor, or the reaper if the supervisor was killed, starts this module in its own
+process (`tell`): no dashboard need be open, and neither a slow server nor a hanging command blocks anything. Whoever
+removes the order sends the notice, so each attempt sends at most one. Errors go to supervisor.log; the webhook's
+address, which may be a secret, does not.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from trainers.runtime.patient_stream import make_streams_patient
 
 COMMAND_TIMEOUT_S = 60.0
 LAST_RESORT_S = 120.0
-"""After that the process ends whatever it waits for."""
+"""The process then ends, whatever it waits for."""
 
 ENDED_S = 30.0
 """How long the run's lock may be held after the run's last event."""
 
 
 def tell(run: RunDir) -> None:
-    """Have the end of a run told, if the user wants that; returns at once and raises nothing."""
+    """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
     if not run.notice.exists():
         return
     try:
-        # What it says goes where this process's own words go: into supervisor.log.
+        # Its output goes where this process's output goes: to supervisor.log.
         subprocess.Popen(
             [sys.executable, "-P", "-m", "trainers.runtime.notice", str(run.path)],
             stdin=subprocess.DEVNULL,
@@ -54,14 +54,14 @@ def tell(run: RunDir) -> None:
 
 
 def main() -> None:
-    """Carry out a run's order, unless somebody else has."""
+    """Carries out a run's order, unless another process has."""
     run = RunDir(Path(sys.argv[1]))
     make_streams_patient()
     _end_after(LAST_RESORT_S)
     deadline = time.monotonic() + ENDED_S
     while run.is_live() and time.monotonic() < deadline:
         time.sleep(0.02)
-    # Live still: somebody has resumed it meanwhile, and the order is for the end of that attempt.
+    # Still live: somebody has resumed it meanwhile, and the order is for the end of that attempt.
     order = None if run.is_live() else take_order(run)
     if order is None:
         return
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def facts(info: RunInfo) -> dict[str, object]:
-    """What is told of a run; null where it did not get that far."""
+    """Facts of a run for the notice; null for what it did not reach."""
     return {
         **run_facts(info.directory, info.status, info.summary),
         **config_facts(info.config),
@@ -83,14 +83,14 @@ def facts(info: RunInfo) -> dict[str, object]:
 
 
 def in_a_sentence(info: RunInfo) -> str:
-    """The end of a run, for people."""
+    """Describes the end of a run."""
     accuracy = info.summary.test_accuracy
     came_to = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
     return f"{info.directory.run_id} {info.status}{came_to}: {info.reason}"[:500]
 
 
 def _environment(info: RunInfo) -> dict[str, str]:
-    """The same for a command: TUIAPP_RUN_STATUS and so on; what is not known is empty."""
+    """The facts as environment variables: TUIAPP_RUN_STATUS and so on; unknown values are empty."""
     told = {**facts(info), "text": in_a_sentence(info)}
     texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in told.items()}
     texts["TUIAPP_RUN_ID"] = texts.pop("TUIAPP_RUN_RUN")
@@ -99,7 +99,6 @@ def _environment(info: RunInfo) -> dict[str, str]:
 
 
 def _call(order: Order, info: RunInfo) -> None:
-    """Run the user's command, for a bounded time."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -117,7 +116,7 @@ def _call(order: Order, info: RunInfo) -> None:
         try:
             code = process.wait(COMMAND_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            # With all that it has started.
+            # With all its children.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -130,17 +129,16 @@ def _call(order: Order, info: RunInfo) -> None:
 
 
 def _send(url: str, info: RunInfo) -> None:
-    """Post the facts as JSON."""
-    # 30 ms and some MiB that the supervisor, which imports this module too, has no use for.
+    # 30 ms and some MiB that the supervisor, which imports this module too, does not need.
     from trainers.runtime.webhook import post
 
-    # msgspec writes a loss that is not finite as null; JSON has no word for it.
+    # msgspec writes a non-finite loss as null; JSON has no such number.
     if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
         _log(f"the webhook at {host_of(url)} did not take it: {problem}")
 
 
 def _end_after(seconds: float) -> None:
-    # A name server that does not answer heeds no timeout of ours.
+    # A name server that does not answer ignores our timeouts.
     timer = threading.Timer(seconds, os._exit, [1])
     timer.daemon = True
     timer.start()

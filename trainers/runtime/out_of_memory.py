@@ -1,8 +1,7 @@
-"""Whether the kernel's out-of-memory killer was at work when a rank was killed.
+"""Detects whether the kernel's out-of-memory killer killed a rank.
 
-SIGKILL looks the same whoever sent it, but the kernel counts what it kills for want of memory: per control group
-(`oom_kill` in memory.events, or memory.oom_control in the first version of cgroups), and on the whole machine in
-/proc/vmstat.
+SIGKILL looks the same whoever sent it, but the kernel counts its OOM kills: per control group (`oom_kill` in
+memory.events, or memory.oom_control in cgroups v1), and for the whole machine in /proc/vmstat.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 from trainers.config.control_groups import memory_groups
 
 KEEP_S = 5.0
-"""How long before a rank's end the killer may have struck: a large process takes a while to be gone."""
+"""How long before a rank's end the kill may have happened: a large process takes a while to exit."""
 
 
 class _Count(NamedTuple):
@@ -23,26 +22,20 @@ class _Count(NamedTuple):
 
 
 class OomWatch:
-    """Compares the kernel's counts now with those of a moment ago.
-
-    Args:
-        now: Seconds on the monotonic clock.
-        files: Where the counts are; found out by default.
-    """
+    """Compares the kernel's counts with those of a moment ago; `now` is monotonic."""
 
     def __init__(self, now: float, files: list[Path] | None = None) -> None:
         self._files = files
         self._counts: deque[tuple[float, _Count | None]] = deque([(now, self._read())])
 
     def look(self, now: float) -> None:
-        """Note the counts; call now and then."""
         if now - self._counts[-1][0] >= KEEP_S:
             self._counts.append((now, self._read()))
             while len(self._counts) > 2:
                 self._counts.popleft()
 
     def struck(self) -> bool | None:
-        """Whether it has killed something in the last seconds; None where the kernel does not tell."""
+        """Whether it has killed something within `KEEP_S`; None if unknown."""
         before, now = self._counts[0][1], self._read()
         if before is None or now is None or before.file != now.file:
             return None
@@ -55,7 +48,7 @@ class OomWatch:
 
 
 def hint(struck: bool | None) -> str:
-    """What to add to "was killed by SIGKILL"; "" where nothing is known."""
+    """Text to add to "was killed by SIGKILL"; "" if nothing is known."""
     if struck is None:
         return ""
     return "by the kernel's out-of-memory killer" if struck else "not by the kernel's out-of-memory killer"
@@ -75,6 +68,6 @@ def _read_count(path: Path) -> int | None:
 
 
 def _counters() -> list[Path]:
-    """Where the count may be: of this process's control group, or else the machine's."""
+    """The count's possible files: of this process's control group, else the machine's."""
     names = ("memory.events", "memory.oom_control")
     return [*(group / name for group in memory_groups() for name in names), Path("/proc/vmstat")]

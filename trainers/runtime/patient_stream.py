@@ -1,4 +1,4 @@
-"""What a run's processes print goes to a file on a disk that may be full: then it is dropped, and all else goes on."""
+"""Lets processes print to a file on a disk that may be full: output is then dropped, and all else continues."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class _PatientFile(io.RawIOBase):
-    """Writes to a descriptor; what cannot be written counts as written."""
-
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
@@ -35,7 +33,7 @@ class _PatientFile(io.RawIOBase):
 
 
 def make_streams_patient() -> None:
-    """Let nothing that is printed in this process raise because of a disk that is full or fails."""
+    """Keeps `print` in this process from raising because of a full or failing disk."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = io.TextIOWrapper(
             _PatientFile(fd),  # type: ignore[type-var]  # a raw file will do, as with `python -u`

@@ -1,4 +1,4 @@
-"""The processes that a supervisor starts: ranks, with their pipes and logs; the reaper."""
+"""The processes that a supervisor starts: ranks, with their pipes and logs, and the reaper."""
 
 from __future__ import annotations
 
@@ -28,20 +28,14 @@ from trainers.runtime.out_of_memory import hint
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs one of our modules; -P keeps the working directory out of the search path."""
+    """The command that runs one of our modules; -P keeps the working directory off the search path."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def rank_environment(config: RunConfig, token: str, port: int, world_size: int) -> dict[str, str]:
-    """What all ranks' processes find in their environment: torchrun's contract, and the devices.
+    """The environment of all ranks: torchrun's contract, and the devices; `port` is that of the rendezvous.
 
     GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
-
-    Args:
-        config: The run's.
-        token: Marks its processes.
-        port: Of the rendezvous socket.
-        world_size: Rank processes.
     """
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
@@ -52,7 +46,7 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        # One machine: nothing needs to listen on, or go over, another interface.
+        # One machine: nothing needs to listen on, or use, another interface.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -64,26 +58,27 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         **_allocator_environment(config),
         wire.SUPERVISOR: identity(os.getpid()),
         **(_jax_environment(config) if "jax" in backend.packages else {}),
-        # Read when Keras is imported; without it Keras looks for TensorFlow.
+        # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
     }
 
 
 def _torch_cache() -> str:
-    """Where what torch.compile made is read the next time; PyTorch's own place for it, /tmp, a restart clears."""
+    """Where torch.compile caches its output; a restart clears PyTorch's default, /tmp."""
     kept = user_cache_path("tuiapp") / "torch"
-    # PyTorch makes it when it is imported, as the umask says; it holds code. Where it cannot be made PyTorch says so.
+    # Otherwise PyTorch creates it on import with the umask's mode; it holds code. If it cannot be created PyTorch
+    # reports it.
     with contextlib.suppress(OSError):
         make_private(kept)
     return str(kept)
 
 
 def _allocator_environment(config: RunConfig) -> dict[str, str]:
-    """What has glibc keep the memory that a step frees for the next one.
+    """Makes glibc keep the memory that a step frees for the next one.
 
-    By default it gives back every block of 32 MiB or more, and XLA takes one block for all of a step's temporary
-    arrays: the next step then has each of its pages made and zeroed by the kernel again. On the CPU that took half of
-    a step of `net` at 48 examples. Whoever tunes the allocator, or brings another one, knows better.
+    By default it returns every block of 32 MiB or more, and XLA takes one block for all of a step's temporary arrays:
+    the kernel then maps and zeroes each page again. On the CPU that took half of a step of `net` at 48 examples.
+    Settings the user has made are left alone.
     """
     if config.platform != "cpu" or any(
         name in ("LD_PRELOAD", "GLIBC_TUNABLES") or name.startswith("MALLOC_") for name in os.environ
@@ -93,13 +88,12 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
 
 
 def _jax_environment(config: RunConfig) -> dict[str, str]:
-    """What JAX reads when it is imported."""
     if config.platform == "cuda":
         return {"JAX_PLATFORMS": "cuda"}
     flags = [os.environ.get("XLA_FLAGS", "")]
     if config.devices > 1:
         # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
-        # device's arithmetic over: with too few left, none goes on, and XLA aborts after 40 s.
+        # device's arithmetic over: with too few left, none makes progress, and XLA aborts after 40 s.
         flags.append("--xla_cpu_multi_thread_eigen=false")
     return {
         "JAX_PLATFORMS": "cpu",
@@ -109,22 +103,15 @@ def _jax_environment(config: RunConfig) -> dict[str, str]:
 
 
 class RankProcess:
-    """One rank: started by the constructor, in a session of its own.
+    """One rank, started by the constructor in its own session; rank 0 inherits `store`, the rendezvous socket.
 
-    Args:
-        run: Its run.
-        rank: Its number.
-        environment: From `rank_environment`.
-        store: The rendezvous socket, which rank 0 inherits.
-
-    Raises:
-        OSError: it cannot be started; nothing of it is left.
+    Raises OSError if it cannot be started; nothing is left behind.
     """
 
     def __init__(self, run: RunDir, rank: int, environment: Mapping[str, str], store: socket.socket) -> None:
         self.rank = rank
         self.directory = run.rank(rank)
-        # What an earlier attempt failed of is not this one's failure.
+        # An earlier attempt's error is not this one's.
         (self.directory / ERROR_FILE).unlink(missing_ok=True)
         self._tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),
@@ -159,7 +146,6 @@ class RankProcess:
             # Only the rank holds the other ends now: its death is the end of the pipe.
         self.messages = wire.rank_messages(events_fd)
         self.done = False
-        """It has said that it went through all it had to do."""
 
     def _start(self, command: list[str], environment: dict[str, str], passed: list[int]) -> subprocess.Popen[bytes]:
         with _append(self.directory / "stdout.log") as out, _append(self.directory / "stderr.log") as err:
@@ -174,18 +160,18 @@ class RankProcess:
             )
 
     def wait(self) -> None:
-        """Collect its exit status; returns at once when `exit_fd` is readable."""
+        """Collects its exit status; returns at once if `exit_fd` is readable."""
         self._process.wait()
 
     def send(self, message: wire.ToRank) -> None:
-        """Tell it something; a rank that is gone or does not read is not waited for."""
+        """Sends a message; does not wait for a rank that is gone or does not read."""
         try:
             os.write(self._control_fd, wire.encode(message))
         except OSError:
             return
 
     def kill(self, number: signal.Signals) -> None:
-        """Send a signal to its whole session, stopped processes included."""
+        """Signals its whole session, stopped processes included."""
         if self._process.poll() is None:
             for one in (number, signal.SIGCONT):
                 try:
@@ -194,17 +180,12 @@ class RankProcess:
                     return
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        """What it has written to its logs since the last call."""
         return [line for tail in self._tails for line in tail.poll(final=final)]
 
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
-        """How it failed, and whether that looks like a consequence of another failure; None if it did not.
+        """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
 
-        Call once it has ended and its logs were read to their end.
-
-        Args:
-            step: The last one it reported.
-            struck: Tells whether the kernel's out-of-memory killer was at work.
+        Call once it has ended and its logs were read to their end. `struck`: whether the OOM killer was active.
         """
         returncode = self._process.returncode
         if returncode == 0 and self.done:
@@ -225,13 +206,12 @@ class RankProcess:
         return failed, bool(record and record.consequence)
 
     def close(self) -> None:
-        """Close this side's descriptors."""
         for fd in (self.messages.fd, self._control_fd, self.exit_fd):
             os.close(fd)
 
 
 def start_reaper(run: RunDir, token: str) -> subprocess.Popen[bytes]:
-    """Start the process that ends the ranks when this one is gone."""
+    """Starts the process that ends the ranks if this one dies."""
     with _append(run.supervisor_log) as log:
         return subprocess.Popen(
             python("trainers.runtime.reaper", str(os.getpid()), token, str(run.path)),
@@ -243,7 +223,7 @@ def start_reaper(run: RunDir, token: str) -> subprocess.Popen[bytes]:
 
 
 def bind_loopback() -> socket.socket:
-    """A listening socket on loopback with a port of its own, to be handed to rank 0."""
+    """Returns a listening loopback socket on a free port, to be passed to rank 0."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(1024)
@@ -255,7 +235,6 @@ def _append(path: os.PathLike[str]) -> IO[bytes]:
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """A pipe, each of its ends closed with one of two stacks."""
     ends = os.pipe()
     reader.callback(os.close, ends[0])
     writer.callback(os.close, ends[1])

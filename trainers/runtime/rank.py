@@ -1,7 +1,7 @@
-"""One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, with the environment that the supervisor sets.
+"""One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
 
-The only place that resolves a backend. What a backend raises is written to error.json with the time at which it was
-raised, so that the supervisor can tell the first failure from those that follow from it.
+The only place that resolves a backend. A backend's exception is written to error.json with its time, so that the
+supervisor can tell the first failure from its consequences.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 
 ORPHAN_S = 5.0
-"""What the reaper may take, once the supervisor is gone, before a rank ends itself and what it has started."""
+"""Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""
 
 
 MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
-"""In error.json, where each takes six bytes at most: of a file beyond `failures.MAX_ERROR_BYTES` nothing is read."""
+"""In error.json, where each takes at most six bytes: a file beyond `failures.MAX_ERROR_BYTES` is not read."""
 
 
 def main() -> int:
-    """Train; exit code 0 when the backend returned, 1 when it raised."""
+    """Trains; exit code 0 if the backend returned, 1 if it raised."""
     run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
     make_streams_patient()
     # A crash in native code leaves the Python stacks in stderr.log.
     faulthandler.enable()
     stacks.answer_the_signal(run.rank(rank))
     plan = read_plan(run.plan)
-    # Before anything is loaded: a question may come at any moment.
+    # Before anything is loaded: a message may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
     done = read_checkpoint(resume_from).manifest.step if resume_from else 0
     gate, recorded = StopGate(done), {done}
-    # One process that owns all devices speaks for each of them.
+    # One process that owns all devices reports for each of them.
     speaks_for = [rank] if plan.processes > 1 else range(plan.config.devices)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
@@ -63,7 +63,7 @@ def main() -> int:
             backend = importlib.import_module(BACKENDS[plan.config.backend].module)
             backend.train(plan, rank, report, checkpoints)
     except DatasetError as error:
-        # Its message is for the user, who gave the file; where it was found is of no use to them.
+        # The message is for the user, who gave the file; the traceback is of no use to them.
         _record(run.rank(rank) / ERROR_FILE, error)
         print(error, file=sys.stderr)
         return 1
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _obey(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None:
-    """Answer the supervisor, and tell it where this rank stands, until it is gone."""
+    """Answers the supervisor, and sends heartbeats, until it is gone."""
     messages = wire.control_messages(fd)
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -100,8 +100,8 @@ def _obey(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None
                 case wire.Recorded(step):
                     recorded.add(step)
     gate.release()
-    # The supervisor is gone, and its reaper ends this process within a moment, native code or not. Should that be
-    # gone as well, nobody else would.
+    # The supervisor is gone, and its reaper ends this process within a moment, native code or not. If the reaper is
+    # gone too, nobody else would.
     time.sleep(ORPHAN_S)
     os.killpg(os.getpid(), signal.SIGKILL)
 
@@ -125,7 +125,7 @@ def _record(path: Path, error: Exception) -> None:
 
 
 def _fit(text: str, limit: int) -> str:
-    """Cut out the middle of what is too long; what is no text, such as a file's name in another encoding, is spelt."""
+    """Cuts out the middle of long text; escapes what is not UTF-8, such as a file name in another encoding."""
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
 
@@ -134,6 +134,6 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All is said and written. Taking the interpreter down around the frameworks' native threads gains nothing, takes
-    # the better part of a second, and now and then ends in "terminate called without an active exception".
+    # Everything is sent and written. Shutting down the interpreter around the frameworks' native threads takes most of
+    # a second, and sometimes ends in "terminate called without an active exception".
     os._exit(code)

@@ -1,7 +1,7 @@
-"""Ends a run's processes when its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN RUN_DIR`.
+"""Ends a run's processes once its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN RUN_DIR`.
 
-Watches the supervisor by pidfd from a process and session of its own, so that it outlives whatever kills the
-supervisor. After an orderly end it finds nothing to do. What the user wants told of the run's end is told in any case.
+Watches the supervisor by pidfd from its own process and session, so that it outlives whatever kills the supervisor.
+After an orderly end it finds nothing to kill. It sends the user's notice in any case.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trainers.runtime.patient_stream import make_streams_patient
 
 
 def main() -> None:
-    """Wait for the supervisor's end, then kill what carries the run's token."""
+    """Waits for the supervisor's end, then kills all processes with the run's token."""
     supervisor, token = int(sys.argv[1]), sys.argv[2]
-    # What it says goes to supervisor.log, whose disk may be full.
+    # Its output goes to supervisor.log, whose disk may be full.
     make_streams_patient()
     try:
         fd = os.pidfd_open(supervisor)

@@ -1,4 +1,4 @@
-"""Tells rank 0 which of its checkpoints the journal covers: it must not delete the newest of those."""
+"""Reports to rank 0 which of its checkpoints the journal covers: it must not delete the newest of those."""
 
 from __future__ import annotations
 
@@ -9,31 +9,19 @@ from trainers.runtime.agreement import Voter
 
 
 class Recorder:
-    """Waits until the disk has all that leads to a checkpoint.
-
-    Args:
-        journal: Where the events go.
-    """
-
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._committed: list[int] = []
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint is committed; its event is on the way into the journal."""
         self._committed.append(checkpoint.step)
 
     def tell(self, reached: int, writer: Voter | None) -> None:
-        """Tell of those that the journal covers now; to be called when all events so far were handed to it.
-
-        Args:
-            reached: The last step that every rank has reported.
-            writer: Rank 0, if it still runs.
-        """
+        """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
         covered = [step for step in self._committed if step <= reached]
         if not covered or self._journal.blocked:
             return
-        # What the machine's end could still take away is not covered.
+        # What a crash of the machine could still lose is not covered.
         self._journal.sync()
         self._committed = [step for step in self._committed if step > reached]
         if writer is not None:

@@ -1,8 +1,8 @@
-"""What a rank tells about itself, without ever holding up training.
+"""Sends a rank's events without blocking training.
 
-The training thread only appends to a backlog; a thread of its own turns device scalars into floats, joins steps into
-batches and writes them to the supervisor's pipe. When the pipe is full for long the backlog fills, and further steps
-are counted instead of kept. Losses arrive as whatever the framework uses, still on the device.
+The training thread only appends to a backlog; another thread converts device scalars to floats, batches steps and
+writes them to the supervisor's pipe. If the pipe stays full the backlog fills up, and further steps are counted instead
+of kept. Losses arrive in the framework's own type, still on the device.
 """
 
 from __future__ import annotations
@@ -48,12 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
-"""Number, loss, seconds, examples, learning rate, norm of the gradients or None, seconds until its batch was there."""
+"""Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
 
 
 class Named(NamedTuple):
-    """Values that somebody reported by name."""
-
     step: int
     values: dict[str, Any]
 
@@ -62,20 +60,16 @@ FLUSH_INTERVAL_S = 0.2
 MEMORY_INTERVAL_S = 2.0
 BACKLOG_STEPS = 200_000
 CLOSE_TIMEOUT_S = 5.0
-"""What turning the last losses into floats may take at the end: of a device that hangs there will be none."""
+"""Time for converting the last losses at the end: a device that hangs never delivers them."""
 UNREAD_TIMEOUT_S = 600.0
-"""How long the last events wait at the end for a supervisor that lives but does not read: one that is suspended."""
+"""How long the last events wait at the end for a supervisor that lives but does not read (is suspended)."""
 
 
 class Reporter:
-    """A rank's voice.
+    """Buffers a rank's events and sends them without blocking training.
 
-    Args:
-        rank: Whose.
-        events_fd: Where messages go.
-        gate: Where stop requests arrive.
-        nan_policy: "warn", or what asks the supervisor for a stop at the first loss that is not finite.
-        speaks_for: The numbers that its events carry: its own, or all devices' where one process owns them.
+    A `nan_policy` other than "warn" requests a stop at the first non-finite loss. `speaks_for` are the ranks its events
+    carry: its own, or all devices' if one process owns them.
     """
 
     def __init__(
@@ -89,10 +83,11 @@ class Reporter:
         self.convert: Callable[[list[Any]], Sequence[float | Sequence[float]]] = lambda losses: [
             float(loss) for loss in losses
         ]
-        """Turns the losses of many steps into floats, or into one float per device and step where one process owns
-        all devices: a backend sets what costs one device sync, not one per step."""
+        """Converts the losses of many steps to floats, or to one float per device and step if one process owns all
+        devices: a backend sets a function that costs one device sync, not one per step.
+        """
         self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
-        """What the framework holds of the devices, where it can tell; asked now and then, by the reporter's thread."""
+        """The framework's memory on the devices, if it can tell; called now and then, by the reporter's thread."""
         self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
         self._rank = rank
@@ -101,38 +96,36 @@ class Reporter:
         self._nan_policy = nan_policy
         self._nan_seen = False
         self.evaluated: tuple[int, float] | None = None
-        """The last evaluation's step and accuracy."""
         self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
         self._waited = 0.0
-        """How long the step under way took to get its batch."""
+        """Seconds the present step waited for its batch."""
         self._budget = Budget(monotonic())
         self._closing = threading.Event()
         self._writing = threading.Lock()
         self._unread = False
-        """A write waits for the supervisor to read."""
         self._phase: PhaseName = "preparing"
         self._thread = threading.Thread(target=self._send_forever, name="reporter", daemon=True)
         self._thread.start()
 
-    # What a backend calls; none of these waits, but for `stop_before` while a stop is being agreed.
+    # Called by backends; none of these waits, except `stop_before` while a stop is being agreed.
 
     def rank_started(self, device: str, device_name: str = "", uuid: str = "", number: int | None = None) -> None:
-        """This rank has its device; where one process owns all devices, it has the one of that number."""
+        """Reports the rank's device; if one process owns all devices, that of rank `number`."""
         rank, pid = self._rank if number is None else number, os.getpid()
         self._backlog.append(RankStarted(rank=rank, pid=pid, device=device, device_name=device_name, uuid=uuid))
 
     def phase(self, phase: PhaseName) -> None:
-        """This rank goes over to something else; step time is counted from here."""
+        """Begins a phase; step time is counted from here."""
         self._phase = phase
         self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
         self._since, self._waited = perf_counter(), 0.0
 
     def save_before(self, step: int) -> bool:
-        """Whether a checkpoint of the state before this step was asked for; all ranks get the same answer.
+        """Whether to save a checkpoint of the state before this step; all ranks get the same answer.
 
-        Asked as soon as the step's batch is there, and before `stop_before`: a run that stops saves first.
+        Call as soon as the step's batch is there, and before `stop_before`: a run that stops saves first.
         """
         self._waited = perf_counter() - self._since
         return self._gate.saves_before(step)
@@ -142,27 +135,17 @@ class Reporter:
         return not self._gate.enter(step)
 
     def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
-        """This rank has made a step.
+        """Reports a finished step, counted from 1 over the whole run; `examples` are those of a rank, or device.
 
-        Args:
-            step: Counted from 1 over the whole run.
-            loss: Its own mean loss, as the framework has it; must not be changed afterwards. Where one process owns
-                all devices, what `convert` makes each device's own mean loss of.
-            examples: That this rank, or each device, went through.
-            learning_rate: That the step used.
-            gradient_norm: Of its gradients, before they were clipped, as the framework has it; the same on all devices.
+        `loss` is the rank's mean loss, in the framework's type; must not be changed afterwards. If one process owns all
+        devices, `convert` turns it into each device's. The norm is that before clipping, the same on all devices.
         """
         now = perf_counter()
         self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, self._waited))
         self._since = now
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Report values of any names at a step.
-
-        Args:
-            step: Counted from 1 over the whole run.
-            values: Metric -> a number, as the framework has it; must not be changed afterwards.
-        """
+        """Reports named values of a step, in the framework's type; they must not be changed afterwards."""
         self._keep(Named(step, dict(values)))
 
     def _keep(self, record: StepRecord | Named) -> None:
@@ -172,7 +155,7 @@ class Reporter:
             self._lost += 1
 
     def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
-        """The result over the whole test set; every rank may call this, rank 0's is reported."""
+        """Reports the result on the whole test set; every rank may call this, rank 0's counts."""
         seconds = round(perf_counter() - self._since, 6)
         self.evaluated = (step, accuracy)
         if self._rank == 0:
@@ -188,27 +171,23 @@ class Reporter:
         spec: list[str | None],
         shards: list[Shard],
     ) -> None:
-        """How an array lies on the devices: see `trainers.contract.events.Sharding`."""
         self._backlog.append(Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards))
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint is committed."""
         self._backlog.append(checkpoint)
 
     def alert(self, kind: str, text: str) -> None:
-        """Something that a person should see went wrong; training goes on."""
         self._backlog.append(Alert(kind=kind, severity="error", text=text))
 
     def vote(self, vote_round: int) -> None:
-        """Hold training at its next step and tell the supervisor where it is; called by the control thread."""
+        """Holds training at its next step and sends the vote; called by the control thread."""
         self._write(wire.encode(wire.Vote(self._rank, self._gate.vote(), vote_round)))
 
     def beat(self) -> None:
-        """Tell that this process lives, and where it stands; called by the control thread."""
         self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
 
     def close(self) -> None:
-        """Send what waits; gives up when a device holds it up, or nobody reads it for very long."""
+        """Sends what is buffered; gives up if a device blocks, or nobody reads for `UNREAD_TIMEOUT_S`."""
         self._closing.set()
         give_up = monotonic() + UNREAD_TIMEOUT_S
         self._thread.join(CLOSE_TIMEOUT_S)
@@ -247,7 +226,7 @@ class Reporter:
             self._write(b"".join(wire.encode(event) for event in events))
 
     def _tell_memory(self, now: float) -> None:
-        """What the framework holds; one that fails at it is not asked again."""
+        """Reports the framework's memory; stops asking after an error."""
         if self.memory is None or now < self._memory_due:
             return
         read, self.memory = self.memory, None
@@ -261,7 +240,7 @@ class Reporter:
             steps = [item for item in run if not isinstance(item, Named)]
             return self._pack_named(named) if named else self._pack(steps)
         except Exception:
-            # A device that has failed fails here too, when its losses are read: of what waits, only these are lost.
+            # A failed device raises here too, when its losses are read: only these are lost of the backlog.
             traceback.print_exc()
             return []
 
@@ -289,19 +268,14 @@ class Reporter:
         return [pack(self._rank, run[0].step, columns, self._budget.window(len(run), monotonic()))]
 
     def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
-        """The norms of the steps' gradients; none where they are not known."""
         if self._rank or any(item[5] is None for item in run):
             return ()
-        # Where each device has its copy, the first one's.
+        # If each device has a copy, the first one's.
         found = self.convert([item[5] for item in run])
         return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
 
     def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
-        """Tell of the first loss, ever, that is not finite.
-
-        Args:
-            bad: Step, rank and loss of those found now.
-        """
+        """Reports the run's first non-finite loss; `bad` has step, rank and loss of those found now."""
         if self._nan_seen or not bad:
             return []
         self._nan_seen = True
@@ -313,8 +287,8 @@ class Reporter:
         return events
 
     def _write(self, data: bytes) -> None:
-        # The reporter's and the control thread's lines must not mix. A supervisor that is gone is no error here:
-        # the reaper ends this process.
+        # The reporter's and the control thread's lines must not mix. A supervisor that is gone is no error here: the
+        # reaper ends this process.
         with self._writing, contextlib.suppress(OSError):
             self._unread = True
             view = memoryview(data)
@@ -324,7 +298,7 @@ class Reporter:
 
 
 def _follows(before: StepRecord | Named, item: StepRecord | Named) -> bool:
-    """Whether two records share an event: a gap, after steps were lost, or other names start a new one."""
+    """Whether two records share an event: a gap after lost steps, or other names, starts a new one."""
     if isinstance(before, Named) != isinstance(item, Named) or item[0] != before[0] + 1:
         return False
     return not isinstance(item, Named) or item.values.keys() == before[1].keys()

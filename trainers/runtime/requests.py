@@ -1,4 +1,4 @@
-"""What a run is asked for: by files in its mailbox, by signals, by the removal of its directory."""
+"""Requests to a run: by files in its mailbox, by signals, by the removal of its directory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1)
 """Stop, and a second time stop now; stop now; save a checkpoint now."""
 
 MOVED_S = 30.0
-"""A directory that was moved may come back, or a link may take its place: after so long a run gives it up."""
+"""A directory that was moved may come back, or a link may replace it: the run gives up after this long."""
 
 
 class Requests:
-    """Collects what is asked of a run.
-
-    Args:
-        run: Its directory.
-        clock: Tells the time in seconds.
-    """
-
     def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._directory = HeldDirectory(run.path)
@@ -37,15 +30,11 @@ class Requests:
         self._removed = False
 
     def note_signal(self, number: int) -> None:
-        """One of `SIGNALS` has come: taken up at the next `take`, outside the signal handler."""
+        """Records one of `SIGNALS`; the next `take` handles it, outside the signal handler."""
         self._signals.append(number)
 
     def take(self, *, stopping: bool) -> list[Request]:
-        """What has been asked since the last call.
-
-        Args:
-            stopping: The run stops already: a further SIGTERM means at once.
-        """
+        """Returns the requests since the last call; while `stopping` a further SIGTERM means now."""
         found: list[Request] = []
         for command in mailbox.take(self._run.commands):
             if command == "checkpoint":
@@ -69,7 +58,7 @@ class Requests:
         return found
 
     def _is_given_up(self) -> bool:
-        """Whether the directory is removed, or has not been at its place for too long."""
+        """Whether the directory is removed, or has been away from its path for too long."""
         if not self._run.is_gone():
             self._missing_since = None
             return False

@@ -25,21 +25,14 @@ def keep_sampler(
     watch: Callable[[int, Callable[[], None]], None],
     forget: Callable[[int], None],
 ) -> SamplerKeeper:
-    """A keeper of the run's sampler, which starts it when it is first told the time.
+    """Returns a keeper of the run's sampler, which starts it on its first `advance`.
 
-    Args:
-        run: The run.
-        config: The run's.
-        ranks: Its ranks' processes.
-        environment: From `rank_environment`.
-        say: Takes events for the journal.
-        watch: Has a function called when a descriptor can be read.
-        forget: Ends that.
+    `environment` is `rank_environment`'s; `watch` registers a callback for a readable descriptor, `forget` ends that.
     """
     try:
         interval_s = telemetry_interval_s()
     except ConfigError:
-        # Refused when a run is launched; a supervisor that runs has better to do.
+        # Refused at launch; a running supervisor ignores it.
         interval_s = INTERVAL_S
     gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
     order = Order(

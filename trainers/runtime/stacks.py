@@ -1,7 +1,7 @@
-"""The Python stacks of ranks that do not get on: written by themselves on a signal, read back by the supervisor.
+"""The Python stacks of ranks that make no progress: ranks write them on a signal, the supervisor reads them.
 
-`faulthandler` writes from a C signal handler, so a rank answers whatever holds its interpreter: a collective that
-waits for ever, a driver call, a lock. It writes to a file of the rank's own, `ranks/<n>/stacks.txt`.
+`faulthandler` writes from a C signal handler, so a rank answers whatever holds its interpreter: a collective that waits
+forever, a driver call, a lock. It writes to `ranks/<n>/stacks.txt`.
 """
 
 from __future__ import annotations
@@ -22,33 +22,27 @@ from trainers.contract.wording import describe_ranks
 SIGNAL = signal.SIGUSR2
 FILE = "stacks.txt"
 MAX_BYTES = 64 * 1024
-"""Read back of one rank."""
 ANSWER_S = 3.0
-"""What a busy machine may take until a rank has written."""
+"""Time for a rank on a busy machine to write."""
 SETTLED_S = 0.2
-"""After a rank has written nothing more for so long, it is done."""
+"""A rank that has written nothing more for this long is done."""
 
 _CONTROL = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|_engine_run_backward|all_reduce|all_gather|broadcast|barrier")
 WAITING_FRAMES = 4
-"""A rank whose innermost Python frames, so many of them, name a collective waits in it."""
+"""A rank waits in a collective if one of this many innermost Python frames names one."""
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
 
 def answer_the_signal(directory: Path) -> None:
-    """Have this process write the stacks of all its threads whenever the signal comes; called once, at its start."""
+    """Makes this process write the stacks of all its threads on the signal; called once, at its start."""
     with contextlib.suppress(OSError):
         fd = os.open(directory / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
 
 class StackDump:
-    """Asks processes for their stacks and collects them, without waiting for any.
-
-    Args:
-        ranks: Rank → its process and its directory.
-        now: Seconds on the monotonic clock.
-    """
+    """Requests stacks from `ranks`, processes and their directories, and collects them without waiting."""
 
     def __init__(self, ranks: Mapping[int, tuple[int, Path]], now: float) -> None:
         self._pids = {rank: pid for rank, (pid, _) in ranks.items()}
@@ -62,7 +56,6 @@ class StackDump:
                 os.kill(self._pids[rank], SIGNAL)
 
     def is_complete(self, now: float) -> bool:
-        """Whether all who were asked have written, or have had their time."""
         sizes = {rank: _size(path) for rank, path in self._paths.items()}
         if sizes != self._sizes:
             self._sizes, self._grown = sizes, now
@@ -70,22 +63,20 @@ class StackDump:
         return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
 
     def read(self) -> list[Stacks]:
-        """What each rank has written, fit for a screen; those that wrote nothing are left out."""
+        """Each rank's stacks, safe for a screen; ranks that wrote nothing are left out."""
         found = {rank: _read(path, self._before[rank]) for rank, path in self._paths.items()}
         return [Stacks(rank=rank, pid=self._pids[rank], text=text) for rank, text in found.items() if text]
 
 
 class Suspicion(NamedTuple):
-    """Which ranks keep the others waiting, as their stacks have it."""
-
     ranks: list[int]
     words: str
 
 
 def suspect(stacks: list[Stacks]) -> Suspicion | None:
-    """Of ranks that are level, find those that are not where the others are; None when nothing sets any apart.
+    """Finds, among ranks at the same step, those that are elsewhere than the others; None if all agree.
 
-    Those that wait in a collective wait for those that are not in it; or else one stands alone, the others together.
+    Ranks in a collective wait for those outside it; failing that, a single rank stands apart from the rest.
     """
     frames = {one.rank: _main_thread(one.text) for one in stacks}
     waiting = [rank for rank, own in frames.items() if any(map(_COLLECTIVE.search, own[:WAITING_FRAMES]))]
@@ -104,7 +95,7 @@ def suspect(stacks: list[Stacks]) -> Suspicion | None:
 
 
 def _main_thread(text: str) -> list[str]:
-    """The frames of the main thread, which faulthandler writes last; the innermost first."""
+    """Frames of the main thread, which faulthandler writes last; innermost first."""
     last = text[max(0, text.rfind("hread 0x")) :]
     return [f"{Path(one['file']).name}, line {one['line']}, in {one['function']}" for one in _FRAME.finditer(last)]
 
@@ -112,7 +103,7 @@ def _main_thread(text: str) -> list[str]:
 def _answers(pid: int) -> bool:
     """Whether a process has a handler for the signal, whose default would end it; and is not stopped.
 
-    A stopped one would get the signal when it goes on, and write stacks that nobody asked for any more.
+    A stopped one would get the signal when it continues, and write stacks that are no longer wanted.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""One rank's values on their way into the journal: joined into batches, and thinned where they come too fast."""
+"""One rank's values on their way to the journal: joined into batches, and thinned if they come too fast."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from trainers.contract.events import Metrics
 from trainers.contract.metrics import DATA_WAIT, EXAMPLES, GRADIENT_NORM, LEARNING_RATE, STEP_TIME
 
 ENTRIES_PER_SECOND = 50
-"""What the journal keeps of one rank; beyond it neighbouring steps share an entry."""
+"""Journal entries per rank; beyond that neighbouring steps share an entry."""
 
 
 class Budget:
-    """How many entries may go out: `ENTRIES_PER_SECOND` on average, up to two seconds' worth saved up."""
+    """Limits entries to `ENTRIES_PER_SECOND` on average, with up to two seconds' worth saved up."""
 
     def __init__(self, now: float) -> None:
         self._left = float(ENTRIES_PER_SECOND)
         self._at = now
 
     def window(self, steps: int, now: float) -> int:
-        """How many steps must share an entry, and take the entries."""
+        """Returns how many steps must share an entry, and consumes the entries."""
         self._left = min(2.0 * ENTRIES_PER_SECOND, self._left + ENTRIES_PER_SECOND * (now - self._at))
         self._at = now
         size = max(1, ceil(steps / max(1.0, self._left)))
@@ -29,14 +29,7 @@ class Budget:
 
 
 def pack(rank: int, first_step: int, columns: Mapping[str, Sequence[float]], window: int = 1) -> Metrics:
-    """Values of steps in a row as one event.
-
-    Args:
-        rank: Whose they are.
-        first_step: The step of the first values.
-        columns: Metric -> float [steps], at least one step.
-        window: Steps per entry.
-    """
+    """Packs `columns`, metric → float [steps] of consecutive steps, into one event with `window` steps per entry."""
     steps = len(next(iter(columns.values())))
     starts = range(0, steps, window)
     values, lows, highs = {}, {}, {}
@@ -59,7 +52,7 @@ def _finite(value: float) -> float | None:
 
 
 def _mean(group: Sequence[float]) -> float:
-    # A window with one value that is not finite has no mean: it must not hide what happened.
+    # A window with one non-finite value has no mean: it must not hide what happened.
     return sum(group) / len(group)
 
 
@@ -78,7 +71,7 @@ _JOINED: dict[str, Callable[[Sequence[float]], float]] = {
     STEP_TIME: _mean_seconds,
     DATA_WAIT: _mean_seconds,
 }
-"""How the values of an entry's steps become one; of every other metric the mean, with the extremes beside it."""
+"""How the values of an entry's steps are joined; for every other metric by the mean, with the extremes beside it."""
 
 
 def _extreme(group: Sequence[float], pick: Callable[[list[float]], float]) -> float | None:

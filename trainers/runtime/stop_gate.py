@@ -1,9 +1,9 @@
-"""How all ranks come to stop, or to save a checkpoint, after the same step, at no cost per step.
+"""Lets all ranks stop, or save a checkpoint, after the same step, at no cost per step.
 
-A rank that stops one step before the others leaves them in a collective for ever. Asking in a collective of its own
-at every step costs every step; so the supervisor asks over its pipes, when it has to: each rank's control thread
-promises to start no further step and names the last one it has started; the supervisor answers with the highest, up
-to which the others then go on. Votes come from the control thread, so a rank that waits in a collective votes too.
+A rank that stops one step before the others leaves them in a collective forever, and a collective vote at every step
+costs every step. So the supervisor asks over its pipes, when needed: each rank's control thread promises to start no
+further step and sends the last one started; the supervisor answers with the highest, up to which the others then
+continue. Votes come from the control thread, so a rank that waits in a collective votes too.
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ import threading
 
 
 class StopGate:
-    """A rank's side of the agreement.
-
-    Args:
-        done: The step of the checkpoint that the rank goes on from; 0 when it starts anew.
-    """
+    """A rank's side of the agreement; `done` is the step it resumes from, 0 in a new run."""
 
     def __init__(self, done: int = 0) -> None:
         self._changed = threading.Condition()
@@ -27,15 +23,10 @@ class StopGate:
 
     @property
     def started(self) -> int:
-        """The last step that the training thread has started."""
         return self._started
 
     def enter(self, step: int) -> bool:
-        """The training thread is about to start a step; waits while a vote is open.
-
-        Returns:
-            False when the run stops before this step.
-        """
+        """Waits before a step while a vote is open; returns False if the run stops before this step."""
         with self._changed:
             while self._held and self._last is None and step > self._started:
                 self._changed.wait()
@@ -45,11 +36,7 @@ class StopGate:
             return True
 
     def saves_before(self, step: int) -> bool:
-        """The same, for the question whether a checkpoint was asked for; says yes once for each.
-
-        Returns:
-            True when the state after the step before this one shall be saved.
-        """
+        """Like `enter`: whether to save the state before this step; True once per request."""
         self.enter(step)
         with self._changed:
             wanted = step - 1 in self._saves
@@ -57,22 +44,15 @@ class StopGate:
             return wanted
 
     def vote(self) -> int:
-        """Hold the training thread at its next step.
-
-        Returns:
-            The last step it has started.
-        """
+        """Holds the training thread at its next step; returns the last step started."""
         with self._changed:
             self._held = True
             return self._started
 
     def decide(self, step: int, *, stop: bool = True, save: bool = False) -> None:
-        """Let the training thread go on: up to and including a step, if it is to stop there.
+        """Releases the training thread at `step`, the highest that any rank has started.
 
-        Args:
-            step: The highest that any rank has started.
-            stop: No rank starts another one.
-            save: All ranks save a checkpoint after it.
+        With `stop` no rank starts another one; with `save` all ranks save a checkpoint after it.
         """
         with self._changed:
             if save:
@@ -83,7 +63,6 @@ class StopGate:
             self._changed.notify_all()
 
     def release(self) -> None:
-        """Let the training thread go: the supervisor is gone."""
         with self._changed:
             self._held = False
             self._changed.notify_all()

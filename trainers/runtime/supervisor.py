@@ -2,12 +2,11 @@
 
     python -m trainers.runtime.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
-Given a checkpoint's name, the run goes on from there in a further attempt, under the lock that its starter took and
-hands over as an open descriptor; notes say what was wrong with newer checkpoints.
+Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
+on as an open descriptor; notes say what was wrong with newer checkpoints.
 
-A single thread that waits for whichever comes first: a message, the end of a process, a command, a deadline. Nothing
-that reads the run, and nothing that a rank does, can block it. It ends when all ranks have ended, with the journal's
-last event saying how.
+A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
+the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
 """
 
 from __future__ import annotations
@@ -66,14 +65,7 @@ POLL_S = 0.1
 
 
 class Supervisor:
-    """Runs one run to its end.
-
-    Args:
-        run: Its directory, as `trainers.launch` made it.
-        plan: As in its plan.json.
-        resumed: The checkpoint to go on from, if any.
-        lock: The descriptor that holds the run's lock.
-    """
+    """Runs one run to its end; `lock` is the descriptor that holds the run's lock."""
 
     def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
         self._run, self._plan, self._config = run, plan, plan.config
@@ -83,7 +75,7 @@ class Supervisor:
         self._from = resumed.manifest.step if resumed else 0
         self._tally = Tally(plan, plan.config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
         if self._from == plan.total_steps:
-            # No step is left to make, only the end: what the run came to stands in the journal.
+            # No step is left to make, only the end: the journal has the run's results.
             for event in read_tail(run.journal):
                 self._tally.add(event)
         self._out: list[Event] = []
@@ -101,14 +93,9 @@ class Supervisor:
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper | SamplerKeeper] = []
         self.requests = Requests(run)
-        """Takes signals, too."""
 
     def run(self, notes: Sequence[str] = ()) -> None:
-        """From the first event to the last.
-
-        Args:
-            notes: What a person should know of how this attempt began.
-        """
+        """Runs from the first event to the last; `notes` say how this attempt began."""
         self._say(announce.start(self._run, self._plan, self._attempt, self._from))
         for note in notes:
             self._say(Alert(kind="checkpoint", text=note))
@@ -118,12 +105,11 @@ class Supervisor:
             self._attend()
             self._end()
         except Exception as error:
-            # Whatever it is, the run must not end without a word.
+            # Whatever it is, the run must not end silently.
             traceback.print_exc()
             self._give_up(error)
 
     def _attend(self) -> None:
-        """Serve the ranks until the last of them has ended."""
         polled = monotonic()
         while self._live:
             for key, _ in self._selector.select(TICK_S):
@@ -153,7 +139,6 @@ class Supervisor:
         self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
 
     def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
-        """Start one rank; where that fails, the run fails."""
         try:
             process = RankProcess(self._run, rank, environment, store)
         except OSError as error:
@@ -172,7 +157,6 @@ class Supervisor:
         self._selector.register(fd, selectors.EVENT_READ, react)
 
     def _drain(self, process: RankProcess) -> None:
-        """Take what a rank has sent."""
         if process.rank not in self._live:
             return  # it was buried a moment ago, in the same round
         self._take(process, process.messages.read())
@@ -198,7 +182,6 @@ class Supervisor:
                 self._say(message)
 
     def _bury(self, process: RankProcess) -> None:
-        """A rank's process has ended: take its last words, and see what its end means for the run."""
         self._take(process, process.messages.read_all())
         self._forget(process.messages.fd)
         self._forget(process.exit_fd)
@@ -220,7 +203,6 @@ class Supervisor:
         self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
-        """What is not worth a descriptor: commands, log files, helpers, ranks that do not get on."""
         for helper in self._helpers:
             helper.advance(now)
         self._watchdog.advance(now, self._live)
@@ -244,7 +226,7 @@ class Supervisor:
         for pid in kill_carriers(self._token):
             self._say(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
-        # The end is the journal's last event, whatever is to be told of the disk before it.
+        # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._out += self._journal_watch.check()
@@ -255,19 +237,17 @@ class Supervisor:
         self._journal.close()
 
     def dismiss_reaper(self) -> None:
-        """Nothing is left for it to end."""
         for reaper in self._helpers[:1]:
             reaper.end()
 
     def _give_up(self, error: Exception) -> None:
-        """This program has failed itself: end the ranks, and say so."""
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
         self._say(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
         self._write(durable=True)
 
     def _is_given_up(self) -> bool:
-        """Whether somebody who sees that the run's end cannot be written wants it to end all the same."""
+        """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
     def _say(self, event: Event) -> None:
@@ -288,7 +268,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """Take the run's lock and run it."""
+    """Takes the run's lock and runs it."""
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
     patient_stream.make_streams_patient()
     lock = int(again[0]) if again else run.take_lock()

@@ -1,4 +1,4 @@
-"""What a run has come to so far, from the events on their way into the journal."""
+"""A run's results so far, from the events on their way to the journal."""
 
 from __future__ import annotations
 
@@ -8,21 +8,13 @@ from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS,
 
 
 class Tally:
-    """Adds up a run.
-
-    Args:
-        plan: The run's.
-        world_size: Ranks, or devices where one process owns them all.
-        resumed_from: The step that this attempt goes on from; 0 when it starts anew.
-        best: The highest test accuracy of the attempts before.
-    """
+    """Sums up a run; `best` is the highest test accuracy of earlier attempts."""
 
     def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
         self._plan = plan
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
         self._test: dict[str, float | None] = {}
-        """The last evaluation's values."""
         self._best = best
         self._seconds = self._steps = 0.0
         total, per_epoch = plan.total_steps, plan.steps_per_epoch
@@ -35,11 +27,9 @@ class Tally:
         return min(self._step.values())
 
     def last_step(self, rank: int) -> int:
-        """The last step that a rank has reported."""
         return self._step[rank]
 
     def add(self, event: AnyEvent) -> None:
-        """Take one event into account."""
         if not isinstance(event, Metrics) or not sound_entries(event):
             return
         self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
@@ -54,11 +44,7 @@ class Tally:
                     self._best = max([one for one in (self._best, *column) if one is not None], default=None)
 
     def summary(self, seconds: float) -> Summary:
-        """The run's figures now.
-
-        Args:
-            seconds: Since its start.
-        """
+        """The run's figures now, `seconds` after its start."""
         rate = self._steps * self._plan.config.global_batch_size / self._seconds if self._seconds else None
         losses = list(self._loss.values())
         finite = [loss for loss in losses if loss is not None]

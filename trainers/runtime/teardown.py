@@ -1,8 +1,8 @@
-"""How a run is brought to an end before its last step: agreed, asked, and in the end forced.
+"""Ends a run before its last step: by agreement, by request, in the end by force.
 
-A stop on request is first agreed between the ranks (see `stop_gate`), and may save a checkpoint. Ranks that have not
-ended by the deadline get SIGTERM, and SIGKILL after that. When a rank fails, the others get a moment to fail by
-themselves, so that what they say is on record, and are ended then.
+For a requested stop the ranks first agree on a step (see `stop_gate`), and may save a checkpoint. Ranks that have not
+ended by the deadline get SIGTERM, then SIGKILL. When a rank fails, the others get a moment to fail by themselves, so
+that their errors are on record, and are then ended.
 """
 
 from __future__ import annotations
@@ -15,48 +15,32 @@ from trainers.contract.events import Event, LogLine, StopRequested
 from trainers.runtime.agreement import Agreement, Voter
 
 STOP_GRACE_S = 30.0
-"""From a stop request to SIGTERM: the step under way, and an evaluation, may finish."""
+"""From a stop request to SIGTERM: lets the current step, and an evaluation, finish."""
 SAVE_GRACE_S = 120.0
-"""From the moment a rank says that it saves a checkpoint, while the run stops, to SIGTERM."""
+"""From a rank's report that it saves a checkpoint, while the run stops, to SIGTERM."""
 SETTLE_S = 1.0
 """From the first failure to SIGTERM for the others."""
 TERM_GRACE_S = 2.0
-"""From SIGTERM to SIGKILL."""
 
 
 class Rank(Voter, Protocol):
-    """What a teardown needs of a rank's process."""
-
     def kill(self, number: signal.Signals) -> None:
-        """Send a signal to its whole session."""
+        """Signals its whole session."""
 
 
 class Teardown:
-    """Where a run stands on its way to an early end.
-
-    Args:
-        agreement: How its ranks agree on a step.
-    """
-
     def __init__(self, agreement: Agreement) -> None:
         self._agreement = agreement
         self.stopping = False
-        """Somebody asked for an end."""
         self.killing = False
-        """Ranks are being ended by signals: how they end is no news."""
+        """Ranks are being ended by signals: their exits are not reported."""
         self._failed = False
         self._by = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
 
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
-        """Begin to stop, or go over to stopping now.
-
-        Args:
-            request: Whose; its `now` skips the agreement.
-            now: Seconds on the monotonic clock.
-            live: The ranks that still run.
-        """
+        """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
         if request.now:
             self._term_at = now
         elif not self.stopping:
@@ -66,19 +50,17 @@ class Teardown:
         self.stopping = True
 
     def give_time_to_save(self, now: float) -> None:
-        """A rank has begun to save a checkpoint: where a stop waits for that, it waits longer."""
+        """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
         waits = self.stopping and not self._failed and not self.killing
         if waits and self._term_at is not None and self._term_at > now:
             self._term_at = max(self._term_at, now + SAVE_GRACE_S)
 
     def fail(self, now: float) -> None:
-        """A rank has failed: the others follow, whatever they are about."""
         self._failed = True
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
     def advance(self, now: float, live: Sequence[Rank], say: Callable[[Event], None]) -> None:
-        """Do what is due."""
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
@@ -91,7 +73,6 @@ class Teardown:
                 rank.kill(signal.SIGTERM)
 
     def reason(self, step: int) -> str:
-        """Why the run stopped, in words."""
         by = {
             "command": "on request",
             "SIGTERM": "by SIGTERM",

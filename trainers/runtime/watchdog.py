@@ -1,4 +1,4 @@
-"""Tells when ranks do not get on: a hang, with the stacks of all ranks, or a process that somebody has stopped."""
+"""Reports ranks that make no progress: a hang, with the stacks of all ranks, or a process stopped by a signal."""
 
 from __future__ import annotations
 
@@ -15,19 +15,11 @@ LOOK_S = 1.0
 
 
 class Rank(Protocol):
-    """What is watched of a rank's process."""
-
     pid: int
     directory: Path
 
 
 class Watchdog:
-    """Looks at the ranks once a second.
-
-    Args:
-        say: Takes events.
-    """
-
     def __init__(self, say: Callable[[Event], None]) -> None:
         self._say = say
         self._watch = HangWatch()
@@ -35,20 +27,16 @@ class Watchdog:
         self._dump: StackDump | None = None
         self._hang: tuple[float, dict[int, Standing], list[int]] = 0.0, {}, []
         self._late: int | None = None
-        """The rank that the last alert named."""
         self._stopped: set[int] = set()
 
     def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
-        """A rank has told how far it is."""
         self._watch.hear(heartbeat.rank, Standing(heartbeat.step, heartbeat.phase), now)
 
     def forget(self, rank: int) -> None:
-        """A rank has ended."""
         self._watch.forget(rank)
         self._stopped.discard(rank)
 
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
-        """Look, if it is time, and tell."""
         if self._dump is not None and self._dump.is_complete(now):
             self._tell_hang(self._dump)
             self._dump = None
@@ -59,13 +47,13 @@ class Watchdog:
         self._tell_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
             if self._dump is not None:
-                # Somebody got on before all have written: what ends must have begun.
+                # A rank made progress before all have written: an alert that ends must have begun.
                 self._tell_hang(self._dump)
                 self._dump = None
             text = f"the run goes on after {lasted:.0f} s without progress"
             self._say(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:
-            # Taken down now: what is told is how they stood when their stacks were asked for.
+            # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.standings(), self._watch.behind()
             self._dump = StackDump({number: (rank.pid, rank.directory) for number, rank in live.items()}, now)
 

@@ -11,10 +11,9 @@ ATTEMPTS = 3
 
 
 def post(url: str, body: bytes) -> str:
-    """Post JSON; tried again where the server may have been asleep.
+    """Posts JSON; retries if the server may have been asleep.
 
-    Returns:
-        What went wrong, in words that do not hold the address, which may be a secret; "" when it was taken.
+    Returns the error, without the address, which may be a secret; "" on success.
     """
     request = urllib.request.Request(
         url, data=body, method="POST", headers={"Content-Type": "application/json", "User-Agent": "tuiapp"}
@@ -39,7 +38,7 @@ def post(url: str, body: bytes) -> str:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """What answers with another address is told nothing there: that may be somebody else's."""
+    """Refuses redirects: the other address may be somebody else's."""
 
     def redirect_request(self, *_: object) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What the supervisor and its helpers say to each other: JSON lines over pipes, one pipe per direction and process.
+"""Messages between the supervisor and its helpers: JSON lines over pipes, one pipe per direction and process.
 
 A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
 agreement on a step, and to rank 0 which checkpoints the journal covers. Each pipe has one writer and one reader, so the
@@ -23,27 +23,24 @@ CONTROL_FD = "TUIAPP_CONTROL_FD"
 STORE_FD = "TUIAPP_STORE_FD"
 """Environment variable: rank 0's rendezvous socket, bound and listening."""
 RESUME_FROM = "TUIAPP_RESUME_FROM"
-"""Environment variable: the directory of the checkpoint that this attempt goes on from; unset in the first."""
+"""Environment variable: the directory of the checkpoint that this attempt resumes from; unset in the first."""
 HEARTBEAT_S = 1.0
-"""How often a rank tells how far it is."""
 
 
 class Propose(msgspec.Struct, frozen=True, tag="propose"):
     """Supervisor to rank: start no further step, and vote."""
 
     round: int
-    """Comes back with the vote: a vote in a round that a later one has overtaken does not count."""
+    """Returned with the vote: votes of an overtaken round do not count."""
 
 
 class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
-    """Supervisor to rank: the answer to the votes."""
+    """Supervisor to rank: the result of the vote."""
 
     step: int
     """The highest that any rank has started."""
     stop: bool
-    """No rank goes beyond it."""
     save: bool
-    """All ranks save a checkpoint after it."""
 
 
 class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
@@ -61,11 +58,10 @@ class Vote(msgspec.Struct, frozen=True, tag="vote"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Rank to supervisor, once a second: it lives, and stands here. Not for the journal."""
+    """Rank to supervisor, once a second: it is alive, at this step. Not for the journal."""
 
     rank: int
     step: int
-    """The last one it has started."""
     phase: PhaseName
 
 
@@ -77,15 +73,15 @@ _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """One message as a line."""
+    """Encodes a message as one line."""
     return msgspec.json.encode(message) + b"\n"
 
 
 def rank_messages(fd: int) -> LineReader:
-    """The supervisor's end of a rank's (or the telemetry's) pipe."""
+    """Reads the supervisor's end of a rank's, or the sampler's, pipe."""
     return LineReader(fd, _from_rank)
 
 
 def control_messages(fd: int) -> LineReader:
-    """A rank's end of the supervisor's pipe."""
+    """Reads a rank's end of the supervisor's pipe."""
     return LineReader(fd, _to_rank)

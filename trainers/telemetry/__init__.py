@@ -1,1 +1,1 @@
-"""Samples GPUs, the ranks' processes and the host, in a process of its own: `python -m trainers.telemetry ORDER`."""
+"""Samples GPUs, the ranks' processes and the host, in a separate process: `python -m trainers.telemetry ORDER`."""

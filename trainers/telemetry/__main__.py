@@ -1,4 +1,4 @@
-"""`python -m trainers.telemetry ORDER`: events go to stdout as JSON lines, until nobody reads them any more."""
+"""`python -m trainers.telemetry ORDER`: writes events to stdout as JSON lines, until nobody reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainers.telemetry.sampler import Sampler
 
 
 def main() -> None:
-    """Sample as ordered."""
+    """Samples as ordered."""
     Sampler(decode_order(sys.argv[1])).run()
 
 

@@ -1,7 +1,7 @@
-"""Alerts of a run's devices and host: each is raised once when something has held for a while, and ended once.
+"""Alerts on a run's devices and host: each is raised once after a condition has lasted a while, and ended once.
 
-What is watched comes and goes within seconds, so each alert has two thresholds, one to rise above and one to fall
-below, and time that must pass at either. Between the thresholds nothing changes.
+Conditions come and go within seconds, so each alert has two thresholds, an upper one to raise and a lower one to end
+it, and a time that must pass at either. Between the thresholds nothing changes.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ MEMORY_FULL, MEMORY_FREE_AGAIN = 0.95, 0.90
 SHM_FULL, SHM_FREE_AGAIN = 0.90, 0.80
 DISK_FULL, DISK_FREE_AGAIN = 0.95, 0.93
 DISK_ENOUGH_BYTES = 20 * GIB
-"""A disk with so much room is not nearly full, however large it is."""
+"""A disk with this much room is not nearly full, however large it is."""
 DISK_LEAST_BYTES = GIB
 IDLE_PERCENT, BUSY_PERCENT = 5.0, 30.0
 STEP_S = 10.0
-"""Samples further apart count as if they were not."""
+"""A longer gap between samples counts as this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """How long something must hold until it is told, and be over until that is."""
+    """How long a condition must last until it is reported, and be over until that is."""
 
     kind: str
     severity: Literal["info", "warning", "error"]
@@ -37,7 +37,7 @@ class Watch:
 
 THERMAL = Watch("thermal", "warning", raise_s=3, end_s=15)
 BRAKE = Watch("hardware-slowdown", "warning", raise_s=1, end_s=15)
-# A GPU that works hard is at its power limit: worth knowing, no reason to worry.
+# A GPU under load is at its power limit: worth knowing, no reason to worry.
 POWER = Watch("power", "info", raise_s=10, end_s=30)
 MEMORY = Watch("gpu-memory", "warning", raise_s=2, end_s=5)
 IDLE = Watch("gpu-idle", "warning", raise_s=20, end_s=3)
@@ -50,18 +50,12 @@ SHM = Watch("shm", "warning", raise_s=2, end_s=10)
 
 @dataclass(slots=True)
 class _Level:
-    """How far something has come on its way to an alert, or back."""
-
     seconds: float = 0.0
     mono: float | None = None
     raised: bool = False
 
     def move(self, watch: Watch, holds: bool | None, mono: float) -> bool | None:
-        """Count a sample.
-
-        Returns:
-            True when the alert is to be raised, False when it is to be ended, None when nothing changes.
-        """
+        """Counts a sample; returns True to raise the alert, False to end it, None for no change."""
         passed = min(STEP_S, max(0.0, mono - self.mono)) if self.mono is not None else 0.0
         self.mono = mono
         if holds is None:
@@ -72,7 +66,7 @@ class _Level:
                 self.raised, self.seconds = False, 0.0
                 return False
             return None
-        # What holds in two samples of three gets there, if slowly.
+        # A condition in two samples of three gets there, if slowly.
         self.seconds = self.seconds + passed if holds else max(0.0, self.seconds - passed)
         if holds and self.seconds >= watch.raise_s:
             self.raised, self.seconds = True, 0.0
@@ -81,8 +75,6 @@ class _Level:
 
 
 class Alerts:
-    """Watches samples, and tells what begins and what ends."""
-
     def __init__(self) -> None:
         self._levels: dict[tuple[str, str], _Level] = {}
         self._gpus: dict[str, DeviceSample] = {}
@@ -90,7 +82,6 @@ class Alerts:
         """GPU → its corrected and uncorrected ECC errors, when last seen."""
 
     def look(self, sample: DeviceSample | HostSample) -> list[Alert]:
-        """Take a sample."""
         if isinstance(sample, HostSample):
             return self._host(sample)
         self._gpus[sample.uuid] = sample
@@ -123,7 +114,7 @@ class Alerts:
         return self._move(MEMORY, sample, holds, f"{name}'s memory is {share:.0%} full")
 
     def _idle(self, sample: DeviceSample, name: str) -> list[Alert]:
-        """One that waits while others work may wait for ever."""
+        """A GPU that waits while others work may wait forever."""
         busy = sample.utilization_percent
         others = [
             other.utilization_percent
@@ -178,7 +169,6 @@ class Alerts:
         return [_ended(watch.kind, sample)]
 
     def _end_all(self, sample: DeviceSample) -> list[Alert]:
-        """Nothing is known any more of a GPU that is lost."""
         alerts = []
         for (kind, uuid), level in self._levels.items():
             if uuid == sample.uuid and kind != LOST.kind:
@@ -200,7 +190,7 @@ OVER: dict[str, Callable[[str], str]] = {
     DISK.kind: lambda _: "the run's disk has room again",
     SHM.kind: lambda _: "/dev/shm has room again",
 }
-"""What is said when an alert ends, of the GPU that it concerns."""
+"""Text of an alert's end, for a GPU's name."""
 
 
 def _ended(kind: str, sample: DeviceSample | HostSample) -> Alert:
@@ -215,5 +205,4 @@ def _any(reasons: list[str] | None, which: set[str]) -> bool | None:
 
 
 def _between(value: float, low: float, high: float) -> bool | None:
-    """True above, False below, None between two thresholds."""
     return True if value >= high else False if value < low else None

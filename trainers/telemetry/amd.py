@@ -1,6 +1,6 @@
-"""AMD's GPUs through the amdsmi module that comes with ROCm, where it is installed.
+"""AMD's GPUs through the amdsmi module that comes with ROCm, if installed.
 
-Runs are not placed on them: they are sampled where all GPUs are asked for. Units are those of amdsmi 7.
+Runs are not placed on them: they are sampled if all GPUs are requested. Units are those of amdsmi 7.
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from trainers.telemetry.source import DeadGpu, Gpu, SourceError
 
 MIB = 2**20
 ABSENT_S = 60.0
-"""What a GPU does not support is not asked for again for so long."""
+"""How long an unsupported value is not asked for again."""
 
 
 class AmdSource:
-    """AMD SMI and all its GPUs.
-
-    Args:
-        owners: Tells whose processes are.
-        energy: Counts what they use.
-    """
-
     name = "AMD SMI"
     no_gpus = "it finds no GPU"
 
@@ -37,11 +30,10 @@ class AmdSource:
 
     @staticmethod
     def installed() -> bool:
-        """Whether there is such a module here."""
+        """Whether the module is installed."""
         return importlib.util.find_spec("amdsmi") is not None
 
     def open(self) -> Sequence[Gpu]:
-        """See `Source`."""
         smi = importlib.import_module("amdsmi")
         try:
             smi.amdsmi_init()
@@ -58,16 +50,6 @@ class AmdSource:
 
 
 class AmdGpu:
-    """One GPU that AMD SMI knows.
-
-    Args:
-        smi: The module.
-        handle: The GPU's.
-        index: Its place in AMD SMI's list.
-        owners: Tells whose processes are.
-        energy: Counts what it uses.
-    """
-
     def __init__(self, smi: Any, handle: Any, index: int, owners: Owners, energy: EnergyCount) -> None:
         self._smi, self._handle, self._owners, self._energy = smi, handle, owners, energy
         self.index, self.uuid = index, smi.amdsmi_get_gpu_device_uuid(handle)
@@ -75,7 +57,6 @@ class AmdGpu:
         self._again: dict[str, float] = {}
 
     def sample(self, now: float) -> DeviceSample:
-        """See `Gpu`."""
         smi = self._smi
         activity = self._ask("amdsmi_get_gpu_activity", now)
         memory = self._ask("amdsmi_get_gpu_vram_usage", now)
@@ -122,7 +103,6 @@ class AmdGpu:
         return [self._owners.describe(one["pid"], _whole(_number(one["memory_usage"], "vram_mem"))) for one in found]
 
     def _ask(self, name: str, now: float, *arguments: Any) -> Any:
-        """The answer of a call; None where there is none."""
         key = name + repr(arguments)
         if now < self._again.get(key, 0.0):
             return None
@@ -139,7 +119,7 @@ def _number(answer: Mapping[str, Any] | None, key: str) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    """What is not available is "N/A"."""
+    """Unavailable values are "N/A"."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

@@ -5,28 +5,20 @@ from __future__ import annotations
 from trainers.telemetry.handover import Energy, Handover
 
 GAP_S = 10.0
-"""Power is not taken to have been the same for longer."""
+"""Longest time for which power is assumed constant."""
 
 
 class EnergyCount:
-    """Counts joules per GPU; what an earlier sampler has counted is gone on from.
-
-    Args:
-        handover: Where the count is kept.
-    """
+    """Counts joules per GPU; continues the count of an earlier sampler, kept in `handover`."""
 
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
         self._counts: dict[str, Energy] = {}
 
     def count(self, uuid: str, counter_mj: int | None, power_w: float | None, now: float) -> float | None:
-        """Joules until now; None when the GPU tells neither its energy nor its power.
+        """Joules until now; None if the GPU reports neither energy nor power.
 
-        Args:
-            uuid: The GPU's.
-            counter_mj: The driver's count in millijoules, which begins when the driver is loaded.
-            power_w: What it takes now; stands in where there is no such count.
-            now: On the monotonic clock.
+        `counter_mj` is the driver's count in millijoules since it was loaded; without it `power_w` is integrated.
         """
         before = self._counts.get(uuid) or self._handover.energy(uuid)
         if counter_mj is None and power_w is None:
@@ -34,7 +26,7 @@ class EnergyCount:
         joules = before.joules if before else 0.0
         if before is not None:
             if counter_mj is not None and before.counter_mj:
-                # A counter that fell belongs to a driver that was loaded anew.
+                # A counter that fell belongs to a reloaded driver.
                 joules += max(0, counter_mj - before.counter_mj) / 1000
             elif power_w is not None and now - before.mono <= GAP_S:
                 joules += power_w * (now - before.mono)

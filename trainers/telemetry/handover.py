@@ -1,7 +1,7 @@
-"""What outlives a sampler: which library it was in, and how much energy it had counted.
+"""What outlives a sampler: the library it was calling, and the energy counted so far.
 
-A page of shared memory without a name (a memfd) that the supervisor makes and each sampler inherits. A sampler writes
-the library's name before it calls into it: when it crashes or hangs there, that is known. Only one sampler writes at a
+An anonymous page of shared memory (a memfd) that the supervisor makes and each sampler inherits. A sampler writes the
+library's name before it calls into it, so that a crash or hang there can be attributed. Only one sampler writes at a
 time; the supervisor only reads.
 """
 
@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 _CALL = struct.Struct("<dd16s")
-"""Since when, how long it may take, which library; a first number of 0: in none."""
+"""Start of the call, time limit, library; a start of 0: no call."""
 _ENERGY = struct.Struct("<64sdQd")
 """GPU, joules, the driver's counter in mJ, when."""
 SLOTS = 100
@@ -21,8 +21,6 @@ SIZE = _CALL.size + SLOTS * _ENERGY.size
 
 
 class Call(NamedTuple):
-    """A call into a library that has not returned."""
-
     library: str
     since: float
     """On the monotonic clock."""
@@ -30,8 +28,6 @@ class Call(NamedTuple):
 
 
 class Energy(NamedTuple):
-    """How far a GPU's energy is counted."""
-
     joules: float
     counter_mj: int
     """The driver's figure at that point; 0: it has none."""
@@ -39,11 +35,7 @@ class Energy(NamedTuple):
 
 
 class Handover:
-    """The page, seen from either side.
-
-    Args:
-        fd: Of the memfd; None makes one that is no one else's.
-    """
+    """The page, seen from either side; without a memfd it makes one."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:
@@ -54,20 +46,16 @@ class Handover:
         self._slots: dict[str, int] = {}
 
     def enter(self, library: str, now: float, limit_s: float) -> None:
-        """A library is about to be called."""
         _CALL.pack_into(self._page, 0, now, limit_s, library.encode())
 
     def leave(self) -> None:
-        """It has returned."""
         _CALL.pack_into(self._page, 0, 0.0, 0.0, b"")
 
     def call(self) -> Call | None:
-        """The call that has not returned."""
         since, limit_s, library = _CALL.unpack_from(self._page, 0)
         return Call(library.rstrip(b"\0").decode(), since, limit_s) if since else None
 
     def energy(self, uuid: str) -> Energy | None:
-        """How far a GPU's energy is counted; None when it is not."""
         slot = self._slot(uuid)
         if slot is None:
             return None
@@ -75,13 +63,12 @@ class Handover:
         return Energy(joules, counter, mono) if mono else None
 
     def keep(self, uuid: str, energy: Energy) -> None:
-        """Write down how far a GPU's energy is counted."""
         slot = self._slot(uuid)
         if slot is not None:
             _ENERGY.pack_into(self._page, slot, uuid.encode()[:64], *energy)
 
     def _slot(self, uuid: str) -> int | None:
-        """Where a GPU's energy stands, or can stand; None when all places are taken."""
+        """Offset of a GPU's energy; None if all places are taken."""
         if (known := self._slots.get(uuid)) is not None:
             return known
         key = uuid.encode()[:64].ljust(64, b"\0")
@@ -91,6 +78,5 @@ class Handover:
         return None
 
     def close(self) -> None:
-        """Give it up on this side."""
         self._page.close()
         os.close(self.fd)

@@ -1,4 +1,4 @@
-"""Samples the host, from /proc: files that are held open and read anew each time."""
+"""Samples the host from /proc, from files held open and reread each time."""
 
 from __future__ import annotations
 
@@ -12,42 +12,28 @@ LOOPBACK = b"lo"
 
 
 class ProcFile:
-    """A file of /proc, held open.
-
-    Args:
-        path: Of the file.
-
-    Raises:
-        OSError: there is none.
-    """
+    """A file of /proc, held open; raises OSError if there is none."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._size = 4096
 
     def read(self) -> bytes:
-        """What it holds now.
-
-        Raises:
-            OSError: the process that it tells of is gone.
-        """
+        """Reads its present content; raises OSError if its process is gone."""
         while len(data := os.pread(self._fd, self._size, 0)) == self._size:
             self._size *= 2
         return data
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._fd)
 
 
 class Rate:
-    """The change of a count per second."""
-
     def __init__(self) -> None:
         self._last: tuple[float, int] | None = None
 
     def of(self, count: int | None, now: float) -> float | None:
-        """Since the last call; None at the first, and where a count has begun anew."""
+        """The rate since the last call; None at the first, and if a count has restarted."""
         last, self._last = self._last, None if count is None else (now, count)
         if count is None or last is None or now <= last[0] or count < last[1]:
             return None
@@ -55,12 +41,6 @@ class Rate:
 
 
 class HostSampler:
-    """Looks at the whole host.
-
-    Args:
-        run_dir: On the disk that is looked at.
-    """
-
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
         self._stat, self._memory = ProcFile("/proc/stat"), ProcFile("/proc/meminfo")
@@ -69,7 +49,6 @@ class HostSampler:
         self._received, self._sent = Rate(), Rate()
 
     def sample(self, now: float) -> HostSample:
-        """The host now; shares of its cores since the last sample."""
         whole, *cores = self._shares()
         memory = self._read_memory()
         load = [float(word) for word in self._load.read().split()[:3]]
@@ -96,7 +75,7 @@ class HostSampler:
         )
 
     def _shares(self) -> list[float]:
-        """Percent of the time in which all cores, then each, were at work."""
+        """Percent of the time in which all cores, then each, were busy."""
         before, self._busy = self._busy, self._read_busy()
         shares = []
         for (busy, total), (busy_before, total_before) in zip(self._busy, before, strict=False):
@@ -107,19 +86,18 @@ class HostSampler:
         return shares
 
     def _read_busy(self) -> list[tuple[int, int]]:
-        """Ticks at work and ticks at all, over all cores, then of each."""
+        """Busy ticks and total ticks, over all cores, then of each."""
         counts = []
         for line in self._stat.read().split(b"\n"):
             if not line.startswith(b"cpu"):
                 break
-            # user nice system idle iowait irq softirq steal; a guest's time is in user's already.
+            # user nice system idle iowait irq softirq steal; a guest's time is part of user's.
             ticks = [int(word) for word in line.split()[1:9]]
             total = sum(ticks)
             counts.append((total - ticks[3] - ticks[4], total))
         return counts
 
     def _read_memory(self) -> dict[bytes, int]:
-        """What is asked of /proc/meminfo, in bytes."""
         found = {b"MemTotal:": 0, b"MemAvailable:": 0, b"SwapTotal:": 0, b"SwapFree:": 0}
         missing = len(found)
         for line in self._memory.read().split(b"\n"):
@@ -132,7 +110,6 @@ class HostSampler:
         return found
 
     def _read_network(self) -> tuple[int, int]:
-        """Bytes that have come and gone over all interfaces but loopback."""
         received = sent = 0
         for line in self._network.read().split(b"\n")[2:]:
             name, colon, counts = line.partition(b":")
@@ -143,29 +120,17 @@ class HostSampler:
 
 
 class RankSampler:
-    """Looks at one rank's process; its open files stand for that process even when its number goes to another.
-
-    Args:
-        pid: The process.
-
-    Raises:
-        OSError: it is gone.
-    """
+    """Samples one process by files that stay its own even if its pid is reused; raises OSError if it is gone."""
 
     def __init__(self, pid: int) -> None:
         self._stat, self._statm = ProcFile(f"/proc/{pid}/stat"), ProcFile(f"/proc/{pid}/statm")
         self._io: ProcFile | None = None
-        # Not every kernel counts it, and not of every process does it tell.
+        # Some kernels do not count it, and not every process may be read.
         with contextlib.suppress(OSError):
             self._io = ProcFile(f"/proc/{pid}/io")
         self._cpu, self._read, self._written = Rate(), Rate(), Rate()
 
     def sample(self, now: float) -> dict[str, float | int | None]:
-        """The fields of a `RankSample`.
-
-        Raises:
-            OSError: the process is gone.
-        """
         # The program's name, in parentheses, may hold blanks and parentheses.
         words = self._stat.read().rpartition(b")")[2].split()
         pages = self._statm.read().split()
@@ -191,7 +156,6 @@ class RankSampler:
             return None, None
 
     def close(self) -> None:
-        """Let go of its files."""
         for file in (self._stat, self._statm, self._io):
             if file is not None:
                 file.close()
@@ -202,7 +166,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def _space(path: str) -> tuple[int | None, int | None, int | None]:
-    """Bytes used, free to its user, and in all, of the file system of a path; None where there is none."""
+    """Bytes used, free to the user, and total, of a path's file system; None if there is none."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -214,7 +178,7 @@ def _space(path: str) -> tuple[int | None, int | None, int | None]:
 
 
 def command_name(pid: int) -> str:
-    """A process's program; "" where it cannot be found out."""
+    """A process's program; "" if unknown."""
     try:
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:

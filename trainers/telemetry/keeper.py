@@ -1,8 +1,8 @@
-"""Keeps a sampler running: starts it, watches it, restarts it, and makes alerts of what it reports.
+"""Keeps a sampler running: starts, watches and restarts it, and turns its reports into alerts.
 
-The sampler calls into drivers that may crash or hang. Before each call it writes into a page that it shares with this
-side which library it calls: when it dies, or does not come back in time, that library is to blame. One that took the
-sampler down twice is left alone for a minute, then twice as long each time, up to an hour; all else is sampled on.
+The sampler calls into drivers that may crash or hang. Before each call it records the library in a page shared with
+this side: if it dies, or does not return in time, that library is to blame. One that took the sampler down twice is
+disabled for a minute, then twice as long each time, up to an hour; everything else is still sampled.
 """
 
 from __future__ import annotations
@@ -28,43 +28,32 @@ from trainers.telemetry.order import Order, encode_order
 
 COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"
-"""The sampler itself, where no library is to blame."""
+"""The sampler itself, if no library is to blame."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
-"""Before it is started anew: doubled each time."""
 HEALTHY_S = 120.0
-"""After so long without a failure, everything is forgiven."""
+"""After this long without a failure, earlier ones are forgotten."""
 FIRST_BAN_S, LAST_BAN_S = 60.0, 3600.0
 SILENT_S = 30.0
-"""A sampler that has told nothing for so long, though it is in no library, hangs too."""
+"""A sampler that is silent for this long, though in no library, hangs too."""
 END_S = 1.0
 FAILURES = 2
-"""Failures tolerated before a library is disabled."""
 SUSPENDED_S = 5.0
-"""A keeper that was not called for so long was suspended, perhaps together with the sampler."""
+"""A keeper not called for this long was suspended, perhaps together with the sampler."""
 
 _event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 @dataclass(slots=True)
 class _Record:
-    """What a library, or the sampler itself, has done."""
-
     failures: int = 0
     ban_s: float = field(default_factory=lambda: FIRST_BAN_S)
     banned_until: float = 0.0
 
 
 class SamplerKeeper:
-    """One sampler, over all its restarts; `advance` starts the first.
+    """One sampler, over all its restarts; `advance` starts the first, by `command` with its order appended.
 
-    Args:
-        order: What to sample.
-        environment: Of the sampler.
-        log: Opens what its stderr goes to, for each start.
-        say: Takes events.
-        watch: Has a function called when a descriptor can be read.
-        forget: Ends that.
-        command: Starts a sampler, its order appended.
+    `watch` registers a callback for a readable descriptor, `forget` ends that; `log` opens the file for its stderr.
     """
 
     def __init__(
@@ -92,19 +81,13 @@ class SamplerKeeper:
         self._looked = inf
         self._records: dict[str, _Record] = {}
         self._problems: dict[str, str] = {}
-        """What was told of each source."""
         self.failure: TelemetrySource | None = None
-        """The last, and whose."""
 
     def advance(self, now: float) -> None:
-        """Look after it; called about ten times a second.
-
-        Args:
-            now: On the monotonic clock.
-        """
+        """Supervises the sampler; called about ten times a second, with the monotonic clock."""
         looked, self._looked = self._looked, now
         if now - looked > SUSPENDED_S:
-            # This side did not run: what the sampler told meanwhile waits in the pipe.
+            # This side did not run: the sampler's output meanwhile waits in the pipe.
             self._heard = now
             return
         self._buried = [process for process in self._buried if process.poll() is None]
@@ -163,7 +146,7 @@ class SamplerKeeper:
             self._ended()
 
     def _ended(self) -> None:
-        """It has died: by a crash of its own, in a library, or at somebody's hand."""
+        """Handles a death: by its own crash, by a library's, or by a signal."""
         assert self._process is not None
         try:
             code = self._process.wait(0.2)
@@ -197,14 +180,13 @@ class SamplerKeeper:
         self._start_at, self._pause_s = now + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
 
     def _forgive(self, now: float) -> None:
-        """All has gone well for long; a library that is left alone has not shown yet that it does."""
+        """Forgets failures after a long time without any; a disabled library has yet to prove itself."""
         self._pause_s = FIRST_PAUSE_S
         self._records = {
             name: record for name, record in self._records.items() if now - record.banned_until < HEALTHY_S
         }
 
     def _drop(self) -> None:
-        """Let go of the process, and have it ended."""
         if self._process is None or self._messages is None:
             return
         self._forget(self._messages.fd)
@@ -216,7 +198,6 @@ class SamplerKeeper:
         self._process = self._messages = None
 
     def _tell(self, source: str, problem: str) -> None:
-        """Say what has become of a source, where that has changed."""
         before = self._problems.get(source, "")
         self._problems[source] = problem
         if problem == before:
@@ -230,7 +211,7 @@ class SamplerKeeper:
             self._say(Alert(kind=kind, severity="info", text=f"{name} works again", ended=True))
 
     def end(self) -> None:
-        """Kill it, and wait a moment: a driver may hold it."""
+        """Kills it, and waits a moment: a driver may hold it."""
         process = self._process
         self._drop()
         if process is not None:

@@ -15,13 +15,7 @@ from trainers.telemetry.source import DeadGpu, Gpu, SourceError
 
 
 class NvmlSource:
-    """NVML, and the GPUs that are to be sampled.
-
-    Args:
-        gpus: As in CUDA_VISIBLE_DEVICES; or "all".
-        owners: Tells whose processes are.
-        energy: Counts what they use.
-    """
+    """NVML, and the GPUs to sample: `gpus` as in CUDA_VISIBLE_DEVICES, or "all"."""
 
     name = "NVML"
 
@@ -30,11 +24,10 @@ class NvmlSource:
         self.no_gpus = "it finds no GPU" if gpus == "all" else "it finds none of the run's GPUs"
 
     def open(self) -> Sequence[Gpu]:
-        """See `Source`."""
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
-            # Of a driver that was loaded anew meanwhile, an earlier start knows nothing.
+            # An earlier start knows nothing of a driver reloaded meanwhile.
             pynvml.nvmlShutdown()
         try:
             pynvml.nvmlInit()
@@ -48,12 +41,12 @@ class NvmlSource:
         chosen = choose(",".join(word for word in words if word not in missing), uuids, parts)
         return [
             *(self._look_at(pynvml, index, *one) for index, one in enumerate(present) if one[1] in chosen),
-            # One that is lost does not even tell its UUID; what it is at fault with may be told of its place.
+            # A lost GPU does not even report its UUID; its problem may be reported by its place.
             *(DeadGpu(*self._explain(present, word, words.index(word))) for word in missing),
         ]
 
     def _look_up(self, nvml: Any, index: int) -> tuple[Any, str, str]:
-        """Handle and UUID of a GPU; for one that has none to tell, its place, and why."""
+        """Handle and UUID of a GPU; for one that has none, its place, and why."""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             return handle, nvml.nvmlDeviceGetUUID(handle), ""
@@ -63,7 +56,7 @@ class NvmlSource:
             return None, f"{PLACE}{index}", "its UUID is no text"
 
     def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> Gpu:
-        """One GPU; one that fails already now does not keep the others from being sampled."""
+        """Opens one GPU; a failing one does not keep the others from being sampled."""
         if handle is None:
             return DeadGpu(index, uuid, problem)
         try:
@@ -72,20 +65,16 @@ class NvmlSource:
             return DeadGpu(index, uuid, str(error))
 
     def _explain(self, present: list[tuple[Any, str, str]], uuid: str, place: int) -> tuple[int, str, str]:
-        """Index, UUID and problem of a GPU of the run that is not there."""
         silent = [(index, problem) for index, (handle, _, problem) in enumerate(present) if handle is None]
         index, problem = silent[0] if len(silent) == 1 else (place, "it is not there")
         return index, uuid, problem
 
 
 def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[str]:
-    """The GPUs that a value of CUDA_VISIBLE_DEVICES names, by CUDA's rules.
+    """The GPUs of `present`, in PCI bus order, that a value of CUDA_VISIBLE_DEVICES names, by CUDA's rules.
 
-    Args:
-        wanted: Indices in PCI bus order, UUIDs or their beginnings, UUIDs of MIG instances, separated by commas; the
-            first that names nothing ends the list. Or "all".
-        present: UUIDs in PCI bus order.
-        parts: MIG instance → the GPU that it is a part of.
+    That is "all", or indices, UUIDs or their prefixes, UUIDs of MIG instances (`parts`: to their GPU), separated by
+    commas; the first that matches nothing ends the list.
     """
     if wanted == "all":
         return list(present)
@@ -107,7 +96,6 @@ def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[s
 
 
 def _parts(nvml: Any, handle: Any) -> list[str]:
-    """UUIDs of a GPU's MIG instances."""
     if handle is None:
         return []
     try:
@@ -119,11 +107,7 @@ def _parts(nvml: Any, handle: Any) -> list[str]:
 
 
 def mig_handles(nvml: Any, handle: Any) -> list[Any]:
-    """Handles of a GPU's MIG instances.
-
-    Raises:
-        NVMLError: it does not tell of them.
-    """
+    """Handles of a GPU's MIG instances; raises NVMLError if it does not report them."""
     handles = []
     for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:

@@ -1,4 +1,4 @@
-"""One NVIDIA GPU: what NVML tells of it at a moment."""
+"""One NVIDIA GPU: what NVML reports of it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainers.telemetry.owners import Owners
 from trainers.telemetry.source import SourceError
 
 ABSENT_S = 60.0
-"""What a GPU does not support is not asked for again for so long."""
+"""How long an unsupported value is not asked for again."""
 SLOW_S = 2.0
-"""How old may be what changes seldom, or costs more to ask: processes, limits, fan, ECC errors, MIG."""
+"""Maximum age of values that change rarely, or are expensive: processes, limits, fan, ECC errors, MIG."""
 
 MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
 COLDEST_C, HOTTEST_C = -60, 250
@@ -32,18 +32,10 @@ REASONS = (
     (0x0200, "board limit"),
     (0x0400, "reliability"),
 )
-"""Bits of nvmlClocksEventReasons and their words; 0x1, that the GPU is idle, is no throttling."""
+"""Bits of nvmlClocksEventReasons and their words; 0x1, an idle GPU, is no throttling."""
 
 
 class Question:
-    """A call that may be unsupported.
-
-    Args:
-        nvml: The module.
-        call: Of it.
-        arguments: Of the call.
-    """
-
     __slots__ = ("_absent", "_again", "_arguments", "_call", "_dead", "_error")
 
     def __init__(self, nvml: Any, call: Callable[..., Any], *arguments: Any) -> None:
@@ -53,11 +45,7 @@ class Question:
         self._dead = (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_UNINITIALIZED)
 
     def ask(self, now: float) -> Any:
-        """The answer; None where there is none.
-
-        Raises:
-            SourceError: the GPU answers nothing any more.
-        """
+        """The answer; None if there is none. Raises SourceError if the GPU no longer answers at all."""
         if now < self._again:
             return None
         try:
@@ -73,19 +61,7 @@ class Question:
 
 
 class NvmlGpu:
-    """One GPU that NVML knows.
-
-    Args:
-        nvml: The module pynvml, initialized.
-        handle: NVML's.
-        index: NVML's.
-        uuid: The GPU's.
-        owners: Tells whose processes are.
-        energy: Counts what it uses.
-
-    Raises:
-        NVMLError: it does not even tell its name.
-    """
+    """One GPU that NVML knows; raises NVMLError if it does not even report its name."""
 
     def __init__(self, nvml: Any, handle: Any, index: int, uuid: str, owners: Owners, energy: EnergyCount) -> None:
         self.index, self.uuid, self.name = index, uuid, _name(nvml, handle)
@@ -105,7 +81,7 @@ class NvmlGpu:
         self._temperature = question("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
         self._sm_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
         self._memory_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)
-        # Older drivers know some calls by their older names alone.
+        # Older drivers know some calls only by their older names.
         self._reasons = [
             question("nvmlDeviceGetCurrentClocksEventReasons"),
             question("nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -126,7 +102,6 @@ class NvmlGpu:
         self._mig_mode = question("nvmlDeviceGetMigMode")
 
     def sample(self, now: float) -> DeviceSample:
-        """See `Gpu`."""
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
         power, temperature = _scaled(_number(self._power.ask(now)), 1e-3), _celsius(self._temperature.ask(now))
         if any(one is not None for one in (utilization, memory, power, temperature)):
@@ -174,12 +149,7 @@ class NvmlGpu:
         return found
 
     def _list(self, answers: list[Any], told: Container[int] = ()) -> list[GpuProcess] | None:
-        """The processes that hold memory; one may both compute and draw.
-
-        Args:
-            answers: The driver's, each None where it does not tell.
-            told: Process numbers, the driver's, of those that are left out.
-        """
+        """The processes that hold memory, except the pids in `told`; one may both compute and draw."""
         known = [answer for answer in answers if answer is not None]
         if not known:
             return None
@@ -187,7 +157,7 @@ class NvmlGpu:
         return [self._owners.describe(pid, memory) for pid, memory in found.items()]
 
     def _mig(self, now: float, told: set[int]) -> list[MigInstance]:
-        """The GPU's parts; adds the process numbers that they tell to `told`."""
+        """The GPU's parts; adds the pids that they report to `told`."""
         nvml = self._nvml
         instances = []
         for number in range(Question(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
@@ -201,7 +171,7 @@ class NvmlGpu:
             instances.append(
                 MigInstance(
                     uuid=uuid,
-                    # "NVIDIA A100-SXM4-40GB MIG 1g.5gb": the GPU's own name is told already.
+                    # "NVIDIA A100-SXM4-40GB MIG 1g.5gb": the GPU's own name is known already.
                     name=name.rpartition(" MIG ")[2],
                     memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
                     memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
@@ -212,7 +182,6 @@ class NvmlGpu:
 
 
 def _first(questions: list[Question], now: float) -> Any:
-    """The first answer that there is."""
     return next((answer for one in questions if (answer := one.ask(now)) is not None), None)
 
 
@@ -224,12 +193,12 @@ def _name(nvml: Any, handle: Any) -> str:
 
 
 def _number(value: int | None, most: int = MOST_32) -> int | None:
-    """A figure; None for what no GPU tells: a driver that knows none may give -1, which reads as the largest number."""
+    """A figure; None for impossible ones: a driver without a value may give -1, which reads as the largest number."""
     return value if value is not None and 0 <= value <= most else None
 
 
 def _celsius(value: int | None) -> int | None:
-    """A temperature, which may be below zero though NVML's type has no sign; but -1 is what is not known."""
+    """A temperature, which may be negative though NVML's type is unsigned; -1 means unknown."""
     signed = value - 2**32 if value is not None and value > MOST_32 else value
     if signed == -1:
         return None

@@ -1,4 +1,4 @@
-"""What goes over a GPU's links: PCIe and NVLink."""
+"""Traffic on a GPU's links: PCIe and NVLink."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from trainers.telemetry.source import SourceError
 
 ABSENT_S = 60.0
 ALL_LINKS = 0xFFFFFFFF
-"""The scope that adds up all NVLinks."""
+"""The scope that sums up all NVLinks."""
 KIB = 1024
 BLOCKING_S = 5.0
-"""How old a PCIe figure may be that took 20 ms of waiting."""
+"""Maximum age of a PCIe figure that takes 20 ms to measure."""
 QUICK_S = 0.005
 
 NVML_VALUE_TYPES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 UNKNOWN = 2**63
-"""From here on a counter is one that the driver has no value of."""
+"""The driver has no value of a counter from here on."""
 WIDE = (2, 3)
-"""Types of 64 bits."""
 
 
 class LinkRates(NamedTuple):
@@ -33,13 +32,7 @@ class LinkRates(NamedTuple):
 
 
 class Links:
-    """Bytes per second over PCIe and NVLink.
-
-    Args:
-        nvml: The module pynvml.
-        handle: The GPU's.
-        index: The GPU's; spreads what blocks over time.
-    """
+    """Bytes per second over PCIe and NVLink; the GPU's index spreads blocking calls over time."""
 
     def __init__(self, nvml: Any, handle: Any, index: int) -> None:
         self._nvml, self._handle = nvml, handle
@@ -56,14 +49,10 @@ class Links:
         self._pcie: tuple[float | None, float | None] = None, None
 
     def rates(self, now: float) -> LinkRates:
-        """Since the last call.
-
-        Raises:
-            SourceError: the GPU answers nothing any more.
-        """
+        """Rates since the last call; raises SourceError if the GPU no longer answers."""
         pcie_rx, pcie_tx, nvlink_rx, nvlink_tx, links = self._ask(now)
         if links == 0:
-            # Without any link there is no traffic to be told, not even none.
+            # Without any link there is no traffic to report, not even zero.
             nvlink_rx = nvlink_tx = None
         if pcie_rx is None or pcie_tx is None:
             rx, tx = self._measured(now)
@@ -73,7 +62,6 @@ class Links:
         return LinkRates(rx, tx, *over)
 
     def _ask(self, now: float) -> list[int | None]:
-        """The counters, None where there is none."""
         if now < self._again:
             return [None] * len(self._fields)
         try:
@@ -84,7 +72,7 @@ class Links:
             return [None] * len(self._fields)
         counts: list[int | None] = []
         for number, value in enumerate(values):
-            # A counter of bytes in 32 bits goes round several times a second on PCIe 5: it tells nothing.
+            # A 32-bit byte counter wraps several times a second on PCIe 5: useless.
             usable = value.nvmlReturn == 0 and (value.valueType in WIDE or (number > 1 and value.valueType == 1))
             count = getattr(value.value, NVML_VALUE_TYPES[value.valueType]) if usable else UNKNOWN
             counts.append(count if count < UNKNOWN else None)

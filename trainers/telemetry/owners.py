@@ -1,4 +1,4 @@
-"""Whose are the processes that a driver names: a rank's, another user's, or not to be told."""
+"""Who owns the processes that a driver lists: a rank, another user, or unknown."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from trainers.config.machine import GpuProcess
 from trainers.telemetry.host import command_name
 
 FIRST_NAMESPACE = "pid:[4026531836]"
-"""The host's own process numbers (the kernel's PROC_PID_INIT_INO)."""
+"""The host's own pids (the kernel's PROC_PID_INIT_INO)."""
 GENERATIONS = 8
-"""How far up a rank is looked for among a process's ancestors."""
+"""How many ancestors of a process are searched for a rank."""
 KEPT = 1000
 
 
 def tells_our_pids() -> bool:
-    """Whether a driver's process numbers mean something here.
+    """Whether a driver's pids are valid here.
 
-    Drivers tell the host's numbers. In a container with numbers of its own they name other processes, or none.
-    `TUIAPP_TELEMETRY_HOST_PIDS=1` or `0` says that they do or don't, where this is wrong.
+    Drivers report the host's pids. In a container with its own pids they name other processes, or none.
+    `TUIAPP_TELEMETRY_HOST_PIDS=1` or `0` overrides the detection.
     """
     if said := os.environ.get("TUIAPP_TELEMETRY_HOST_PIDS"):
         return said != "0"
@@ -31,12 +31,7 @@ def tells_our_pids() -> bool:
 
 
 class Owners:
-    """Finds out about processes, each once.
-
-    Args:
-        ranks: Rank → its process.
-        ours: Whether the driver's process numbers mean something here.
-    """
+    """Looks up processes, each once; `ours`: whether the driver's pids are valid here."""
 
     def __init__(self, ranks: Mapping[int, int], *, ours: bool) -> None:
         self._ranks = {pid: rank for rank, pid in ranks.items()}
@@ -45,10 +40,9 @@ class Owners:
         """Process and its start → rank, user, program."""
 
     def describe(self, pid: int, memory_bytes: int | None) -> GpuProcess:
-        """A process that the driver names."""
         start = _stat(pid)[1] if self._ours else None
         if start is None:
-            # A number of the host's, or a process that has ended meanwhile.
+            # A pid of the host's, or a process that has ended meanwhile.
             return GpuProcess(memory_bytes=memory_bytes)
         if (pid, start) not in self._known:
             if len(self._known) > KEPT:
@@ -58,7 +52,6 @@ class Owners:
         return GpuProcess(pid=pid, rank=rank, user=user, name=name, memory_bytes=memory_bytes)
 
     def _rank_of(self, pid: int) -> int | None:
-        """The rank that a process is, or was started by."""
         ancestor: int | None = pid
         for _ in range(GENERATIONS):
             if ancestor is None or ancestor <= 1:
@@ -70,7 +63,7 @@ class Owners:
 
 
 def _stat(pid: int) -> tuple[int | None, int | None]:
-    """Its parent, and when it started in ticks; None when there is no such process."""
+    """Its parent, and start time in ticks; None if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()

@@ -1,8 +1,7 @@
-"""The sampler's loop: host, ranks and GPUs, at a steady pace, until nobody reads it any more.
+"""The sampler's loop: host, ranks and GPUs, at a steady pace, until nobody reads it.
 
-GPUs are asked in a thread of their own: a call into a driver that hangs lets go of the interpreter, but cannot be
-taken back, and the host and the ranks are sampled on beside it. Whoever keeps this process ends it when that takes too
-long.
+GPUs are queried in a separate thread: a driver call that hangs releases the interpreter but cannot be cancelled, and
+the host and the ranks are sampled meanwhile. The keeper of this process ends it if that takes too long.
 """
 
 from __future__ import annotations
@@ -32,17 +31,11 @@ OPEN_LIMIT_S = 60.0
 CALL_LIMIT_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 2.0, 60.0
 REOPEN_S = 60.0
-"""How often a GPU that was not there at the start is looked for."""
+"""How often a GPU missing at the start is looked for."""
 
 
 class Guarded:
-    """A library whose failures stay its own.
-
-    Args:
-        source: The library.
-        handover: Where it is written down that it is being called.
-        left_alone: It is not called before this moment of the monotonic clock.
-    """
+    """Contains a library's failures; does not call it before `left_alone` on the monotonic clock."""
 
     def __init__(self, source: Source, handover: Handover, left_alone: float = 0.0) -> None:
         self._source, self._handover = source, handover
@@ -51,10 +44,9 @@ class Guarded:
         self._gpus: Sequence[Gpu] | None = None
         self._problem: str | None = None
         self._lost: dict[str, tuple[float, float]] = {}
-        """GPU that answers nothing → when it is asked again, and how long to wait after that."""
+        """Lost GPU → when it is asked again, and how long to wait after that."""
 
     def sample(self, now: float) -> list[Event]:
-        """Its GPUs; and what has become of the library, where that has changed."""
         if self._gpus is None:
             if now < self._open_at:
                 return []
@@ -76,13 +68,13 @@ class Guarded:
                 self._lost[gpu.uuid] = now + wait_s, min(LAST_RETRY_S, 2 * wait_s)
                 events.append(DeviceSample(index=gpu.index, uuid=gpu.uuid, name=gpu.name, problem=str(error)))
         if self._gpus and len(self._lost) == len(self._gpus):
-            # The driver may have been loaded anew: handles of the one before are good for nothing.
+            # The driver may have been reloaded: older handles are invalid.
             self._gpus, self._open_at = None, now + self._retry_s
             self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
             self._lost.clear()
             return events
         if now >= self._reopen_at and (not self._gpus or self._lost or self._has_dead()):
-            # One that has no handle, or one that is good for nothing any more, gets one by being looked for anew.
+            # A GPU without a valid handle gets one by reopening.
             self._gpus = None
             self._lost.clear()
             return events
@@ -111,12 +103,6 @@ class Guarded:
 
 
 class Sampler:
-    """Samples what an order says.
-
-    Args:
-        order: What and how often.
-    """
-
     def __init__(self, order: Order) -> None:
         self._interval_s = order.interval_s
         self._host = HostSampler(order.run_dir)
@@ -140,18 +126,17 @@ class Sampler:
         self._start_rates()
 
     def _start_rates(self) -> None:
-        """Shares are taken since a first look, which is no sample yet."""
+        """Shares need a first reading, which is no sample yet."""
         now = time.monotonic()
         self._host.sample(now)
         self._sample_ranks(now)
 
     def run(self) -> None:
-        """Sample until nobody reads it any more."""
         if self._sources:
             threading.Thread(target=self._ask_sources, name="gpus", daemon=True).start()
         due = time.monotonic()
         while True:
-            # A machine that slept, or a call that took long, leaves no samples to be made up for.
+            # Samples missed while the machine slept, or during a long call, are not made up for.
             due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
             time.sleep(max(0.0, due - time.monotonic()))
             now = time.monotonic()
@@ -159,7 +144,6 @@ class Sampler:
             self._gpus_due.set()
 
     def _ask_sources(self) -> None:
-        """Sample the GPUs each time that the host was."""
         try:
             while True:
                 self._gpus_due.wait()
@@ -167,7 +151,7 @@ class Sampler:
                 # What came due meanwhile is not made up for.
                 self._gpus_due.clear()
         except BaseException:
-            # Without its GPUs a sampler is to be started anew, like one that crashed.
+            # A sampler without its GPUs is restarted, like one that crashed.
             traceback.print_exc()
             os._exit(1)
 
