@@ -55,7 +55,7 @@ class Saved(NamedTuple):
 class Checkpoints:
     """A rank's access to its run's checkpoints, resuming from `resume_from`; only rank 0 writes.
 
-    Another thread adds to `recorded`, the steps that the journal covers. Raises CheckpointError if one cannot be read.
+    Raises CheckpointError if that is unreadable. Another thread adds to `recorded`, steps that the journal covers.
     """
 
     def __init__(

@@ -80,7 +80,7 @@ def read_end(path: Path, start: int, limit_bytes: int) -> str:
 
 
 def read_limited(path: Path, limit_bytes: int) -> str:
-    """Reads a UTF-8 file; raises OSError for links (errno ELOOP) and special files, ValueError beyond `limit_bytes`."""
+    """Raises OSError for a link (errno ELOOP) or special file, ValueError over `limit_bytes` or if not UTF-8."""
     fd = open_regular(path)
     try:
         with open(fd, "rb", closefd=False) as file:
