@@ -109,6 +109,8 @@ def test_resuming_goes_on_bit_for_bit(model: str, optimizer: str) -> None:
     assert [step.step for step in resumed.steps] == list(range(8, 13))
     assert resumed.losses() == whole.losses()[7:]
     assert resumed.evaluations == whole.evaluations
+    # Its arrays may lie elsewhere than those of the attempt before: it reports them anew.
+    assert resumed.arrays.keys() == whole.arrays.keys()
 
 
 @pytest.mark.usefixtures("_rendezvous")
