@@ -32,8 +32,8 @@ from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.manifest import CheckpointError, list_checkpoints
-from trainers.contract.newer import why_not_read, why_read_only
-from trainers.contract.notices import leave_order
+from trainers.contract.newer import read_only_reason, unreadable_reason
+from trainers.contract.notices import write_notification_config
 from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
@@ -88,7 +88,7 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
     if run.is_live():
         raise LaunchError(running)
-    if reason := why_read_only(run) or why_not_read(run):
+    if reason := read_only_reason(run) or unreadable_reason(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
     status = summarise(run).status
     try:
@@ -139,7 +139,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
             directory.mkdir(mode=0o700, exist_ok=True)
         # Commands to an attempt that ended before it read them are not for this one.
         mailbox.take(run.commands)
-        leave_order(run, read_settings()[0])
+        write_notification_config(run, read_settings()[0])
         _rewrite(run.config, to_toml(config).encode())
         write_plan(run.plan, plan)
         try:
@@ -210,7 +210,7 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         write_plan(run.plan, plan)
         environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
-        leave_order(run, read_settings()[0])
+        write_notification_config(run, read_settings()[0])
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error

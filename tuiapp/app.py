@@ -25,7 +25,7 @@ from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.palette import system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
-from tuiapp.terminal.driver import PatientDriver
+from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on
 from tuiapp.terminal.key_queue import KeyQueue
 from tuiapp.terminal.readable import readable
@@ -94,9 +94,9 @@ class TuiApp(ReliableTimers, App[None]):
         self._look_for_strays = partial(offer_to_end_strays, self, runs_dir)
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's driver for this platform, or `PatientDriver` in its place."""
+        """Textual's driver for this platform, or `RobustDriver` in its place."""
         found = super().get_driver_class()
-        return PatientDriver if issubclass(PatientDriver, found) else found
+        return RobustDriver if issubclass(RobustDriver, found) else found
 
     async def on_event(self, event: events.Event) -> None:
         """Queues keys, and mouse presses behind them; passes on all other events at once."""

@@ -31,7 +31,7 @@ import torch
 
 from tests.telemetry.fake_nvml import FakeNvml, several
 from trainers.models import torch_models
-from trainers.telemetry.order import Order, encode_order
+from trainers.telemetry.config import SamplerConfig, encode_config
 
 GPUS = RANKS = 8
 WINDOW_S = 5.0
@@ -51,11 +51,11 @@ def sampling(nvml: FakeNvml, directory: Path, interval_s: float) -> Iterator[int
     """A sampler's process."""
     sleepers = [subprocess.Popen(["sleep", "1000"]) for _ in range(RANKS)]
     ranks = {rank: process.pid for rank, process in enumerate(sleepers)}
-    order = Order(run_dir=str(directory), ranks=ranks, gpus="all", interval_s=interval_s)
+    order = SamplerConfig(run_dir=str(directory), ranks=ranks, gpus="all", interval_s=interval_s)
     held = [f"process {pid} 1000000" for pid in ranks.values()]
     nvml.say(script(held))
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "trainers.telemetry", encode_order(order)],
+        [sys.executable, "-P", "-m", "trainers.telemetry", encode_config(order)],
         stdout=subprocess.DEVNULL,
         env=nvml.run_environment(),
     ) as process:

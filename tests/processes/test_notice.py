@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.contract.notices import Order
+    from trainers.contract.notices import NotificationConfig
     from trainers.contract.summary import summarise
     from trainers.runtime import notice
 
@@ -154,7 +154,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_started(runs_dir: Path, monk
     with launched(SHORT, runs_dir) as run:
         assert run.end().status == "completed"
         run.wait_gone()
-        notice._call(Order(command=("sh", "-c", "sleep 600 & wait")), summarise(run.run))
+        notice._call(NotificationConfig(command=("sh", "-c", "sleep 600 & wait")), summarise(run.run))
         # However far it has come within its time.
         until(lambda: not _told_of(run.run.run_id))
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.test_carriers import process
 from trainers.config.settings import Settings
-from trainers.contract.notices import leave_order
+from trainers.contract.notices import write_notification_config
 from trainers.contract.rundir import RunDir
 
 DEADLINE_S = 60.0
@@ -45,7 +45,7 @@ def test_a_full_disk_does_not_keep_the_end_from_being_told(tmp_path: Path, refus
     run.path.mkdir()
     # The server's refusal is something that cannot be logged either.
     command = (sys.executable, "-S", "-c", f"open({str(told)!r}, 'w')")
-    leave_order(run, Settings(command=command, webhook=refusing if refused else ""))
+    write_notification_config(run, Settings(command=command, webhook=refusing if refused else ""))
     with process(TOKEN) as (rank, _), open("/dev/full", "wb") as full:
         # This process's parent is somebody else: so it looks to a reaper whose supervisor has died.
         reap = [sys.executable, "-P", "-m", "trainers.runtime.reaper", str(rank.pid), TOKEN, str(run.path)]

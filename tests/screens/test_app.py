@@ -27,7 +27,7 @@ from tuiapp.screens.confirm import Choice
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.terminal.driver import PatientDriver
+from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.key_queue import MAX_PASTED
 
 
@@ -198,7 +198,7 @@ async def test_children_see_no_color(tmp_path: Path, machine: Machine, monkeypat
 
 
 def test_the_driver_is_the_patient_one(tmp_path: Path) -> None:
-    assert TuiApp(runs_dir=tmp_path).driver_class is PatientDriver
+    assert TuiApp(runs_dir=tmp_path).driver_class is RobustDriver
 
 
 async def test_two_sizes_under_way_come_to_rest(

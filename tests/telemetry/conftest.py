@@ -13,7 +13,7 @@ import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, several
 from trainers.contract.events import AnyEvent, decode
-from trainers.telemetry.order import Order, encode_order
+from trainers.telemetry.config import SamplerConfig, encode_config
 
 E = TypeVar("E")
 
@@ -29,10 +29,10 @@ class Sampling:
         order: What it is to sample.
     """
 
-    def __init__(self, environment: dict[str, str], order: Order) -> None:
+    def __init__(self, environment: dict[str, str], order: SamplerConfig) -> None:
         self.events: list[AnyEvent] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainers.telemetry", encode_order(order)],
+            [sys.executable, "-P", "-m", "trainers.telemetry", encode_config(order)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environment,
@@ -81,7 +81,7 @@ def sample(nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
     def start(**order: Any) -> Sampling:
         told = {"run_dir": str(tmp_path), "gpus": "all", "interval_s": 0.25, **order}
-        started.append(Sampling(nvml.run_environment(), Order(**told)))
+        started.append(Sampling(nvml.run_environment(), SamplerConfig(**told)))
         return started[-1]
 
     yield start

@@ -18,8 +18,8 @@ from tests.telemetry.conftest import PATIENCE_S
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from trainers.contract.events import Alert, DeviceSample, Event, HostSample, RankSample, TelemetrySource
 from trainers.telemetry import keeper, sampler
+from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
-from trainers.telemetry.order import Order
 
 pytestmark = needs_compiler
 
@@ -43,7 +43,7 @@ class Kept:
         self._selector = selectors.DefaultSelector()
         told = {"run_dir": str(directory), "gpus": "all", "interval_s": 0.25, "ranks": {0: os.getpid()}, **order}
         self.keeper = SamplerKeeper(
-            Order(**told),
+            SamplerConfig(**told),
             nvml.run_environment(),
             lambda: (directory / "log").open("ab"),
             self.events.append,

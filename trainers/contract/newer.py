@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from trainers.config.options import ConfigError
 from trainers.config.run_config import SCHEMA
-from trainers.contract.peek import NewerJournalError, look
+from trainers.contract.peek import NewerJournalError, peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
 
 
-def why_read_only(run: RunDir) -> str:
+def read_only_reason(run: RunDir) -> str:
     """Says that a later version wrote a run, in words; "" if none did."""
     try:
-        look(run.journal)
+        peek_journal(run.journal)
         read_config(run)
     except NewerJournalError:
         return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
@@ -24,9 +24,9 @@ def why_read_only(run: RunDir) -> str:
     return ""
 
 
-def why_not_read(run: RunDir) -> str:
+def unreadable_reason(run: RunDir) -> str:
     """Why this version does not read an earlier version's journal, in words; "" if it does."""
     try:
-        return look(run.journal).older
+        return peek_journal(run.journal).older
     except (NewerJournalError, OSError):
         return ""

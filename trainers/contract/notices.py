@@ -11,7 +11,7 @@ from trainers.config.settings import MAX_FILE_BYTES, Settings
 from trainers.contract.rundir import RunDir
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class NotificationConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Copied from the settings at launch: later changes are for later runs."""
 
     command: tuple[str, ...] = ()
@@ -20,19 +20,19 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """Where to post the run's facts; "" for nowhere. May be a secret: only the user may read the file."""
 
 
-def leave_order(run: RunDir, settings: Settings) -> None:
+def write_notification_config(run: RunDir, settings: Settings) -> None:
     """Writes the order for a run's end, or removes it if the settings have none; raises OSError."""
-    order = Order(command=settings.command, webhook=settings.webhook)
-    if order == Order():
+    order = NotificationConfig(command=settings.command, webhook=settings.webhook)
+    if order == NotificationConfig():
         run.notice.unlink(missing_ok=True)
     else:
         write_atomically(run.notice, msgspec.json.encode(order))
 
 
-def take_order(run: RunDir) -> Order | None:
+def take_notification_config(run: RunDir) -> NotificationConfig | None:
     """Removes and returns the order, so that nobody else carries it out too; None if there is none."""
     try:
-        order = msgspec.json.decode(read_limited(run.notice, MAX_FILE_BYTES), type=Order)
+        order = msgspec.json.decode(read_limited(run.notice, MAX_FILE_BYTES), type=NotificationConfig)
     except (OSError, ValueError):
         order = None
     # Of several that have read it, one succeeds.

@@ -34,7 +34,7 @@ _opening = msgspec.json.Decoder(_Opening)
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class JournalPeek:
     exists: bool = False
     size: int = 0
     first: AnyEvent | None = None
@@ -60,8 +60,8 @@ class Glance:
         return [event for line in self.lines if (event := decode(line)) is not None]
 
 
-def look(journal: Path) -> Glance:
-    """Reads a journal's ends; a missing one gives an empty glance.
+def peek_journal(journal: Path) -> JournalPeek:
+    """Reads a journal's ends; a missing one gives an empty peek.
 
     Raises OSError if it is unreadable or no regular file, NewerJournalError if a later version wrote it.
     """
@@ -69,7 +69,7 @@ def look(journal: Path) -> Glance:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
         fd = os.open(journal, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return Glance()
+        return JournalPeek()
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
@@ -80,7 +80,7 @@ def look(journal: Path) -> Glance:
         os.close(fd)
     line, newline, _ = head.partition(b"\n")
     schema = _schema_of(line) if newline else JOURNAL_SCHEMA
-    return Glance(True, found.st_size, decode(line) if newline else read_first(journal), lines, schema)
+    return JournalPeek(True, found.st_size, decode(line) if newline else read_first(journal), lines, schema)
 
 
 def _schema_of(line: bytes) -> int:

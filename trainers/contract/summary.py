@@ -15,7 +15,7 @@ from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries, total
-from trainers.contract.peek import NewerJournalError, look
+from trainers.contract.peek import NewerJournalError, peek_journal
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
@@ -90,7 +90,7 @@ def summarise(run: RunDir) -> RunInfo:
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
     try:
-        seen = look(run.journal)
+        seen = peek_journal(run.journal)
     except NewerJournalError as error:
         return RunInfo(run, "newer", config, str(error), Summary(), "", started)
     except OSError as error:

@@ -1,10 +1,9 @@
-"""Notifies the user that a run has ended: `python -m trainers.runtime.notice RUN_DIR`.
+"""Notifies once when a run has ended: runs a command and calls a webhook, as the user's settings say.
 
-The order, a command and a webhook, is copied from the user's settings into the run's directory at launch
-(`leave_order`). At the end the supervisor, or the reaper if the supervisor was killed, starts this module in its own
-process (`tell`): no dashboard need be open, and neither a slow server nor a hanging command blocks anything. Whoever
-removes the order sends the notice, so each attempt sends at most one. Errors go to supervisor.log; the webhook's
-address, which may be a secret, does not.
+The settings are copied into the run's directory at launch (`write_notification_config`). At the end the supervisor, or
+the reaper if the supervisor was killed, starts this module in its own process (`tell`): no dashboard need be open, and
+neither a slow server nor a hanging command blocks anything. Whoever removes the copy sends the notice, so each attempt
+sends at most one. Errors go to supervisor.log; the webhook's address, which may be a secret, does not.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ import msgspec
 
 from trainers.config.settings import host_of
 from trainers.contract.facts import config_facts, run_facts
-from trainers.contract.notices import Order, take_order
+from trainers.contract.notices import NotificationConfig, take_notification_config
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
-from trainers.runtime.patient_stream import make_streams_patient
+from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 COMMAND_TIMEOUT_S = 60.0
 LAST_RESORT_S = 120.0
@@ -56,13 +55,13 @@ def tell(run: RunDir) -> None:
 def main() -> None:
     """Carries out a run's order, unless another process has."""
     run = RunDir(Path(sys.argv[1]))
-    make_streams_patient()
+    make_stdio_disk_full_safe()
     _end_after(LAST_RESORT_S)
     deadline = time.monotonic() + ENDED_S
     while run.is_live() and time.monotonic() < deadline:
         time.sleep(0.02)
     # Still live: somebody has resumed it meanwhile, and the order is for the end of that attempt.
-    order = None if run.is_live() else take_order(run)
+    order = None if run.is_live() else take_notification_config(run)
     if order is None:
         return
     info = summarise(run)
@@ -98,7 +97,7 @@ def _environment(info: RunInfo) -> dict[str, str]:
     return {name: text.replace("\0", "") for name, text in texts.items()}
 
 
-def _call(order: Order, info: RunInfo) -> None:
+def _call(order: NotificationConfig, info: RunInfo) -> None:
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(

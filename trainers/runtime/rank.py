@@ -27,8 +27,8 @@ from trainers.config.plan import read_plan
 from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
+from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
-from trainers.runtime.patient_stream import make_streams_patient
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 
@@ -43,7 +43,7 @@ MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
 def main() -> int:
     """Trains; exit code 0 if the backend returned, 1 if it raised."""
     run, rank = RunDir(Path(sys.argv[1])), int(sys.argv[2])
-    make_streams_patient()
+    make_stdio_disk_full_safe()
     # A crash in native code leaves the Python stacks in stderr.log.
     faulthandler.enable()
     stacks.answer_the_signal(run.rank(rank))
@@ -56,7 +56,9 @@ def main() -> int:
     speaks_for = [rank] if plan.processes > 1 else range(plan.config.devices)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
-    threading.Thread(target=_obey, args=(control, gate, report, recorded), name="control", daemon=True).start()
+    threading.Thread(
+        target=_serve_control_pipe, args=(control, gate, report, recorded), name="control", daemon=True
+    ).start()
     report.phase("preparing")
     try:
         with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
@@ -78,7 +80,7 @@ def main() -> int:
         report.close()
 
 
-def _obey(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None:
+def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None:
     """Answers the supervisor, and sends heartbeats, until it is gone."""
     messages = wire.control_messages(fd)
     poll = select.poll()

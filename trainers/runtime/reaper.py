@@ -14,14 +14,14 @@ from pathlib import Path
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import notice
-from trainers.runtime.patient_stream import make_streams_patient
+from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 
 def main() -> None:
     """Waits for the supervisor's end, then kills all processes with the run's token."""
     supervisor, token = int(sys.argv[1]), sys.argv[2]
     # Its output goes to supervisor.log, whose disk may be full.
-    make_streams_patient()
+    make_stdio_disk_full_safe()
     try:
         fd = os.pidfd_open(supervisor)
     except OSError:

@@ -12,8 +12,8 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDir
 from trainers.runtime.processes import RankProcess
+from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
-from trainers.telemetry.order import Order
 
 
 def keep_sampler(
@@ -35,7 +35,7 @@ def keep_sampler(
         # Refused at launch; a running supervisor ignores it.
         interval_s = INTERVAL_S
     gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
-    order = Order(
+    order = SamplerConfig(
         run_dir=str(run.path),
         ranks={rank: process.pid for rank, process in ranks.items()},
         gpus=gpus,

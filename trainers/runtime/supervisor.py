@@ -39,10 +39,9 @@ from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkp
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt
-from trainers.runtime import announce, notice, patient_stream, wire
+from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.digest_writer import DigestWriter
-from trainers.runtime.ending import sum_up
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.out_of_memory import OomWatch
@@ -54,6 +53,7 @@ from trainers.runtime.processes import (
 )
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
+from trainers.runtime.run_events import run_ended_event, run_started_event
 from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
@@ -96,20 +96,20 @@ class Supervisor:
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
-        self._say(announce.start(self._run, self._plan, self._attempt, self._from))
+        self._say(run_started_event(self._run, self._plan, self._attempt, self._from))
         for note in notes:
             self._say(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
         try:
             self._start_processes()
-            self._attend()
+            self._event_loop()
             self._end()
         except Exception as error:
             # Whatever it is, the run must not end silently.
             traceback.print_exc()
             self._give_up(error)
 
-    def _attend(self) -> None:
+    def _event_loop(self) -> None:
         polled = monotonic()
         while self._live:
             for key, _ in self._selector.select(TICK_S):
@@ -150,7 +150,7 @@ class Supervisor:
             return False
         self._live[rank] = process
         self._watch(process.messages.fd, partial(self._drain, process))
-        self._watch(process.exit_fd, partial(self._bury, process))
+        self._watch(process.exit_fd, partial(self._on_rank_exit, process))
         return True
 
     def _watch(self, fd: int, react: Callable[[], None]) -> None:
@@ -181,7 +181,7 @@ class Supervisor:
                 self._tally.add(message)
                 self._say(message)
 
-    def _bury(self, process: RankProcess) -> None:
+    def _on_rank_exit(self, process: RankProcess) -> None:
         self._take(process, process.messages.read_all())
         self._forget(process.messages.fd)
         self._forget(process.exit_fd)
@@ -230,7 +230,7 @@ class Supervisor:
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._out += self._journal_watch.check()
-        self._say(sum_up(self._failures, self._teardown, summary, self._plan.total_steps))
+        self._say(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._digest.write()
@@ -270,7 +270,7 @@ class Supervisor:
 def main() -> None:
     """Takes the run's lock and runs it."""
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
-    patient_stream.make_streams_patient()
+    disk_full_safe_stdio.make_stdio_disk_full_safe()
     lock = int(again[0]) if again else run.take_lock()
     resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
     supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from trainers.telemetry.order import decode_order
+from trainers.telemetry.config import decode_config
 from trainers.telemetry.sampler import Sampler
 
 
 def main() -> None:
     """Samples as ordered."""
-    Sampler(decode_order(sys.argv[1])).run()
+    Sampler(decode_config(sys.argv[1])).run()
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ import msgspec
 from trainers.contract.events import Alert, AnyEvent, DeviceSample, Event, HostSample, TelemetrySource
 from trainers.contract.lines import LineReader
 from trainers.telemetry.alerts import Alerts
+from trainers.telemetry.config import SamplerConfig, encode_config
 from trainers.telemetry.handover import Handover
-from trainers.telemetry.order import Order, encode_order
 
 COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"
@@ -58,7 +58,7 @@ class SamplerKeeper:
 
     def __init__(
         self,
-        order: Order,
+        order: SamplerConfig,
         environment: Mapping[str, str],
         log: Callable[[], IO[bytes]],
         say: Callable[[Event], None],
@@ -110,7 +110,7 @@ class SamplerKeeper:
         try:
             with self._log() as log:
                 self._process = subprocess.Popen(
-                    [*self._command, encode_order(order)],
+                    [*self._command, encode_config(order)],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=log,

@@ -16,11 +16,11 @@ from typing import TypeVar
 
 from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
 from trainers.telemetry.amd import AmdSource
+from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.host import HostSampler, RankSampler
 from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.order import Order
 from trainers.telemetry.owners import Owners, tells_our_pids
 from trainers.telemetry.source import DeadGpu, Gpu, Source, SourceError
 
@@ -103,7 +103,7 @@ class Guarded:
 
 
 class Sampler:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: SamplerConfig) -> None:
         self._interval_s = order.interval_s
         self._host = HostSampler(order.run_dir)
         self._ranks: dict[int, RankSampler] = {}

@@ -10,8 +10,8 @@ from time import monotonic
 from typing import IO
 
 from trainers.contract.events import Alert, Event, TelemetrySource
+from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
-from trainers.telemetry.order import Order
 
 
 class SamplerFeed:
@@ -25,7 +25,7 @@ class SamplerFeed:
         self._selector = selectors.DefaultSelector()
         self._events: list[Event] = []
         existing = next(path for path in (directory, *directory.parents) if os.path.exists(path))
-        order = Order(run_dir=str(existing), gpus="all", interval_s=interval_s)
+        order = SamplerConfig(run_dir=str(existing), gpus="all", interval_s=interval_s)
         self._keeper = SamplerKeeper(order, os.environ, _no_log, self._events.append, self._watch, self._forget)
 
     @property

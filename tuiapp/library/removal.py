@@ -12,7 +12,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from trainers.contract.newer import why_read_only
+from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RUN_ID, RunDir
 
 _REMOVED = ".removed-"
@@ -28,7 +28,7 @@ def remove_run(run: RunDir) -> None:
         raise RemovalError(f"{run.path} is not named like a run: remove it by hand if it is one.")
     if run.path.is_symlink():
         raise RemovalError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove either by hand.")
-    if reason := why_read_only(run):
+    if reason := read_only_reason(run):
         raise RemovalError(f"{run.run_id} is left alone: {reason}, or remove {run.path} by hand.")
     lock = _take_lock(run)
     hidden = run.path.with_name(f"{_REMOVED}{run.run_id}-{secrets.token_hex(4)}")

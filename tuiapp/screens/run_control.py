@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 
 from trainers.contract import mailbox
-from trainers.contract.newer import why_read_only
+from trainers.contract.newer import read_only_reason
 from trainers.contract.resume_point import resume_point
 from trainers.contract.rundir import RunDir
 from trainers.launch import Resumed
@@ -98,7 +98,7 @@ def tell(app: App[Any], text: str, severity: Literal["information", "warning", "
 
 
 def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
-    if reason := why_read_only(run):
+    if reason := read_only_reason(run):
         tell(app, f"This run cannot be asked for that: {reason}.", "error")
         return False
     try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
-from trainers.contract.newer import why_read_only
+from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed
@@ -128,7 +128,7 @@ class RunReader:
 
     def _empty(self) -> RunState:
         state = RunState(self._run.run_id)
-        state.newer = why_read_only(self._run)
+        state.newer = read_only_reason(self._run)
         state.replayed = self.replay is not None
         return state
 

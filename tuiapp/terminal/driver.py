@@ -32,7 +32,7 @@ READ_BYTES = 4096
 SELECT_S = 0.1
 
 
-class PatientDriver(LinuxDriver):
+class RobustDriver(LinuxDriver):
     """Textual's driver, which survives invalid bytes, signals, and a terminal that stalls or disconnects.
 
     The size is the terminal's own, not that of `COLUMNS` and `LINES`, which ignore resizes; output goes to the terminal

@@ -13,7 +13,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.manifest import MANIFEST, list_checkpoints
-from trainers.contract.newer import why_read_only
+from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError
@@ -172,7 +172,7 @@ def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalR
 
 def _live_run(options: Namespace) -> RunDir:
     run = find_run(options.run, runs_dir(options))
-    if reason := why_read_only(run):
+    if reason := read_only_reason(run):
         raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
     if not run.is_live():
         raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")

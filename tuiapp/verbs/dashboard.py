@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import Namespace
 
-from trainers.contract.newer import why_not_read
+from trainers.contract.newer import unreadable_reason
 from tuiapp.library.find import default_runs_dir, find_run
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -23,7 +23,7 @@ def open_dashboard(options: Namespace) -> int:
     """Opens the dashboard, on a run if one is given; fails with a message where there is no terminal."""
     directory = options.runs_dir or default_runs_dir()
     run = find_run(options.run, directory) if options.run else None
-    if run and (older := why_not_read(run)):
+    if run and (older := unreadable_reason(run)):
         from tuiapp.verbs.facts import UsageError
 
         raise UsageError(f"{run.run_id} cannot be opened: {older}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SamplerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_dir: str
     """Its disk is sampled."""
     ranks: dict[int, int] = {}
@@ -18,11 +18,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Libraries not to be called, each until a time on the monotonic clock."""
 
 
-def encode_order(order: Order) -> str:
+def encode_config(order: SamplerConfig) -> str:
     """Encodes an order as a command-line argument."""
     return msgspec.json.encode(order).decode()
 
 
-def decode_order(argument: str) -> Order:
+def decode_config(argument: str) -> SamplerConfig:
     """Decodes the argument."""
-    return msgspec.json.decode(argument, type=Order)
+    return msgspec.json.decode(argument, type=SamplerConfig)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _PatientFile(io.RawIOBase):
+class _DiskFullSafeFile(io.RawIOBase):
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
@@ -32,11 +32,11 @@ class _PatientFile(io.RawIOBase):
         return size
 
 
-def make_streams_patient() -> None:
+def make_stdio_disk_full_safe() -> None:
     """Keeps `print` in this process from raising because of a full or failing disk."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = io.TextIOWrapper(
-            _PatientFile(fd),  # type: ignore[type-var]  # a raw file will do, as with `python -u`
+            _DiskFullSafeFile(fd),  # type: ignore[type-var]  # a raw file will do, as with `python -u`
             encoding="utf-8",
             errors="backslashreplace",
             write_through=True,

@@ -1,0 +1,42 @@
+"""An attempt's first and last event, built by its supervisor."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from trainers.config.plan import Plan
+from trainers.config.run_config import to_toml_values
+from trainers.contract.events import RankFailed, RunEnded, RunStarted, Summary
+from trainers.contract.rundir import RunDir
+from trainers.contract.wording import describe_failure
+from trainers.runtime.failures import first_cause
+from trainers.runtime.teardown import Teardown
+
+
+def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int) -> RunStarted:
+    """Builds the event that describes the run; this process is its supervisor."""
+    return RunStarted(
+        run_id=run.run_id,
+        attempt=attempt,
+        resumed_from=resumed_from,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        config=to_toml_values(plan.config),
+        world_size=plan.config.devices,
+        steps_per_epoch=plan.steps_per_epoch,
+        total_steps=plan.total_steps,
+        flops_per_example=plan.flops_per_example,
+    )
+
+
+def run_ended_event(
+    failures: list[tuple[RankFailed, bool]], teardown: Teardown, summary: Summary, total_steps: int
+) -> RunEnded:
+    """Builds the run's last event; `failures` as for `first_cause`."""
+    if failures:
+        cause = first_cause(failures)
+        return RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)
+    if teardown.stopping and summary.steps < total_steps:
+        return RunEnded(status="stopped", reason=teardown.reason(summary.steps), summary=summary)
+    return RunEnded(status="completed", reason=f"{summary.steps:,} of {total_steps:,} steps", summary=summary)
