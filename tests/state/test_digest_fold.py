@@ -14,6 +14,7 @@ from tests.contract.digest_runs import history
 from tests.contract.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
 from trainers.contract import digest_keeper
+from trainers.contract import events as ev
 from trainers.contract.digest import Digest
 from trainers.contract.events import Event, Metrics, decode, encode
 from trainers.contract.rundir import RunDir
@@ -72,6 +73,7 @@ def assert_same(one: RunState, other: RunState) -> None:
 def assert_same_curves(one: Curves, other: Curves) -> None:
     assert one.names.keys() == other.names.keys()
     assert (one.evaluated, one.steps_per_epoch) == (other.evaluated, other.steps_per_epoch)
+    assert one.gaps.spans == other.gaps.spans
     assert (one.timeline.steps, one.timeline.times) == (other.timeline.steps, other.timeline.times)
     for name in one.names:
         assert one.ranks(name) == other.ranks(name)
@@ -94,6 +96,28 @@ def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     cut = dice.randint(1, len(events))
     digest = digest_of(run, events[:cut])
     assert_same(fold([digest, *events[cut:]]), fold(events))
+
+
+def test_what_ailed_an_attempt_is_forgotten_with_it(run: RunDir) -> None:
+    ailing = [
+        *h.running(last_step=60),
+        ev.Alert(kind="hang", rank=1, text="rank 1 hangs", **h.at(5)),
+        ev.Stacks(rank=1, pid=4122, text="File train.py", **h.at(5)),
+    ]
+    again = [*ailing, h.started(attempt=2, resumed_from=29, seconds=9)]
+    for events in (ailing, again):
+        assert_same(fold([digest_of(run, events)]), fold(events))
+    assert fold(ailing).stacks
+    assert not fold(again).stacks
+    assert not fold(again).alerts
+
+
+def test_lines_of_the_log_that_are_no_longer_kept_count(run: RunDir) -> None:
+    count = digest_keeper.LOG_LINES + 9
+    lines = [ev.LogLine(rank=0, stream="stdout", text=f"line {n}", **h.at(1)) for n in range(count)]
+    events = [*h.running(last_step=5), *lines]
+    state = fold([digest_of(run, events)])
+    assert state.log_count == fold(events).log_count > len(state.log)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -111,8 +111,6 @@ class DigestKeeper:
     def add(self, event: ev.Event, line: bytes) -> None:
         self._number += 1
         self._last_line = line
-        if isinstance(event, ev.Metrics | ev.RunStarted):
-            self._gaps.add(event)
         if isinstance(event, ev.Metrics):  # first, because it is most of a journal
             self._add_metrics(event, line)
             return
@@ -195,6 +193,7 @@ class DigestKeeper:
             if self._attempt:
                 self._go_back(event.resumed_from)
             self._timeline.begin(event.time, event.resumed_from)
+            self._gaps.add(event)
         self._attempt = event.attempt
         if any(rank >= event.world_size for rank, _ in self._curves):
             self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
@@ -215,6 +214,7 @@ class DigestKeeper:
         size, rank = sound_entries(event), event.rank
         if not size:
             return
+        self._gaps.add(event)
         first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
         last = steps[-1]
