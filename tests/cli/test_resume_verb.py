@@ -187,3 +187,13 @@ def test_a_run_whose_plan_is_gone_or_torn_can_be_resumed(tuiapp: Command, run: R
     done = tuiapp("show", "latest")
     assert done.code == 0, done
     assert "tuiapp run --resume" in done.out
+
+
+def test_a_plan_that_cannot_be_written_leaves_the_configuration_as_it_was(tuiapp: Command, run: RunDir) -> None:
+    before = saved(run).config.read_bytes()
+    run.plan.unlink()
+    run.plan.mkdir()
+    done = tuiapp("run", "--resume", "latest", "--set", "epochs=20")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"tuiapp: Cannot write the run directory {run.path}: "), done
+    assert run.config.read_bytes() == before
