@@ -140,8 +140,9 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         # Commands to an attempt that ended before it read them are not for this one.
         mailbox.take(run.commands)
         write_notification_config(run, read_settings()[0])
-        _rewrite(run.config, to_toml(config).encode())
+        # Before run.toml, which alone a later resume reads.
         write_plan(run.plan, plan)
+        _rewrite(run.config, to_toml(config).encode())
         try:
             offset = journal_end(run.journal)
             started = _start_supervisor(run, offset, (lock,), str(lock), checkpoint.path.name, *notes)

@@ -13,7 +13,7 @@ from pathlib import Path
 from trainers.config.files import open_regular
 from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
 from trainers.contract.journal import MAX_LINE_BYTES, journal_end
-from trainers.contract.metrics import STEP_TIME
+from trainers.contract.metrics import STEP_TIME, sound_entries
 
 PART_BYTES = 1 << 18
 
@@ -40,7 +40,7 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             reached.clear()
         elif isinstance(event, Checkpoint):
             committed.add(event.step)
-        elif STEP_TIME in event.values:
+        elif STEP_TIME in event.values and sound_entries(event):
             reached.setdefault(event.rank, event.last_step)
             short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
             for step in short:

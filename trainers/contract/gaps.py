@@ -6,13 +6,10 @@ from pathlib import Path
 
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import STEP_TIME
+from trainers.contract.metrics import MAX_RANKS, STEP_TIME, sound_entries
 
 MAX_GAPS = 1000
 """Per journal; beyond that it is damaged throughout."""
-
-MAX_RANKS = 4096
-"""Per run; a higher number is damage."""
 
 NAMED = 3
 
@@ -32,7 +29,7 @@ class Gaps:
         """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> None:
-        if isinstance(event, Metrics) and STEP_TIME in event.values:
+        if isinstance(event, Metrics) and STEP_TIME in event.values and sound_entries(event):
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
             if before is not None:

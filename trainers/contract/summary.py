@@ -1,4 +1,4 @@
-"""The runs on this machine and their results. `records.which_run` decides where they lie and which one is meant."""
+"""What is known of a run from the ends of its files: its status, its configuration, its results."""
 
 from __future__ import annotations
 

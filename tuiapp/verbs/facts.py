@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import find_dataset
-from trainers.config.plan import read_plan
+from trainers.config.options import ConfigError
+from trainers.config.plan import make_plan
 from trainers.contract.digest import read_digest
 from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.gaps import Gaps
@@ -14,7 +14,7 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint
 from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.contract.summary import RunInfo, read_config, summarise
 from tuiapp.library.find import default_runs_dir
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize
@@ -75,9 +75,9 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 def resume_command(run: RunDir) -> str:
     """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
-        plan = read_plan(run.plan)
-        find_dataset(plan.config.dataset)
-    except (OSError, ValueError, DatasetError):
+        # Not plan.json: resuming makes the plan anew, whatever became of the file.
+        plan = make_plan(read_config(run))
+    except (OSError, ConfigError, DatasetError):
         return ""
     info = summarise(run)
     if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:
