@@ -10,7 +10,7 @@ import pytest
 from tests import histories as h
 from trainers.contract import coverage
 from trainers.contract.events import AnyEvent, LogLine, encode
-from trainers.contract.journal import MAX_LINE_BYTES
+from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
 
 Journal = list[AnyEvent]
 
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("part", [7, 100, 1 << 18])
 def test_what_is_covered(journal: Path, monkeypatch: pytest.MonkeyPatch, name: str, part: int) -> None:
-    monkeypatch.setattr(coverage, "PART_BYTES", part)
+    monkeypatch.setattr("trainers.contract.journal.READ_BYTES", part)
     events, checkpoints, wanted = CASES[name]
     assert covered(journal, events, *checkpoints) == wanted
 
@@ -93,7 +93,7 @@ def test_damage_between_the_lines(journal: Path) -> None:
 
 
 def test_a_line_longer_than_any_event(journal: Path) -> None:
-    long = b"x" * (MAX_LINE_BYTES + coverage.PART_BYTES + 1)
+    long = b"x" * (MAX_LINE_BYTES + READ_BYTES + 1)
     for text in (long + b"\n", b'{"type":"checkpoint",' + long + b"\n", long):
         assert covered(journal, FIRST, 29, 58, tail=text) == [58, 29]
     lines = [encode(event) for event in FIRST]
@@ -102,7 +102,7 @@ def test_a_line_longer_than_any_event(journal: Path) -> None:
 
 
 def test_no_more_is_read_than_it_takes(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coverage, "PART_BYTES", 1 << 12)
+    monkeypatch.setattr("trainers.contract.journal.READ_BYTES", 1 << 12)
     before = [LogLine(rank=0, stream="stdout", text="x" * 1000)] * 1000
     journal.write_bytes(b"".join(map(encode, [*attempt(1, 0, *both(1, 29), saved(29)), *before, *FIRST[1:]])))
     read: list[int] = []

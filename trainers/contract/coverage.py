@@ -12,10 +12,8 @@ from pathlib import Path
 
 from trainers.config.files import open_regular
 from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
-from trainers.contract.journal import MAX_LINE_BYTES, journal_end
+from trainers.contract.journal import MAX_LINE_BYTES, lines_back
 from trainers.contract.metrics import STEP_TIME, sound_entries
-
-PART_BYTES = 1 << 18
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
 """Starts of the lines that are decoded: the type comes first on every line."""
@@ -56,36 +54,14 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
 
 
 def _events_backwards(journal: Path) -> Iterator[RunStarted | Checkpoint | Metrics]:
-    for line in _lines_backwards(journal):
-        if line.startswith(_DECODED) and isinstance(event := decode(line), RunStarted | Checkpoint | Metrics):
-            yield event
-
-
-def _lines_backwards(path: Path) -> Iterator[bytes]:
-    end = journal_end(path)
     try:
-        fd = open_regular(path)
+        fd = open_regular(journal)
     except OSError:
         return
-    # What follows the preceding newline, in parts, last part first.
-    rest: list[bytes] = []
-    length = 0
     try:
-        while end > 0:
-            start = max(0, end - PART_BYTES)
-            *lines, head = reversed(os.pread(fd, end - start, start).split(b"\n"))
-            end = start
-            for line in lines:
-                if length + len(line) <= MAX_LINE_BYTES:
-                    yield b"".join([line, *reversed(rest)])
-                rest, length = [], 0
-            length += len(head)
-            if length <= MAX_LINE_BYTES:
-                rest.append(head)
-            else:
-                rest = []
-        if rest and length <= MAX_LINE_BYTES:
-            yield b"".join(reversed(rest))
+        for line in lines_back(fd, MAX_LINE_BYTES):
+            if line.startswith(_DECODED) and isinstance(event := decode(line), RunStarted | Checkpoint | Metrics):
+                yield event
     except OSError:
         return
     finally:

@@ -18,9 +18,9 @@ class SamplerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Libraries not to be called, each until a time on the monotonic clock."""
 
 
-def encode_config(order: SamplerConfig) -> str:
-    """Encodes an order as a command-line argument."""
-    return msgspec.json.encode(order).decode()
+def encode_config(config: SamplerConfig) -> str:
+    """Encodes it as a command-line argument."""
+    return msgspec.json.encode(config).decode()
 
 
 def decode_config(argument: str) -> SamplerConfig:
