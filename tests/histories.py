@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.reported import evaluation_event, step_event
+from trainers.config.machine import GpuProcess
 from trainers.config.run_config import RunConfig, to_toml_values
 from trainers.contract.events import (
     AnyEvent,
     Checkpoint,
     DeviceSample,
     FrameworkMemory,
-    GpuProcess,
     HostSample,
     LogLine,
     Metrics,

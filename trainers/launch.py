@@ -32,12 +32,11 @@ from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.manifest import CheckpointError, list_checkpoints
-from trainers.contract.newer import read_only_reason, unreadable_reason
 from trainers.contract.notices import write_notification_config
 from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
-from trainers.contract.summary import read_config, summarise
+from trainers.contract.summary import read_config, read_only_reason, summarise, unreadable_reason
 
 START_TIMEOUT_S = 30.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import histories as h
-from trainers.contract import coverage
+from trainers.contract import resume_point
 from trainers.contract.events import AnyEvent, LogLine, encode
 from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
 
@@ -29,7 +29,7 @@ def saved(step: int) -> AnyEvent:
 
 def covered(journal: Path, events: Journal, *checkpoints: int, tail: bytes = b"") -> list[int]:
     journal.write_bytes(b"".join(map(encode, events)) + tail)
-    return list(coverage.covered_steps(journal, dict.fromkeys(checkpoints, 2)))
+    return list(resume_point.covered_steps(journal, dict.fromkeys(checkpoints, 2)))
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_journal_torn_anywhere_covers_no_more_than_it_holds(journal: Path) -> 
     commits = {step: whole.index(encode(saved(step))) + len(encode(saved(step))) for step in (29, 58)}
     for end in range(len(whole)):
         journal.write_bytes(whole[:end])
-        found = list(coverage.covered_steps(journal, {29: 2, 58: 2, 87: 2}))
+        found = list(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2}))
         assert found == [step for step, committed in sorted(commits.items(), reverse=True) if committed <= end]
 
 
@@ -89,7 +89,7 @@ def test_damage_between_the_lines(journal: Path) -> None:
     odd = [b"\xff\xfe\n", b"[" * 5000 + b"\n", b'{"type":"steps","rank":"?"}\n', b'{"type":"later","step":3}\n', b"\n"]
     lines = [encode(event) for event in FIRST]
     journal.write_bytes(b"".join(line + odd[number % len(odd)] for number, line in enumerate(lines)) + b'{"type":"st')
-    assert list(coverage.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == [58, 29]
+    assert list(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == [58, 29]
 
 
 def test_a_line_longer_than_any_event(journal: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_line_longer_than_any_event(journal: Path) -> None:
         assert covered(journal, FIRST, 29, 58, tail=text) == [58, 29]
     lines = [encode(event) for event in FIRST]
     journal.write_bytes(long + b"\n" + b"".join(lines[:6]) + long + b"\n" + b"".join(lines[6:]))
-    assert list(coverage.covered_steps(journal, {29: 2, 58: 2})) == [58, 29]
+    assert list(resume_point.covered_steps(journal, {29: 2, 58: 2})) == [58, 29]
 
 
 def test_no_more_is_read_than_it_takes(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +113,5 @@ def test_no_more_is_read_than_it_takes(journal: Path, monkeypatch: pytest.Monkey
         return pread(fd, size, at)
 
     monkeypatch.setattr(os, "pread", counted)
-    assert next(coverage.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == 58
+    assert next(resume_point.covered_steps(journal, {29: 2, 58: 2, 87: 2})) == 58
     assert sum(read) < journal.stat().st_size / 10 + (1 << 20)  # the search for the last newline takes up to 1 MiB

@@ -10,7 +10,8 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import AnyEvent, DeviceSample, GpuProcess, HostSample, MigInstance, RankSample
+from trainers.config.machine import GpuProcess
+from trainers.contract.events import AnyEvent, DeviceSample, HostSample, MigInstance, RankSample
 from tuiapp.state.devices.efficiency import efficiency_line
 from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each

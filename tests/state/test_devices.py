@@ -8,7 +8,7 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import GpuProcess
+from trainers.config.machine import GpuProcess
 from tuiapp.state.devices.figures import gigabytes, joules, share
 from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
 from tuiapp.state.devices.gpu_rows import two_rows_each

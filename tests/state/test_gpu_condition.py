@@ -9,7 +9,7 @@ import pytest
 from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import GpuProcess
+from trainers.config.machine import GpuProcess
 from tuiapp.state.devices.condition import gpu_condition
 from tuiapp.state.devices.view import gpu_views
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests import histories as h
 from tests.state.folding import fold
-from trainers.contract.events import DeviceSample
-from trainers.contract.samples import PLACE
+from trainers.contract.events import PLACE, DeviceSample
 from tuiapp.state.devices.gpu_matrix import gpu_matrix
 from tuiapp.state.devices.spans import plain
 from tuiapp.state.devices.view import gpu_views

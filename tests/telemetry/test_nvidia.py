@@ -12,8 +12,7 @@ import pytest
 from tests.telemetry.conftest import Sampling
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from trainers.config.machine import GpuProcess
-from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
-from trainers.contract.samples import MigInstance
+from trainers.contract.events import DeviceSample, HostSample, MigInstance, TelemetrySource
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.nvidia import choose
 

@@ -32,13 +32,12 @@ import msgspec
 
 from trainers.config.files import open_regular
 from trainers.contract import events as ev
-from trainers.contract.curve import LIMIT, Curve
+from trainers.contract.curve import LIMIT, Curve, Timeline
 from trainers.contract.effort import Effort
 from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import MAX_RANKS, MAX_STEP, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.timeline import Timeline
 
 MAGIC = b"tuiapp-digest 1\n"
 MAX_BYTES = 64 << 20

@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from typing import NamedTuple
 
 from trainers.contract import events as ev
-from trainers.contract.curve import Curve, Values
+from trainers.contract.curve import Curve, Timeline, Values
 from trainers.contract.digest import Digest, is_logged, write_digest
 from trainers.contract.effort import Batch, EffortMeter, batch_of
 from trainers.contract.gaps import Gaps
@@ -28,7 +28,6 @@ from trainers.contract.metrics import (
     sound_entries,
 )
 from trainers.contract.rundir import RunDir
-from trainers.contract.timeline import Timeline
 
 BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""

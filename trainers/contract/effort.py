@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from trainers.contract.events import Event, Metrics, RunStarted
+from trainers.contract.events import DeviceSample, Event, Metrics, RunStarted
 from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entries, total
-from trainers.contract.samples import DeviceSample
 
 GAP_S = 10.0
 """Samples further apart do not count for the time between them."""

@@ -1,4 +1,4 @@
-"""What is known of a run from the ends of its files: its status, its configuration, its results."""
+"""What is known of a run from the ends of its files: its status, configuration, results, and who can read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
-from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, parse_toml
+from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
@@ -146,3 +146,48 @@ def _rate(reports: list[Metrics]) -> float | None:
 
 def _is_starting(started: float | None) -> bool:
     return started is not None and time.time() - started < STARTING_S
+
+
+def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
+    """A run and its results; null for what it did not reach."""
+    return {
+        "run": run.run_id,
+        "directory": str(run.path),
+        "status": status,
+        "steps": summary.steps,
+        "epochs": summary.epochs,
+        "examples_per_second": summary.examples_per_second,
+        "loss": summary.loss,
+        "test_loss": summary.test_loss,
+        "test_accuracy": summary.test_accuracy,
+        "seconds": summary.seconds,
+    }
+
+
+def config_facts(config: RunConfig | None) -> dict[str, object]:
+    """What identifies a run in its configuration; nulls if that cannot be read."""
+    names = ("backend", "model", "dataset", "devices")
+    return {name: getattr(config, name) if config else None for name in names}
+
+
+def read_only_reason(run: RunDir) -> str:
+    """Says that a later version wrote a run, in words; "" if none did."""
+    try:
+        peek_journal(run.journal)
+        read_config(run)
+    except NewerJournalError:
+        return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
+    except ConfigError as error:
+        if any(problem.key == "schema" for problem in error.problems):
+            return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"
+    except OSError:
+        return ""
+    return ""
+
+
+def unreadable_reason(run: RunDir) -> str:
+    """Why this version does not read an earlier version's journal, in words; "" if it does."""
+    try:
+        return peek_journal(run.journal).older
+    except (NewerJournalError, OSError):
+        return ""

@@ -22,10 +22,9 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.settings import host_of
-from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.notices import NotificationConfig, take_notification_config
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, summarise
+from trainers.contract.summary import RunInfo, config_facts, run_facts, summarise
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 COMMAND_TIMEOUT_S = 60.0

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from trainers.contract import mailbox
 from trainers.contract.events import CheckpointRequested, StopRequested
-from trainers.contract.held_directory import HeldDirectory
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import HeldDirectory, RunDir
 
 Request: TypeAlias = StopRequested | CheckpointRequested
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.samples import DeviceSample
+from trainers.contract.events import DeviceSample
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.owners import Owners
 from trainers.telemetry.source import DeadGpu, Gpu, SourceError

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from trainers.contract.samples import HostSample
+from trainers.contract.events import HostSample
 
 LOOPBACK = b"lo"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainers.config.machine import nvml_words
-from trainers.contract.samples import PLACE
+from trainers.contract.events import PLACE
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners

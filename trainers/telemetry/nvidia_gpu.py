@@ -6,7 +6,7 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.samples import DeviceSample, MigInstance
+from trainers.contract.events import DeviceSample, MigInstance
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_links import Links
 from trainers.telemetry.owners import Owners

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trainers.contract.samples import DeviceSample
+from trainers.contract.events import DeviceSample
 
 
 class SourceError(Exception):

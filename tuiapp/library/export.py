@@ -17,8 +17,7 @@ from typing import Literal, TextIO, TypeAlias
 
 import msgspec
 
-from trainers.contract.event import Event
-from trainers.contract.events import AnyEvent, DeviceSample, HostSample, Metrics, RankSample, RunStarted
+from trainers.contract.events import AnyEvent, DeviceSample, Event, HostSample, Metrics, RankSample, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of, sound_entries
 from trainers.contract.rundir import RunDir

@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trainers.contract.held_directory import HeldDirectory
 from trainers.contract.lock_note import LockNote, read_note
 from trainers.contract.process_identity import is_alive, machine
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import HeldDirectory, RunDir
 
 AWAY_S = 10.0
 """How long to wait for a directory out of reach when no supervisor is known to be alive: it says how the run ended."""

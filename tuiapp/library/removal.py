@@ -12,8 +12,8 @@ import secrets
 import shutil
 from pathlib import Path
 
-from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RUN_ID, RunDir
+from trainers.contract.summary import read_only_reason
 
 _REMOVED = ".removed-"
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, TypeAlias
 from textual.app import App
 
 from trainers.contract import mailbox
-from trainers.contract.newer import read_only_reason
 from trainers.contract.resume_point import resume_point
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.screens.confirm import Choice

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
-from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_only_reason
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.run_state import RunState, Topic

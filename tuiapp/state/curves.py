@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from trainers.contract.curve import Curve
+from trainers.contract.curve import Curve, Timeline
 from trainers.contract.digest import Digest
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.gaps import Gaps
@@ -23,7 +23,6 @@ from trainers.contract.metrics import (
     TEST_LOSS,
     sound_entries,
 )
-from trainers.contract.timeline import Timeline
 from tuiapp.state.series import COUNT, Floats, Integers, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]

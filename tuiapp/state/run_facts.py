@@ -97,7 +97,7 @@ class RunFacts:
     def resume_step(self) -> int | None:
         """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
 
-        None where it covers none; there may be one nevertheless, see `trainers.contract.coverage`.
+        None where it covers none; there may be one nevertheless, see `trainers.contract.resume_point`.
         """
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         covered = [one.step for one in self.checkpoints if one.step <= reached]

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from trainers.contract import events as ev
 from trainers.contract.digest import Digest
+from trainers.contract.events import PLACE
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
-from trainers.contract.samples import PLACE
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of

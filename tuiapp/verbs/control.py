@@ -13,9 +13,8 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
 from trainers.contract.manifest import MANIFEST, list_checkpoints
-from trainers.contract.newer import read_only_reason
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.contract.summary import read_only_reason, summarise
 from trainers.launch import LaunchError
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run

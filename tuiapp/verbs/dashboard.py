@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import Namespace
 
-from trainers.contract.newer import unreadable_reason
+from trainers.contract.summary import unreadable_reason
 from tuiapp.library.find import default_runs_dir, find_run
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"

@@ -8,13 +8,12 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan
 from trainers.contract.digest import read_digest
-from trainers.contract.facts import config_facts, run_facts
 from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint
 from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo, read_config, summarise
+from trainers.contract.summary import RunInfo, config_facts, read_config, run_facts, summarise
 from tuiapp.library.find import default_runs_dir
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize

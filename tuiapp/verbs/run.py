@@ -19,11 +19,10 @@ from trainers.config.placement import misplaced, place
 from trainers.config.run_config import Check, RunConfig
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
-from trainers.contract.facts import run_facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import describe_strays, find_strays
-from trainers.contract.summary import summarise
+from trainers.contract.summary import run_facts, summarise
 from trainers.launch import launch, resume
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.samples import DeviceSample
+from trainers.contract.events import DeviceSample
 from tuiapp.state.text import MISSING, format_bytes
 
 NOT_AVAILABLE = "n/a"

@@ -9,7 +9,7 @@ from itertools import islice
 import msgspec
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.samples import DeviceSample, MigInstance
+from trainers.contract.events import DeviceSample, MigInstance
 
 HISTORY = 120  # samples per device
 MOST_GPUS = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from trainers.contract.samples import DeviceSample
+from trainers.contract.events import DeviceSample
 from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
 from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.contract.samples import DeviceSample, MigInstance
+from trainers.contract.events import DeviceSample, MigInstance
 from tuiapp.state.devices.figures import celsius, megahertz, percent, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
 from tuiapp.state.devices.spans import Line, Span, bar_row, bar_span, join_fitting, line, pad

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainers.contract.samples import HostSample
+from trainers.contract.events import HostSample
 from tuiapp.state.devices.figures import NOT_AVAILABLE, rate, share
 from tuiapp.state.devices.gpu_rows import LABEL_CELLS
 from tuiapp.state.devices.processes import bar_room, note_cells

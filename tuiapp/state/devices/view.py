@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.samples import MigInstance
+from trainers.contract.events import MigInstance
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.condition import GpuCondition, gpu_condition
 from tuiapp.state.devices.gpu import GpuState
