@@ -26,6 +26,7 @@ from trainers.config.placement import place
 from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
 from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
@@ -107,7 +108,12 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
 def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
     try:
         before = _config_text(run)
-        plan = _plan(config or read_config(run), machine or inspect_machine())
+        launched = read_config(run)
+        plan = _plan(config or launched, machine or inspect_machine())
+        if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
+            if launched.backend != plan.config.backend:
+                raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
+            return _restart(run, lock, status, plan, before)
         config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
         point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
@@ -133,6 +139,24 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
     # Views find missing steps by themselves: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
+    started, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
+    return Resumed(started.attempt, step, [*notes, *gap], offset)
+
+
+def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> Resumed:
+    """Starts a script again, which loads what it has saved itself."""
+    if status == "completed":
+        raise LaunchError(f"{run.run_id} is complete. To run the script anew: tuiapp run --like {run.run_id}")
+    started, offset = _start_attempt(run, plan, before, lock, "")
+    return Resumed(started.attempt, 0, [], offset)
+
+
+def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[RunStarted, int]:
+    """Starts the supervisor of a further attempt; returns its first event, and that event's offset in the journal.
+
+    `before` is the text of run.toml, restored if it does not start; `resumed` the supervisor's arguments after the
+    lock.
+    """
     try:
         for directory in _directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -141,16 +165,15 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         write_notification_config(run, read_settings()[0])
         # Before run.toml, which alone a later resume reads.
         write_plan(run.plan, plan)
-        _rewrite(run.config, to_toml(config).encode())
+        _rewrite(run.config, to_toml(plan.config).encode())
         try:
             offset = journal_end(run.journal)
-            started = _start_supervisor(run, offset, (lock,), str(lock), checkpoint.path.name, *notes)
+            return _start_supervisor(run, offset, (lock,), str(lock), *resumed), offset
         except BaseException:
             _rewrite(run.config, before)
             raise
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
-    return Resumed(started.attempt, step, [*notes, *gap], offset)
 
 
 def _what_lacks(run: RunDir, point: ResumePoint) -> str:
@@ -173,6 +196,8 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     telemetry_interval_s()
     hang_limit_s()
     config = without_idle(place(config, machine))
+    if not BACKENDS[config.backend].builtin:
+        return make_plan(config)
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
         raise ConfigError([Problem("platform", message)])
@@ -197,7 +222,7 @@ def _directories(run: RunDir, plan: Plan) -> list[Path]:
 def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
     try:
         make_private(runs_dir)
-        run = make_run_dir(runs_dir.absolute(), plan.config.backend, plan.config.model)
+        run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
     except OSError as error:
         raise LaunchError(
             f"Cannot make a run directory in {runs_dir}: {error.strerror}. "
@@ -210,11 +235,20 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         write_plan(run.plan, plan)
         environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
+        _keep_code(run, plan.config)
         write_notification_config(run, read_settings()[0])
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
     return run
+
+
+def _keep_code(run: RunDir, config: RunConfig) -> None:
+    """Copies a script for the record."""
+    if not BACKENDS[config.backend].builtin and (code := read_code(config)):
+        name, text = code
+        run.code.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(run.code / name, text)
 
 
 def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
@@ -281,13 +315,14 @@ def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, obje
         "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name} for gpu in machine.gpus],
         "command_line": sys.argv,
         "working_directory": _working_directory(),
-        "git_commit": _git_commit(),
+        "git_commit": _git_commit(config.working_directory or None),
     }
 
 
-def _git_commit() -> str | None:
+def _git_commit(directory: str | None) -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=2, check=False)
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=2, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None

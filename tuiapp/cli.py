@@ -40,7 +40,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from tuiapp.verbs.broken_pipe import redirect_to_devnull
 
     _stand_in_for_closed_streams()
-    options = build_parser().parse_args(arguments)
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
     module, _, function = options.does.partition(":")
     try:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
@@ -65,6 +65,16 @@ def _run(arguments: Sequence[str] | None) -> int:
             print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
         return USAGE_ERROR
     return code
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parses a command; what follows `--` is a script's, whatever it looks like."""
+    parser, words = build_parser(), list(words)
+    if "--" in words:
+        end = words.index("--")
+        if {"run", "save"} & set(words[:end]):
+            return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
+    return parser.parse_args(words, argparse.Namespace(arguments=None))
 
 
 def _stand_in_for_closed_streams() -> None:
@@ -127,8 +137,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = verbs.add_parser("run", help="launch a run, or resume one, and report on it until it ends")
-    run.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where its configuration starts from")
+    run = verbs.add_parser(
+        "run",
+        help="launch a run, or resume one, and report on it until it ends",
+        epilog="What follows -- are a script's own arguments: tuiapp run train.py --set devices=2 -- --epochs 5",
+    )
+    run.add_argument(
+        "source",
+        nargs="?",
+        metavar="PRESET|FILE|SCRIPT",
+        help="where its configuration starts from, or a Python script of your own (.py)",
+    )
+    run.add_argument("-m", dest="module", metavar="MODULE", help="run a module of your own, as python -m does")
     run.add_argument("--like", metavar="RUN", help="start a new run from that run's configuration")
     run.add_argument("--resume", metavar="RUN", help="go on with that run from its newest checkpoint that is whole")
     _set(run)
@@ -219,7 +239,9 @@ def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     show.set_defaults(does="presets:show")
     save = actions.add_parser("save", help="save a configuration under a name")
     save.add_argument("name", metavar="NAME")
-    save.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where it starts from; by default the defaults")
+    save.add_argument(
+        "source", nargs="?", metavar="PRESET|FILE|SCRIPT", help="where it starts from; by default the defaults"
+    )
     _set(save)
     save.add_argument("--description", default="", metavar="TEXT", help="one line that the list shows")
     save.add_argument("--force", action="store_true", help="overwrite a preset of that name")

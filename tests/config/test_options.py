@@ -52,6 +52,8 @@ def wrong_values(option: Option) -> list[object]:
             ]
         return wrong
     wrong = []
+    if option.kind == "str":
+        wrong += ["a\0b", "\udcff", "x" * 8193]
     if option.kind == "float":
         wrong += [float("nan"), float("inf"), float("-inf")]
     if option.kind in ("int", "float"):
@@ -67,6 +69,8 @@ def right_values(option: Option) -> Iterator[Value]:
     yield option.default
     yield from option.choices
     yield from (f"{prefix}{path}" for prefix in option.prefixes for path in ("a", "~/my data/ä.npz", "/x,y=z:npz:"))
+    if option.kind == "str" and not option.choices:
+        yield from ("a", "--text 'one two' --n=1", "/x/é.py", r"loss=(?P<loss>\S+)")
     if option.kind == "bool":
         yield from (False, True)
     if option.kind == "int":
@@ -119,7 +123,8 @@ class TestEveryKey:
         option = OPTIONS[key]
         if option.kind == "list":
             return
-        for text in ("", "one", "1e", "nan", "inf", "-inf", "0x10", "9" * 5000, "\udcff", "\x1b[31m"):
+        texts = ("", "nonsense", "1e", "nan", "inf", "-inf", "0x10", "9" * 5000, "\udcff", "\x1b[31m")
+        for text in texts if option.choices or option.kind != "str" else ("\udcff", "9" * 10_000):
             with pytest.raises(ConfigError) as caught:
                 option.parse(text)
             assert len(str(caught.value)) < 400

@@ -62,8 +62,8 @@ def test_kill_9_of_a_rank_of_four_with_one_that_ignores_sigterm(runs_dir: Path, 
         assert gone < GRACE_S + 1
         assert (end.status, end.failed_rank) == ("failed", 1)
         (failed,) = [one for one in run.of(RankFailed) if one.rank == 1]
-        assert run.steps_of(1) == list(range(1, failed.step + 1))
-        assert failed.step >= 50
+        assert run.steps_of(1) == list(range(1, (failed.step or 0) + 1))
+        assert (failed.step or 0) >= 50
 
 
 def test_kill_9_of_the_supervisor_takes_the_ranks_children_along_and_the_run_can_be_resumed(

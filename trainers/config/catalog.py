@@ -18,7 +18,7 @@ JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 class Backend:
     name: str
     module: str
-    """Imported only by the rank process; has `train(config, rank, report, checkpoints)`."""
+    """Imported only by the rank process; has `train(config, rank, report, checkpoints)`. "" unless built in."""
     summary: str
     packages: tuple[str, ...]
     """Import names that must be installed."""
@@ -32,6 +32,10 @@ class Backend:
     """Configuration keys that only some backends take, and this one does."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
+    builtin: bool = True
+    """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
+    `COMMON_KEYS`.
+    """
 
     def missing(self) -> list[str]:
         return [name for name in self.packages if importlib.util.find_spec(name) is None]
@@ -220,13 +224,37 @@ BACKENDS = {
             process_per_device=True,
             keras_backend="torch",
         ),
+        Backend(
+            "script",
+            "",
+            "your own script, unchanged: a process per device in torchrun's environment, or a single one",
+            packages=(),
+            extras=(),
+            process_per_device=True,
+            builtin=False,
+            keys=(
+                "script", "arguments", "processes", "python", "working_directory", "environment", "output_pattern",
+                "tensorboard_dir", "stop_grace_s",
+            ),
+        ),
     )
-}
+}  # fmt: skip
+
+COMMON_KEYS = ("backend", "platform", "devices", "device_ids")
+"""Configuration keys that every backend takes."""
 
 
 def backends_with(key: str) -> tuple[str, ...]:
     """The backends that take a configuration key which not all of them take."""
     return tuple(name for name, backend in BACKENDS.items() if key in backend.keys)
+
+
+def takes(backend: str, key: str) -> bool:
+    """Whether a key concerns a backend's kind: built in, or a program of the user's own."""
+    own = BACKENDS[backend]
+    if own.builtin:
+        return all(other.builtin or key not in other.keys for other in BACKENDS.values())
+    return key in own.keys or key in COMMON_KEYS
 
 
 MODELS = {

@@ -47,7 +47,10 @@ class Shortage:
 
 
 def estimate_memory(config: RunConfig) -> MemoryEstimate:
-    """What a placed configuration takes on each device; raises DatasetError if the data file is missing or invalid."""
+    """What a placed configuration of a built-in trainer takes on each device.
+
+    Raises DatasetError if the data file is missing or invalid.
+    """
     size, data = model_size(config.model, config.dataset), find_dataset(config.dataset)
     weights = FLOAT32_BYTES * size.parameters
     # Under autocast the weights stay float32, the layers' outputs take half the space.
@@ -100,6 +103,8 @@ def data_copies(config: RunConfig) -> int:
 
 def check_data_fits(config: RunConfig, machine: Machine) -> list[Problem]:
     """Reports a placed configuration whose data is larger than the free memory."""
+    if not BACKENDS[config.backend].builtin:
+        return []
     try:
         each = find_dataset(config.dataset).decoded_bytes
     except DatasetError:

@@ -17,6 +17,11 @@ Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
+Text: TypeAlias = Literal["word", "line", "file", "directory"]
+
+MAX_CHARACTERS = 8192
+"""Of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""
+
 WORDS = {"false": False, "true": True}
 
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
@@ -67,6 +72,8 @@ class Option:
     above: float | None = None
     maximum: float | None = None
     below: float | None = None
+    text: Text = "word"
+    """How free text is entered: a word, a line, or the path of a file or directory, which is completed."""
     only: tuple[str, tuple[str, ...]] | None = None
     """Another key and its values with which this one is used; None if always. The form hides it otherwise."""
     key: str = field(default="", compare=False)
@@ -123,6 +130,8 @@ class Option:
                 raise self._refuse(value, self._nearest(value))
             if self.choices and not value.isprintable():
                 raise self._refuse(value, " It has characters that cannot be shown.")
+            if not self.choices:
+                self._check_text(value)
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value)
@@ -149,6 +158,13 @@ class Option:
         if self.kind == "list":
             return self.check([item.strip() for item in text.strip("[]").split(",") if item.strip()])
         return self.check(text)
+
+    def _check_text(self, value: str) -> None:
+        if len(value) > MAX_CHARACTERS:
+            raise self._refuse(value, f" It has more than {MAX_CHARACTERS:,} characters.")
+        # No process can be given a NUL, no file of ours holds what is not UTF-8.
+        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise self._refuse(value, " It has characters that are no text.")
 
     def prefix_of(self, text: str) -> str:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")

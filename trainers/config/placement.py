@@ -12,6 +12,7 @@ from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
+from trainers.config.script import check_script, place_script
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
@@ -32,11 +33,13 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _with_absolute_path(placed)
+    return place_script(_with_absolute_path(placed))
 
 
 def check_data(config: RunConfig) -> list[Problem]:
-    """Problems of the data set, or of training this model on it: reads the file of an npz:PATH."""
+    """Problems of the data set, or of training this model on it: reads the file of an npz:PATH. Or of a script."""
+    if not BACKENDS[config.backend].builtin:
+        return check_script(config)
     try:
         data = find_dataset(config.dataset)
     except DatasetError as error:
@@ -80,7 +83,9 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
             f"{machine.max_cpu_ranks} CPU ranks."
         )
         raise ConfigError([Problem("devices", message)])
-    count = config.devices or _dividing(BACKENDS[config.backend].max_cpu_devices or 2, config.global_batch_size)
+    count = config.devices or _count(config, most=BACKENDS[config.backend].max_cpu_devices or 2)
+    if config.processes == "one" and not config.devices:
+        count = 1
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
 
@@ -90,7 +95,7 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
     else:
-        count = config.devices or _dividing(len(machine.gpus), config.global_batch_size)
+        count = config.devices or _count(config, most=len(machine.gpus))
         if count > len(machine.gpus):
             message = f"{count} is more than this machine has: {len(machine.gpus)} GPUs."
             raise ConfigError([Problem("devices", message)])
@@ -109,5 +114,8 @@ def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
     raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
 
 
-def _dividing(most: int, global_batch_size: int) -> int:
-    return next(count for count in range(most, 0, -1) if global_batch_size % count == 0)
+def _count(config: RunConfig, *, most: int) -> int:
+    """The largest number of devices that divides a built-in trainer's global batch."""
+    if not BACKENDS[config.backend].builtin:
+        return most
+    return next(count for count in range(most, 0, -1) if config.global_batch_size % count == 0)

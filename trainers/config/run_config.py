@@ -10,15 +10,20 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.datasets import DATASETS, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
 
 MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
+
+
+def _with_key(key: str) -> tuple[str, tuple[str, ...]]:
+    return "backend", backends_with(key)
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +36,58 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Annotated[
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
     ] = "digits"
+    script: Annotated[
+        str, Option("Trainer", "Script", "its path, or module:NAME", text="file", only=_with_key("script"))
+    ] = ""
+    arguments: Annotated[
+        str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
+    ] = ""
+    processes: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Processes",
+            "one per device, as torchrun starts them, or one",
+            choices=("per-device", "one"),
+            only=_with_key("processes"),
+        ),
+    ] = "per-device"
+    python: Annotated[
+        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="file", only=_with_key("python"))
+    ] = ""
+    working_directory: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Directory",
+            "where it runs; empty: where it is launched",
+            text="directory",
+            only=_with_key("working_directory"),
+        ),
+    ] = ""
+    environment: Annotated[
+        str, Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"))
+    ] = ""
+    output_pattern: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Output pattern",
+            r"metrics in its output: loss (?P<loss>\S+)",
+            text="line",
+            only=_with_key("output_pattern"),
+        ),
+    ] = ""
+    tensorboard_dir: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "TensorBoard",
+            "where it writes event files, to be charted",
+            text="directory",
+            only=_with_key("tensorboard_dir"),
+        ),
+    ] = ""
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
@@ -99,6 +156,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
     ] = "warn"
+    stop_grace_s: Annotated[
+        float,
+        Option(
+            "Run",
+            "Stop grace",
+            "seconds from SIGTERM to SIGKILL",
+            minimum=0,
+            maximum=86_400,
+            only=_with_key("stop_grace_s"),
+        ),
+    ] = 30.0
 
 
 def _declared() -> dict[str, Option]:
@@ -157,17 +225,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
 
     Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads it.
     """
-    data = DATASETS.get(config.dataset)
-    problems = check_batch(config, data) if data else []
-    if not problems and config.devices and config.global_batch_size % config.devices:
-        problems.append(
-            Problem(
-                "global_batch_size",
-                f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
-                f"{_multiples(config.global_batch_size, config.devices)}.",
-                also=("devices",),
-            )
-        )
+    problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
     if config.device_ids and config.devices not in (0, len(config.device_ids)):
         problems.append(
             Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
@@ -187,6 +245,40 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    return problems
+
+
+def _check_training(config: RunConfig) -> list[Problem]:
+    data = DATASETS.get(config.dataset)
+    problems = check_batch(config, data) if data else []
+    if not problems and config.devices and config.global_batch_size % config.devices:
+        problems.append(
+            Problem(
+                "global_batch_size",
+                f"{config.global_batch_size} cannot be split evenly over {config.devices} devices; "
+                f"{_multiples(config.global_batch_size, config.devices)}.",
+                also=("devices",),
+            )
+        )
+    return problems
+
+
+def _check_script(config: RunConfig) -> list[Problem]:
+    problems = []
+    readers: dict[str, Callable[[str], object]] = {
+        "script": check_name,
+        "arguments": split_words,
+        "environment": read_environment,
+        "output_pattern": compile_pattern,
+    }
+    for key, read in readers.items():
+        try:
+            read(getattr(config, key))
+        except ValueError as error:
+            problems.append(Problem(key, str(error)))
+    if config.processes == "one" and config.platform == "cpu" and config.devices > 1:
+        message = f"one process on the CPU has no {config.devices} devices; take 1, or processes per-device."
+        problems.append(Problem("devices", message, also=("processes", "platform")))
     return problems
 
 
@@ -214,8 +306,12 @@ def changed_keys(config: RunConfig, base: RunConfig) -> dict[str, Value]:
 
 
 def to_toml_values(config: RunConfig) -> dict[str, object]:
-    """The configuration as TOML and JSON can hold it."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in to_mapping(config).items()}
+    """The configuration as TOML and JSON can hold it: the keys that concern its kind of backend."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in to_mapping(config).items()
+        if takes(config.backend, key)
+    }
 
 
 def to_toml(config: RunConfig) -> str:

@@ -185,8 +185,8 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     traceback: str = ""
     last_lines: list[str] = msgspec.field(default_factory=list)
     """The end of its stderr."""
-    step: int = 0
-    """Its last reported step."""
+    step: int | None = 0
+    """Its last reported step; null if it reports none."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,11 @@ class RunDir:
         return self.path / "export"
 
     @property
+    def code(self) -> Path:
+        """A copy of a script as it was launched."""
+        return self.path / "code"
+
+    @property
     def lock(self) -> Path:
         """Locked by the live supervisor; the kernel releases it when the supervisor dies."""
         return self.path / "lock"
@@ -128,19 +133,20 @@ class RunDir:
                 return fd
 
 
-def new_run_id(backend: str, model: str) -> str:
-    """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
+def new_run_id(backend: str, subject: str) -> str:
+    """`<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
     # Imports all of hashlib, which those who only look at a run need not wait for.
     import secrets
 
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"
+    name = re.sub(r"[^a-z0-9]+", "-", subject.lower().removesuffix(".py"))[:40].strip("-")
+    return f"{now}-{backend}-{name or 'run'}-{secrets.token_hex(2)}"
 
 
-def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
+def make_run_dir(runs_dir: Path, backend: str, subject: str) -> RunDir:
     """Makes an empty directory for a new run, with a unique name. Raises OSError if it cannot be made."""
     while True:
-        run = RunDir(runs_dir / new_run_id(backend, model))
+        run = RunDir(runs_dir / new_run_id(backend, subject))
         # Two runs that start within one second may draw the same digits.
         with contextlib.suppress(FileExistsError):
             run.path.mkdir(mode=0o700)

@@ -24,7 +24,8 @@ class LogTail:
         self.last_lines: deque[str] = deque(maxlen=20)
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
-        self._offset = self._size()
+        self.began = self._offset = self._size()
+        """Where this attempt begins in the file."""
         self._rest = b""
         self._cut = False
 

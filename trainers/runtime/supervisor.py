@@ -3,7 +3,8 @@
     python -m trainers.runtime.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
 Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
-on as an open descriptor; notes say what was wrong with newer checkpoints.
+on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
+own.
 
 A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
 the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
@@ -19,10 +20,12 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.events import (
     Alert,
@@ -48,13 +51,15 @@ from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.processes import (
     RankProcess,
     bind_loopback,
+    device_environment,
     rank_environment,
     start_reaper,
 )
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
-from trainers.runtime.run_events import run_ended_event, run_started_event
+from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
 from trainers.runtime.sampling import keep_sampler
+from trainers.runtime.script_process import reserve_port, script_environment, script_start
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
@@ -73,8 +78,8 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        self._tally = Tally(plan, plan.config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
-        if self._from == plan.total_steps:
+        self._tally = Tally(plan, plan.world_size, self._from, best_accuracy(run.checkpoints) if resumed else None)
+        if 0 < self._from == plan.total_steps:
             # No step is left to make, only the end: the journal has the run's results.
             for event in read_tail(run.journal):
                 self._tally.add(event)
@@ -88,10 +93,12 @@ class Supervisor:
         self._live: dict[int, RankProcess] = {}
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
-        self._teardown = Teardown(self._agreement)
+        self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
+        self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._say)
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper | SamplerKeeper] = []
+        self._held = ExitStack()
         self.requests = Requests(run)
 
     def run(self, notes: Sequence[str] = ()) -> None:
@@ -127,9 +134,11 @@ class Supervisor:
         reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._say, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())
-        with bind_loopback() as store:
-            port = store.getsockname()[1]
-            environment = rank_environment(self._config, self._token, port, self._plan.processes)
+        with ExitStack() as held:
+            store = bind_loopback() if self._script is None else reserve_port()
+            # A script's own server listens on its port later: it is kept for it until the run ends.
+            (held if self._script is None else self._held).enter_context(store)
+            environment = self._environment(store.getsockname()[1])
             if self._resumed is not None:
                 environment[wire.RESUME_FROM] = str(self._resumed.path)
             for rank in range(self._plan.processes):
@@ -138,9 +147,15 @@ class Supervisor:
         hands = self._say, self._watch, self._forget
         self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
 
+    def _environment(self, port: int) -> dict[str, str]:
+        if self._script is None:
+            return rank_environment(self._config, self._token, port, self._plan.processes)
+        own = script_environment(self._plan, port, self._attempt)
+        return {**own, **device_environment(self._config, self._token)}
+
     def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
         try:
-            process = RankProcess(self._run, rank, environment, store)
+            process = RankProcess(self._run, rank, environment, store, self._script)
         except OSError as error:
             text = f"its process could not be started: {error.strerror or error}"
             failed = RankFailed(rank=rank, error=text, step=self._from)
@@ -149,6 +164,8 @@ class Supervisor:
             self._teardown.fail(monotonic())
             return False
         self._live[rank] = process
+        if self._script is not None:
+            self._out += script_started_events(self._config, rank, process.pid)
         self._watch(process.messages.fd, partial(self._drain, process))
         self._watch(process.exit_fd, partial(self._on_rank_exit, process))
         return True
@@ -195,6 +212,8 @@ class Supervisor:
         if self._teardown.killing:
             return
         if failure is None:
+            if self._script is not None:
+                self._say(Phase(rank=process.rank, phase="done"))
             self._agreement.leave(process.rank, last_step, list(self._live.values()))
             return
         self._failures.append(failure)
@@ -210,6 +229,8 @@ class Supervisor:
         for request in self.requests.take(stopping=self._teardown.stopping):
             if isinstance(request, StopRequested):
                 self._request_stop(request)
+            elif self._script is not None:
+                self._say(Alert(kind="checkpoint", severity="info", text="a script saves its own checkpoints"))
             elif not self._teardown.stopping:
                 self._say(request)
                 self._agreement.propose(list(self._live.values()), save=True)
@@ -272,7 +293,7 @@ def main() -> None:
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
     disk_full_safe_stdio.make_stdio_disk_full_safe()
     lock = int(again[0]) if again else run.take_lock()
-    resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
+    resumed = read_checkpoint(run.checkpoints / again[1]) if again and again[1] else None
     supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
     for number in SIGNALS:
         signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))

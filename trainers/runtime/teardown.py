@@ -29,8 +29,15 @@ class Rank(Voter, Protocol):
 
 
 class Teardown:
-    def __init__(self, agreement: Agreement) -> None:
+    """Ends ranks; with `signal_grace_s` those of a script, which take no part in agreements.
+
+    A stop sends them SIGTERM at once, and SIGKILL after so many seconds.
+    """
+
+    def __init__(self, agreement: Agreement, signal_grace_s: float | None = None) -> None:
         self._agreement = agreement
+        self._signal_grace_s = signal_grace_s
+        self._now = False
         self.stopping = False
         self.killing = False
         """Ranks are being ended by signals: their exits are not reported."""
@@ -41,8 +48,11 @@ class Teardown:
 
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
-        if request.now:
+        self._now |= request.now
+        if request.now or self._signal_grace_s is not None:
             self._term_at = now
+            if self._kill_at is not None and request.now:
+                self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
         elif not self.stopping:
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
             self._agreement.propose(live, stop=True, save=request.save)
@@ -68,7 +78,8 @@ class Teardown:
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True
-            self._kill_at = now + TERM_GRACE_S
+            grace = self._signal_grace_s
+            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self._failed else grace)
             for rank in live:
                 rank.kill(signal.SIGTERM)
 
@@ -79,4 +90,6 @@ class Teardown:
             "removal": "because its directory was removed or moved",
             "nan_policy": "because a loss was not finite (nan_policy)",
         }.get(self._by, f"by {self._by}")
-        return f"{by}, after step {step:,}" + (", at once" if self.killing else "")
+        where = f", after step {step:,}" if step or self._signal_grace_s is None else ""
+        at_once = self.killing and (self._now or self._signal_grace_s is None)
+        return f"{by}{where}" + (", at once" if at_once else "")

@@ -46,8 +46,12 @@ class Draft:
         return self._unless({"dataset", "model"}, lambda: make_plan(self.config).parameters)
 
     @property
+    def is_script(self) -> bool:
+        return not BACKENDS[self.config.backend].builtin
+
+    @property
     def batch_per_device(self) -> int | None:
-        return self.placed.global_batch_size // self.placed.devices if self.placed else None
+        return self.placed.global_batch_size // self.placed.devices if self.placed and not self.is_script else None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -64,7 +68,7 @@ class Draft:
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        placed = self.placed
+        placed = self.placed if not self.is_script else None
         return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
 
     def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:

@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.memory import estimate_memory
 from trainers.config.placement import misplaced, place
 from trainers.config.run_config import Check, RunConfig
+from trainers.config.script_texts import MODULE
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
 from trainers.contract.journal import JournalReader
@@ -81,6 +83,10 @@ def _ring(settings: Settings, run: RunDir) -> None:
 def _begin(options: Namespace) -> tuple[RunDir, int]:
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
+    if options.module is not None and options.source is not None:
+        raise UsageError(f"-m {options.module} names what to run: leave out {options.source!r}.")
+    if options.module is not None:
+        options.source = f"{MODULE}{options.module}"
     if options.resume is None:
         config = _read_new(options, checks)
         _warn_of_memory(config, machine)
@@ -93,7 +99,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
-    config = read_like(run, options.settings, checks)
+    config = read_like(run, options.settings, checks, arguments=options.arguments)
     _warn_of_memory(config, machine)
     resumed = resume(run, config, machine)
     for note in resumed.notes:
@@ -103,16 +109,19 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
 
 def _warn_of_memory(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
+    if not BACKENDS[placed.backend].builtin:
+        return
     if warning := memory_warning(placed, machine, estimate_memory(placed)):
         print(f"tuiapp: {warning}", file=sys.stderr)
 
 
 def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     if options.like is None:
-        return read_source(options.source, options.settings, checks)
+        return read_source(options.source, options.settings, checks, options.arguments)
     if options.source is not None:
         raise UsageError(f"--like starts from a run's configuration: leave out {options.source!r}, or --like.")
-    return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
+    run = find_run(options.like, runs_dir(options))
+    return read_like(run, options.settings, checks, "started anew", options.arguments)
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
