@@ -27,6 +27,7 @@ from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.config.settings import read_settings
+from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
@@ -131,7 +132,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         notes = [f"{newer[0]} is newer than what the journal holds of this run"]
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
-    notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
+    notes = [f"{note}; going on from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
     # Views find missing steps by themselves: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
     try:
@@ -184,6 +185,27 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
         raise ConfigError([Problem("dataset", str(error))]) from None
 
 
+def _code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
+    """The user's own files → their copies in the run's directory; of two of one name the second gets a number."""
+    copies: dict[Path, Path] = {}
+    for file in files_of(config.model, config.dataset):
+        twin = run.code / file.name in copies.values()
+        copies[file] = run.code / (f"{file.stem}-2.py" if twin else file.name)
+    return copies
+
+
+def _changed_code(run: RunDir, config: RunConfig) -> list[str]:
+    changed = []
+    for file, copy in _code_copies(run, config).items():
+        try:
+            same = read_text(file) == read_text(copy)
+        except UserCodeError:
+            same = False
+        if not same:
+            changed.append(f"{file} has changed since the run was launched with what is kept in {copy}")
+    return changed
+
+
 def _rewrite(path: Path, data: bytes) -> None:
     times = path.stat()
     write_atomically(path, data)
@@ -212,6 +234,12 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
         write_notification_config(run, read_settings()[0])
+        for file, copy in _code_copies(run, plan.config).items():
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(copy, read_text(file).encode())
+    except UserCodeError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(str(error)) from error
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.config.catalog import BACKENDS, OPTIMIZER_SLOTS, model_size
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import find_dataset
 from trainers.config.machine import Machine
@@ -44,6 +44,11 @@ class Shortage:
     where: str
     wanted_bytes: int
     free_bytes: int
+
+
+def can_estimate(config: RunConfig) -> bool:
+    """Whether the memory can be estimated: what a model of the user's own takes is not known."""
+    return config.model in MODELS
 
 
 def estimate_memory(config: RunConfig) -> MemoryEstimate:

@@ -19,6 +19,9 @@ Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
 WORDS = {"false": False, "true": True}
 
+AFTER_PREFIX = {"py:": "FILE:NAME"}
+"""Prefix of a value → what follows, if it is no path alone."""
+
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
 """An integer; thousands may be separated."""
 
@@ -62,7 +65,7 @@ class Option:
     choices: tuple[str, ...] = ()
     """Allowed values; empty if a range, or nothing, limits the value."""
     prefixes: tuple[str, ...] = ()
-    """Alternatives to the choices: prefixes followed by a path, as "npz:"."""
+    """Alternatives to the choices: prefixes followed by what `AFTER_PREFIX` says, or by a path, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
@@ -83,7 +86,9 @@ class Option:
 
     def allowed(self) -> str:
         if self.menu:
-            return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
+            return "one of " + ", ".join(
+                [*self.menu, *(f"{prefix}{AFTER_PREFIX.get(prefix, 'PATH')}" for prefix in self.prefixes)]
+            )
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
         noun = nouns.get(self.kind, "a text")
         bounds = [

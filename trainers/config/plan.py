@@ -28,8 +28,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped."""
     total_steps: int
-    parameters: int
-    flops_per_example: int
+    parameters: int | None = None
+    """None: the model is the user's own."""
+    flops_per_example: int | None = None
 
     @property
     def left_out(self) -> int:
@@ -69,15 +70,16 @@ def make_plan(config: RunConfig) -> Plan:
     data = find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
-    size = MODELS[config.model].size(data.input_shape, data.classes)
+    model = MODELS.get(config.model)
+    size = model.size(data.input_shape, data.classes) if model else None
     return Plan(
         config=config,
         data=data,
         processes=config.devices if BACKENDS[config.backend].process_per_device else 1,
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
-        parameters=size.parameters,
-        flops_per_example=size.flops,
+        parameters=size.parameters if size else None,
+        flops_per_example=size.flops if size else None,
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
 from trainers.config.datasets import DATASETS, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+from trainers.config.user_code import PY
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -27,7 +28,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
         "torch-ddp"
     )
-    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
+    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
     dataset: Annotated[
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
     ] = "digits"
@@ -187,6 +188,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    if config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+        message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
+        problems.append(Problem("precision", message, also=("backend", "model")))
     return problems
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.config.files import open_regular
+from trainers.config.user_code import slug
 
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -51,6 +52,11 @@ class RunDir:
     @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
+
+    @property
+    def code(self) -> Path:
+        """Copies of the user's own files, as they were at the launch."""
+        return self.path / "code"
 
     @property
     def commands(self) -> Path:
@@ -134,7 +140,7 @@ def new_run_id(backend: str, model: str) -> str:
     import secrets
 
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"
+    return f"{now}-{backend}-{slug(model)}-{secrets.token_hex(2)}"
 
 
 def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
