@@ -41,3 +41,37 @@ def write_model(directory: Path, framework: str) -> str:
     file = directory / f"{framework}_net.py"
     file.write_text(MODELS[framework])
     return f"py:{file}:net"
+
+
+DATA = """
+import numpy as np
+
+def arrays():
+    random = np.random.default_rng(0)
+    patterns = random.random((3, 12, 10))
+
+    def part(examples):
+        labels = np.arange(examples) % 3
+        return (255 * (0.6 * patterns[labels] + 0.4 * random.random((examples, 12, 10)))).astype(np.uint8), labels
+
+    print("made anew")
+    return *part(300), *part(91)
+
+def mapped():
+    from pathlib import Path
+    made = []
+    for number, array in enumerate(arrays()):
+        file = Path(__file__).with_name(f"{number}.npy")
+        if not file.exists():
+            np.save(file, array)
+        made.append(np.load(file, mmap_mode="r") if number in (0, 2) else array)
+    return made
+"""
+"""A file that defines the data set twice: as arrays, and with its images in memory maps."""
+
+
+def write_data(directory: Path, name: str = "arrays") -> str:
+    """Writes a data set's file; returns its value in a configuration."""
+    file = directory / "data.py"
+    file.write_text(DATA)
+    return f"py:{file}:{name}"

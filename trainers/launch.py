@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import check_images
+from trainers.config.datasets import EXAMINED, check_images, find_dataset
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
+from trainers.config.memory import check_data_fits, wants_streaming
 from trainers.config.options import ConfigError, Problem
-from trainers.config.placement import place
+from trainers.config.placement import check_facts, place
 from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
@@ -39,6 +40,7 @@ from trainers.contract.resume_point import ResumePoint, first_usable, has_more, 
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
 from trainers.contract.summary import read_config, summarise
+from trainers.examination import examine
 
 START_TIMEOUT_S = 30.0
 
@@ -180,9 +182,17 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
-        return make_plan(config)
+        if not config.dataset.startswith(EXAMINED):
+            data = find_dataset(config.dataset)
+        else:
+            data = examine(config)
+            if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
+                raise ConfigError(problems)
     except DatasetError as error:
         raise ConfigError([Problem("dataset", str(error))]) from None
+    except UserCodeError as error:
+        raise LaunchError(f"{config.dataset} failed:\n{error}") from None
+    return make_plan(config, data, streamed=wants_streaming(config, data, machine))
 
 
 def _code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import DATASETS, NPZ, find_dataset
+from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
@@ -42,10 +42,16 @@ def check_data(config: RunConfig) -> list[Problem]:
     """Problems of the data set, of the model, or of training it on the data: reads the user's files."""
     problems = _check_code("model", config.model)
     try:
-        data = find_dataset(config.dataset)
+        return problems + check_facts(config, find_dataset(config.dataset))
+    except NotExaminedError:
+        return problems
     except DatasetError as error:
         return [*problems, Problem("dataset", str(error))]
-    problems += [] if config.dataset in DATASETS else check_batch(config, data)
+
+
+def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
+    """Problems of training the model on data of known facts."""
+    problems = [] if config.dataset in DATASETS else check_batch(config, data)
     if config.model not in MODELS:
         return problems
     (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
@@ -73,7 +79,9 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     model, dataset = config.model, config.dataset
     if model.startswith(PY):
         model = str(parse_code(model))
-    if dataset.startswith(NPZ):
+    if dataset.startswith(PY):
+        dataset = str(parse_code(dataset))
+    elif dataset.startswith(NPZ):
         dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
     return msgspec.structs.replace(config, model=model, dataset=dataset)
 

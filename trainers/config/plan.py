@@ -23,6 +23,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     config: RunConfig
     data: Dataset
     """As of the launch, whatever becomes of its file."""
+    streamed: bool = False
+    """Whether images are read batch by batch, rather than held on each device."""
     processes: int
     """Rank processes: one per device, or one that owns them all."""
     steps_per_epoch: int
@@ -65,9 +67,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
 
 
-def make_plan(config: RunConfig) -> Plan:
-    """Derives the plan of a configuration; raises DatasetError if its data file is missing or invalid."""
-    data = find_dataset(config.dataset)
+def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool = False) -> Plan:
+    """Derives the plan of a configuration; without `data` raises DatasetError if that cannot be found."""
+    data = data or find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
     model = MODELS.get(config.model)
@@ -75,6 +77,7 @@ def make_plan(config: RunConfig) -> Plan:
     return Plan(
         config=config,
         data=data,
+        streamed=streamed,
         processes=config.devices if BACKENDS[config.backend].process_per_device else 1,
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
-from trainers.config.datasets import DATASETS, NPZ, Dataset
+from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 from trainers.config.user_code import PY
 
@@ -30,7 +30,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
     dataset: Annotated[
-        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
 
     platform: Annotated[
@@ -156,7 +156,7 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
 def cross_check(config: RunConfig) -> list[Problem]:
     """Problems of values that are each allowed but do not fit together.
 
-    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads it.
+    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
     data = DATASETS.get(config.dataset)
     problems = check_batch(config, data) if data else []

@@ -36,6 +36,7 @@ NOTES: dict[str, dict[str, str]] = {
     },
     "dataset": {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
+        PY: "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
         NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }
