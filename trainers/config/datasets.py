@@ -1,7 +1,7 @@
 """The data sets, as data: those with a name, and the user's own.
 
-The facts of an npz:PATH come from its file. Those of `EXAMINED` ones come from a process of its own at the launch: it may
-execute the user's code, or take long. Before that only what can be told at once is checked.
+The facts of an npz:PATH come from its file. Those of `EXAMINED` ones come from a process of its own at the launch: it
+may execute the user's code, or take long. Before that only what can be told at once is checked.
 """
 
 from __future__ import annotations

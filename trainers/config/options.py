@@ -159,13 +159,15 @@ class Option:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:
+        if value in self.prefixes:
+            return ""
         head, colon, path = value.partition(":")
         for prefix in self.prefixes:
             if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
                 return f" Did you mean {shown(prefix + value)}?"
             if path and (meant := suggest(head + colon, self.prefixes)):
                 return meant
-        return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
+        return suggest(value, (*self.choices, *self.prefixes))
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be converted.
