@@ -17,17 +17,19 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import check_images
+from trainers.config.datasets import EXAMINED, check_images, find_dataset
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
+from trainers.config.memory import check_data_fits, wants_streaming
 from trainers.config.options import ConfigError, Problem
-from trainers.config.placement import place
+from trainers.config.placement import check_facts, place
 from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
+from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
@@ -38,6 +40,7 @@ from trainers.contract.resume_point import ResumePoint, first_usable, has_more, 
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
 from trainers.contract.summary import read_config, read_only_reason, summarise, unreadable_reason
+from trainers.examination import examine
 
 START_TIMEOUT_S = 30.0
 
@@ -136,7 +139,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         notes = [f"{newer[0]} is newer than what the journal holds of this run"]
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
-    notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
+    notes = [f"{note}; going on from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
     # Views find missing steps by themselves: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
     started, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
@@ -203,9 +206,38 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
-        return make_plan(config)
+        if not config.dataset.startswith(EXAMINED):
+            data = find_dataset(config.dataset)
+        else:
+            data = examine(config)
+            if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
+                raise ConfigError(problems)
     except DatasetError as error:
         raise ConfigError([Problem("dataset", str(error))]) from None
+    except UserCodeError as error:
+        raise LaunchError(f"{config.dataset} failed:\n{error}") from None
+    return make_plan(config, data, streamed=wants_streaming(config, data, machine))
+
+
+def _code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
+    """The user's own files → their copies in the run's directory; of two of one name the second gets a number."""
+    copies: dict[Path, Path] = {}
+    for file in files_of(config.model, config.dataset):
+        twin = run.code / file.name in copies.values()
+        copies[file] = run.code / (f"{file.stem}-2.py" if twin else file.name)
+    return copies
+
+
+def _changed_code(run: RunDir, config: RunConfig) -> list[str]:
+    changed = []
+    for file, copy in _code_copies(run, config).items():
+        try:
+            same = read_text(file) == read_text(copy)
+        except UserCodeError:
+            same = False
+        if not same:
+            changed.append(f"{file} has changed since the run was launched with what is kept in {copy}")
+    return changed
 
 
 def _rewrite(path: Path, data: bytes) -> None:
@@ -237,6 +269,12 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         write_atomically(run.environment, environment.encode() + b"\n")
         _keep_code(run, plan.config)
         write_notification_config(run, read_settings()[0])
+        for file, copy in _code_copies(run, plan.config).items():
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(copy, read_text(file).encode())
+    except UserCodeError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(str(error)) from error
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error

@@ -30,6 +30,8 @@ class Backend:
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
+    autocasts: bool = False
+    """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
     builtin: bool = True
@@ -177,6 +179,7 @@ BACKENDS = {
             extras=("torch",),
             process_per_device=True,
             keys=("sync_batch_norm", "compile"),
+            autocasts=True,
         ),
         Backend(
             "torch-dp",
@@ -187,6 +190,7 @@ BACKENDS = {
             process_per_device=False,
             max_cpu_devices=1,
             keys=("compile",),
+            autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
             max_compiled_devices=1,
         ),

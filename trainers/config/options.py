@@ -24,6 +24,9 @@ MAX_CHARACTERS = 8192
 
 WORDS = {"false": False, "true": True}
 
+AFTER_PREFIX = {"py:": "FILE:NAME"}
+"""Prefix of a value → what follows, if it is no path alone."""
+
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
 """An integer; thousands may be separated."""
 
@@ -67,7 +70,7 @@ class Option:
     choices: tuple[str, ...] = ()
     """Allowed values; empty if a range, or nothing, limits the value."""
     prefixes: tuple[str, ...] = ()
-    """Alternatives to the choices: prefixes followed by a path, as "npz:"."""
+    """Alternatives to the choices: prefixes followed by what `AFTER_PREFIX` says, or by a path, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
@@ -90,7 +93,9 @@ class Option:
 
     def allowed(self) -> str:
         if self.menu:
-            return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
+            return "one of " + ", ".join(
+                [*self.menu, *(f"{prefix}{AFTER_PREFIX.get(prefix, 'PATH')}" for prefix in self.prefixes)]
+            )
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
         noun = nouns.get(self.kind, "a text")
         bounds = [
@@ -170,13 +175,15 @@ class Option:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:
+        if value in self.prefixes:
+            return ""
         head, colon, path = value.partition(":")
         for prefix in self.prefixes:
             if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
                 return f" Did you mean {shown(prefix + value)}?"
             if path and (meant := suggest(head + colon, self.prefixes)):
                 return meant
-        return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
+        return suggest(value, (*self.choices, *self.prefixes))
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be converted.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import DATASETS, NPZ, find_dataset
+from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
+from trainers.config.user_code import PY, UserCodeError
+from trainers.config.user_code import check as check_code
+from trainers.config.user_code import parse as parse_code
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
@@ -33,18 +36,27 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return place_script(_with_absolute_path(placed))
+    return place_script(_with_absolute_paths(placed))
 
 
 def check_data(config: RunConfig) -> list[Problem]:
-    """Problems of the data set, or of training this model on it: reads the file of an npz:PATH. Or of a script."""
+    """Problems of the data set, of the model, or of training it on the data: reads the user's files. Or of a script."""
     if not BACKENDS[config.backend].builtin:
         return check_script(config)
+    problems = _check_code("model", config.model)
     try:
-        data = find_dataset(config.dataset)
+        return problems + check_facts(config, find_dataset(config.dataset))
+    except NotExaminedError:
+        return problems
     except DatasetError as error:
-        return [Problem("dataset", str(error))]
+        return [*problems, Problem("dataset", str(error))]
+
+
+def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
+    """Problems of training the model on data of known facts."""
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
+    if config.model not in MODELS:
+        return problems
     (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
     if min(height, width) < least:
         message = (
@@ -57,10 +69,24 @@ def check_data(config: RunConfig) -> list[Problem]:
     return problems
 
 
-def _with_absolute_path(config: RunConfig) -> RunConfig:
-    if not config.dataset.startswith(NPZ):
-        return config
-    return msgspec.structs.replace(config, dataset=f"{NPZ}{npz_path(config.dataset.removeprefix(NPZ))}")
+def _check_code(key: str, value: str) -> list[Problem]:
+    try:
+        if value.startswith(PY):
+            check_code(value)
+    except UserCodeError as error:
+        return [Problem(key, str(error))]
+    return []
+
+
+def _with_absolute_paths(config: RunConfig) -> RunConfig:
+    model, dataset = config.model, config.dataset
+    if model.startswith(PY):
+        model = str(parse_code(model))
+    if dataset.startswith(PY):
+        dataset = str(parse_code(dataset))
+    elif dataset.startswith(NPZ):
+        dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
+    return msgspec.structs.replace(config, model=model, dataset=dataset)
 
 
 def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:

@@ -24,15 +24,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     config: RunConfig
     facts: Dataset | None = msgspec.field(name="data")
     """The data as of the launch, whatever becomes of its file; None for a script, which brings its own."""
+    streamed: bool = False
+    """Whether images are read batch by batch, rather than held on each device."""
     processes: int
     """Rank processes: one per device, or one that owns them all."""
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped. 0 if not known."""
     total_steps: int
     """0 if not known."""
-    parameters: int | None
-    """None if not known, as `flops_per_example`."""
-    flops_per_example: int | None
+    parameters: int | None = None
+    """None if not known, as `flops_per_example`: the model is the user's own."""
+    flops_per_example: int | None = None
 
     @property
     def data(self) -> Dataset:
@@ -79,30 +81,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
 
 
-def make_plan(config: RunConfig) -> Plan:
-    """Derives the plan of a configuration; raises DatasetError if its data file is missing or invalid."""
+def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool = False) -> Plan:
+    """Derives the plan of a configuration; without `data` raises DatasetError if that cannot be found."""
     if not BACKENDS[config.backend].builtin:
-        return Plan(
-            config=config,
-            facts=None,
-            processes=rank_processes(config),
-            steps_per_epoch=0,
-            total_steps=0,
-            parameters=None,
-            flops_per_example=None,
-        )
-    data = find_dataset(config.dataset)
+        return Plan(config=config, facts=None, processes=rank_processes(config), steps_per_epoch=0, total_steps=0)
+    data = data or find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
-    size = MODELS[config.model].size(data.input_shape, data.classes)
+    model = MODELS.get(config.model)
+    size = model.size(data.input_shape, data.classes) if model else None
     return Plan(
         config=config,
         facts=data,
+        streamed=streamed,
         processes=rank_processes(config),
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
-        parameters=size.parameters,
-        flops_per_example=size.flops,
+        parameters=size.parameters if size else None,
+        flops_per_example=size.flops if size else None,
     )
 
 

@@ -24,7 +24,9 @@ def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
     return {
         key
         for key, option in OPTIONS.items()
-        if not takes(backend, key) or not option.applies(values) or values["model"] not in _WITH_MODELS.get(key, MODELS)
+        if not takes(backend, key)
+        or not option.applies(values)
+        or (values["model"] in MODELS and values["model"] not in _WITH_MODELS.get(key, MODELS))
     }
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
-from trainers.config.datasets import DATASETS, NPZ, Dataset
+from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
+from trainers.config.user_code import PY
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -32,9 +33,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
         "torch-ddp"
     )
-    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
+    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
     dataset: Annotated[
-        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
     script: Annotated[
         str, Option("Trainer", "Script", "its path, or module:NAME", text="file", only=_with_key("script"))
@@ -223,7 +224,7 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
 def cross_check(config: RunConfig) -> list[Problem]:
     """Problems of values that are each allowed but do not fit together.
 
-    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads it.
+    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
     problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
     if config.device_ids and config.devices not in (0, len(config.device_ids)):
@@ -245,6 +246,9 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    if config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+        message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
+        problems.append(Problem("precision", message, also=("backend", "model")))
     return problems
 
 

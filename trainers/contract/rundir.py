@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.config.files import open_regular
+from trainers.config.user_code import slug
 
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -53,6 +54,11 @@ class RunDir:
         return self.path / "supervisor.log"
 
     @property
+    def code(self) -> Path:
+        """Copies of the user's own files, as they were at the launch."""
+        return self.path / "code"
+
+    @property
     def commands(self) -> Path:
         return self.path / "commands"
 
@@ -69,11 +75,6 @@ class RunDir:
     @property
     def export(self) -> Path:
         return self.path / "export"
-
-    @property
-    def code(self) -> Path:
-        """A copy of a script as it was launched."""
-        return self.path / "code"
 
     @property
     def lock(self) -> Path:
@@ -139,8 +140,7 @@ def new_run_id(backend: str, subject: str) -> str:
     import secrets
 
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    name = re.sub(r"[^a-z0-9]+", "-", subject.lower().removesuffix(".py"))[:40].strip("-")
-    return f"{now}-{backend}-{name or 'run'}-{secrets.token_hex(2)}"
+    return f"{now}-{backend}-{slug(subject)}-{secrets.token_hex(2)}"
 
 
 def make_run_dir(runs_dir: Path, backend: str, subject: str) -> RunDir:

@@ -18,6 +18,7 @@ from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from tuiapp.state.text import without_directories
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
@@ -46,7 +47,8 @@ class Preset:
             return str(self.error.problems[0])
         assert self.config is not None
         chosen = self.config
-        return self.description or f"{chosen.model} · {chosen.dataset} · {chosen.backend} · {chosen.optimizer}"
+        model, dataset = without_directories(chosen.model), without_directories(chosen.dataset)
+        return self.description or f"{model} · {dataset} · {chosen.backend} · {chosen.optimizer}"
 
 
 def presets_dir() -> Path:

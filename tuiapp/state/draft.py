@@ -13,7 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
-from trainers.config.memory import MemoryEstimate, estimate_memory
+from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
 from trainers.config.plan import make_plan
@@ -68,8 +68,10 @@ class Draft:
 
     @property
     def memory(self) -> MemoryEstimate | None:
-        placed = self.placed if not self.is_script else None
-        return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
+        placed = self.placed
+        if placed is None or not can_estimate(placed):
+            return None
+        return self._unless({"dataset", "model"}, lambda: estimate_memory(placed))
 
     def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:
         """Returns a figure, or None when one of the keys it depends on is wrong or the data set's file is missing."""

@@ -194,6 +194,15 @@ def format_path(path: PurePath) -> str:
     return sanitize(f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text)
 
 
+def without_directories(value: str) -> str:
+    """Returns a configuration's value without the directories of its path: "npz:mine.npz", "net.py:Net"."""
+    prefix, colon, _ = value.partition(":")
+    if not colon:
+        return value
+    name = value.rpartition("/")[2] if "/" in value else value.removeprefix(f"{prefix}:")
+    return name if prefix == "py" else f"{prefix}:{name}"
+
+
 def plural(count: int, noun: str) -> str:
     """Returns a count with its noun: "1 rank", "1,024 ranks"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

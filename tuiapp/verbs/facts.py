@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import EXAMINED
 from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan
+from trainers.config.plan import make_plan, read_plan
 from trainers.contract.digest import read_digest
 from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
@@ -75,8 +76,11 @@ def resume_command(run: RunDir) -> str:
     """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
         # Not plan.json: resuming makes the plan anew, whatever became of the file.
-        plan = make_plan(read_config(run))
-    except (OSError, ConfigError, DatasetError):
+        config = read_config(run)
+        # Except for data that only a launch examines.
+        data = read_plan(run.plan).data if config.dataset.startswith(EXAMINED) else None
+        plan = make_plan(config, data)
+    except (OSError, ValueError, ConfigError, DatasetError):
         return ""
     info = summarise(run)
     if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:

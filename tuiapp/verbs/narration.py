@@ -37,6 +37,7 @@ from tuiapp.state.text import (
     join_words,
     sanitize,
     sanitize_lines,
+    without_directories,
 )
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
@@ -171,7 +172,7 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
         case RunStarted():
             config = event.config
-            what = [str(config.get(key, "")) for key in ("backend", "model", "dataset")]
+            what = [without_directories(str(config.get(key, ""))) for key in ("backend", "model", "dataset")]
             again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
             devices = f"{config.get('devices')} × {config.get('platform')}"
             return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")

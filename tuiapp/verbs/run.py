@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 
-from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
-from trainers.config.memory import estimate_memory
+from trainers.config.memory import can_estimate, estimate_memory
 from trainers.config.placement import misplaced, place
 from trainers.config.run_config import Check, RunConfig
 from trainers.config.script_texts import MODULE
@@ -109,9 +108,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
 
 def _warn_of_memory(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
-    if not BACKENDS[placed.backend].builtin:
-        return
-    if warning := memory_warning(placed, machine, estimate_memory(placed)):
+    if can_estimate(placed) and (warning := memory_warning(placed, machine, estimate_memory(placed))):
         print(f"tuiapp: {warning}", file=sys.stderr)
 
 

@@ -16,6 +16,7 @@ from tuiapp.state.text import (
     join_words,
     plural,
     sanitize,
+    without_directories,
 )
 from tuiapp.widgets.colors import MUTED
 
@@ -77,7 +78,7 @@ class RunHeader(Widget):
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        names = [sanitize(str(config.get(key, "")), 60) for key in ("backend", "model", "dataset")]
+        names = [sanitize(without_directories(str(config.get(key, ""))), 60) for key in ("backend", "model", "dataset")]
         return join_words([*names, plural(devices, platform)])
 
     def _where(self) -> str:
