@@ -43,7 +43,7 @@ CASES = [
     Case("not finite for a while", interrupted.with_nan(), "running", 100, "training"),
     Case("asked to stop", STOPPING, "running", 130, "stopping"),
     Case("stopped", [*STOPPING, h.ended("stopped", 9.5, reason="command", step=130)], "stopped", 130),
-    Case("the beginning is missing", h.training(), "running", 130, "preparing"),
+    Case("the beginning is missing", h.training(), "running", 130),
     Case("asked to save and stop", interrupted.stopped()[:-1], "running", 72, "stopping"),
     Case("stopped with a checkpoint", interrupted.stopped(), "stopped", 72),
     Case("resumed", [*interrupted.stopped(), *interrupted.resumed()], "running", 82, "training"),

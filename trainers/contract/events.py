@@ -54,8 +54,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """As in run.toml."""
     world_size: int
     """Ranks, or devices if one process owns them all: each has its own steps."""
-    steps_per_epoch: int
-    total_steps: int
+    steps_per_epoch: int = 0
+    """0 if not known."""
+    total_steps: int = 0
+    """0 if not known."""
     flops_per_example: float | None = None
     """Floating point operations of the model's forward and backward pass; null if unknown."""
 
@@ -193,8 +195,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run's results; null for what it did not reach."""
 
     steps: int = 0
-    epochs: float = 0.0
-    """Passes over the data; fractional when stopped within one."""
+    epochs: float | None = 0.0
+    """Passes over the data; fractional when stopped within one; null if the length of an epoch is not known."""
     examples_per_second: float | None = None
     """Over the epochs after the first; with one epoch, over the steps after the first tenth. Evaluation and
     checkpoints excluded."""

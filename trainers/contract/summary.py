@@ -58,7 +58,7 @@ def last_attempt(run: RunDir) -> int:
     """How often a run was started or resumed; 0 if never."""
     if noted := read_note(run).attempt:
         return noted
-    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
+    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0))
     # The type comes first on every line: no other line is decoded.
     event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
     return event.attempt if isinstance(event, RunStarted) else 0
@@ -115,6 +115,7 @@ def summarise(run: RunDir) -> RunInfo:
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
+    unknown = None if isinstance(first, RunStarted) else 0.0
     reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
     values: dict[str, list[float | None]] = {}
     for event in reports:
@@ -126,7 +127,7 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
     saved = best_accuracy(run.checkpoints)
     return Summary(
         steps=step,
-        epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
         examples_per_second=_rate(reports),
         loss=values.get(LOSS, [None])[-1],
         test_loss=values.get(TEST_LOSS, [None])[-1],

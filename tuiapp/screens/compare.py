@@ -20,7 +20,7 @@ from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis
-from tuiapp.state.metrics import metric, ordered
+from tuiapp.state.metrics import first_choice, metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
@@ -76,6 +76,8 @@ class CompareScreen(CoveredScreenFix[None]):
         self._drawn_size: Size | None = None
         self._does = view_actions(lambda: self.chart)
         self._hidden: set[int] = set()
+        self._chosen = False
+        """The user chose the metric."""
         self._patience = 2
         """Ticks before an empty chart is explained."""
 
@@ -123,6 +125,9 @@ class CompareScreen(CoveredScreenFix[None]):
             return
         self._drawn = self._feed.version
         plot, runs = self.query_one(Plot), self._feed.runs
+        if not self._chosen:
+            with self._feed.lock:
+                self.set_reactive(CompareScreen.metric, first_choice(self._names()))
         look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window)
         shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
         with self._feed.lock:
@@ -208,12 +213,17 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def action_metric(self) -> None:
         with self._feed.lock:
-            names = ordered({LOSS, *(name for run in self._feed.runs for name in run.curves.names)})
+            names = ordered(self._names())
 
         def draw(name: str | None) -> None:
-            self.metric = name or self.metric
+            if name:
+                self._chosen, self.metric = True, name
 
         self.app.push_screen(MetricList(names, self.metric, title="Metric"), draw)
+
+    def _names(self) -> dict[str, None]:
+        """Returns the metrics of all runs; the loss before any. The feed's lock must be held."""
+        return {name: None for run in self._feed.runs for name in run.curves.names} or {LOSS: None}
 
     def action_axis(self) -> None:
         self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]

@@ -60,7 +60,7 @@ _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
     (_RATE.label, lambda info: _RATE.format(info.summary.examples_per_second)),
     ("took", lambda info: format_duration(info.summary.seconds)),
     ("steps", lambda info: format_count(info.summary.steps)),
-    ("epochs done", lambda info: format_count(round(info.summary.epochs, 1))),
+    ("epochs done", lambda info: format_count(None if info.summary.epochs is None else round(info.summary.epochs, 1))),
 )
 
 

@@ -75,12 +75,13 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
     silent = now - rank.last_time
     if rank.phase == "training" and silent > rank.silent_after_s:
         return Condition("▲", f"silent {format_duration(silent)}", "warning")
-    lag_s = behind * (rank.pace.seconds_per_step or 0.0)
+    lag_s = behind * (rank.pace.step_s or 0.0)
     if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
         return Condition("▲", "slow", "warning")
     if skew is not None and skew > SLOW_SKEW and rank.phase == "training":
         return Condition("▲", f"slow +{100 * skew:.0f} %", "warning")
-    return Condition("●", rank.phase or "preparing", "good" if rank.phase == "training" else "info")
+    phase = rank.phase or ("running" if rank.step else "preparing")
+    return Condition("●", phase, "good" if phase in ("training", "running") else "info")
 
 
 def headline(state: RunFacts) -> Condition | None:
@@ -141,11 +142,11 @@ def _why_failed(state: RunFacts) -> str:
 def _summary(state: RunFacts) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
-    epochs = round(summary.epochs, 1)
+    epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
     words = join_words(
         [
             plural(summary.steps, "step"),
-            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}",
+            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
             format_duration(summary.seconds),

@@ -97,5 +97,21 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 
 def available(state: RunFacts) -> list[str]:
-    """Returns the metrics that a run has reported so far; the loss always."""
-    return ordered({LOSS, *state.curves.names, *([UTILIZATION] if state.utilization else [])})
+    """Returns the metrics that a run has reported so far; the loss before any."""
+    return ordered([*(state.curves.names or [LOSS]), *([UTILIZATION] if state.utilization else [])])
+
+
+def first_choice(names: Iterable[str]) -> str:
+    """Returns the metric that is shown first: a loss, or else the first one reported that is no figure of the steps."""
+    found = list(names)
+    losses = (name for name in found if name.rpartition("/")[2] == LOSS and not metric(name).held_out)
+    others = (name for name in found if name not in KNOWN)
+    return LOSS if LOSS in found else next(losses, None) or next(others, None) or next(iter(found), LOSS)
+
+
+def second_choice(names: Iterable[str], first: str) -> str:
+    """Returns the metric that is shown beside the first: the accuracy, or else one of an evaluation, or the next."""
+    found = [name for name in names if name != first]
+    held_out = (name for name in found if metric(name).held_out and name not in KNOWN)
+    others = (name for name in found if name not in KNOWN)
+    return TEST_ACCURACY if TEST_ACCURACY in found else next(held_out, None) or next(others, None) or TEST_ACCURACY

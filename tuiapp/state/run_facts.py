@@ -114,13 +114,15 @@ class RunFacts:
 
     @property
     def phase(self) -> str:
-        """Rank 0's phase; "stopping" once a stop was requested; "" when the run is over or has not begun."""
+        """Rank 0's phase; "stopping" once a stop was requested; "" when not known, over or not begun."""
         if not self.is_live:
             return ""
         if self.stop_requested is not None:
             return "stopping"
         first = self.ranks.get(min(self.ranks)) if self.ranks else None
-        return (first.phase or "preparing") if first else "preparing" if self.started else ""
+        if first and (first.phase or first.step):
+            return first.phase or ""
+        return "preparing" if first or self.started else ""
 
     @property
     def config(self) -> dict[str, object]:
@@ -183,6 +185,11 @@ class RunFacts:
         return sum(rates) if rates else None
 
     @property
+    def step_s(self) -> float | None:
+        """Recent seconds per step of the slowest rank."""
+        return max((pace for rank in self.ranks.values() if (pace := rank.pace.step_s) is not None), default=None)
+
+    @property
     def test_accuracy(self) -> float | None:
         """The last evaluation's, from 0 to 1; None before the first."""
         return self.curves.first(TEST_ACCURACY).last
@@ -211,10 +218,10 @@ class RunFacts:
 
     def remaining(self) -> float | None:
         """Returns the seconds left at the recent pace, evaluations included; None while not known."""
-        paces = [pace for rank in self.ranks.values() if (pace := rank.pace.seconds_per_step) is not None]
-        if not self.is_live or not paces or not self.total_steps or self.stop_requested or self.hang:
+        pace = self.step_s
+        if not self.is_live or pace is None or not self.total_steps or self.stop_requested or self.hang:
             return None
-        left = max(0, self.total_steps - self.step) * max(paces)
+        left = max(0, self.total_steps - self.step) * pace
         every = self.config.get("eval_every")
         recent = [one for one in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(one)]
         if recent and isinstance(every, int):

@@ -35,6 +35,7 @@ from tuiapp.state.text import (
     format_percent,
     format_rate,
     join_words,
+    plural,
     sanitize,
     sanitize_lines,
     without_directories,
@@ -174,15 +175,16 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             config = event.config
             what = [without_directories(str(config.get(key, ""))) for key in ("backend", "model", "dataset")]
             again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
-            devices = f"{config.get('devices')} × {config.get('platform')}"
+            platform = config.get("platform")
+            devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
             return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics():
             told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
             words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
-            where = [f"epoch {state.epoch_of(event.last_step)}/{state.epochs}", f"step {event.last_step:,}"]
-            return " · ".join([*where, *words]) if words else ""
+            epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
+            return join_words([epoch, f"step {event.last_step:,}", *words]) if words else ""
         case LogLine() if event.stream != "run":
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():

@@ -83,10 +83,13 @@ class RunHeader(Widget):
 
     def _where(self) -> str:
         state = self._state
-        if not state.step and not state.total_steps:
-            return "waiting for the first event…" if state.status == "starting" else ""
+        if state.status == "starting":
+            return "waiting for the first event…"
         if not state.step and state.is_live:
-            return f"waiting for the first step of {state.total_steps:,}…"
+            of = f" of {state.total_steps:,}" if state.total_steps else ""
+            return f"waiting for the first step{of}…"
+        if not state.step and not state.total_steps:
+            return ""
         total = f"{state.total_steps:,}"
         step = f"step {state.step:>{len(total)},}/{total}" if state.total_steps else f"step {state.step:,}"
         epochs = str(state.epochs)
@@ -96,10 +99,11 @@ class RunHeader(Widget):
         state = self._state
         # There is no speed while the ranks hang.
         rate = state.examples_per_second if state.hang is None else None
+        pace = state.step_s if state.hang is None and state.is_live else None
         accuracy = state.test_accuracy
         return join_words(
             [
-                f"{format_rate(rate)} examples/s" if rate is not None else "",
+                f"{format_rate(rate)} examples/s" if rate is not None else _pace(pace),
                 f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else "",
             ]
         )
@@ -115,10 +119,19 @@ class RunHeader(Widget):
             ]
         )
         room = max(0, width - len(times) - 1)
+        if state.started is not None and state.progress is None:
+            return Content.assemble(" " * (room + 1), times)
         done = round((state.progress or 0.0) * room * 2)
         full, half = divmod(done, 2)
         line = "━" * full + ("╸" if half else "")
         return Content.assemble((line, style), ("─" * (room - len(line)), "$foreground 30%"), " ", times)
+
+
+def _pace(step_s: float | None) -> str:
+    """Formats the speed in steps per second, or seconds per step if they take longer than one."""
+    if step_s is None:
+        return ""
+    return f"{step_s:.1f} s/step" if step_s > 1 else f"{format_rate(1 / step_s)} steps/s"
 
 
 def _spread(width: int, *parts: Content) -> Content:
