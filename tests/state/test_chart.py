@@ -16,7 +16,7 @@ from tests.state.folding import fold
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, View, build_chart
-from tuiapp.state.metrics import KNOWN, available, metric
+from tuiapp.state.metrics import KNOWN, metric
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
 from tuiapp.state.run_state import RunState
 
@@ -101,11 +101,11 @@ def test_values_that_are_not_finite_are_marked() -> None:
 
 def test_every_metric_that_was_told_can_be_drawn() -> None:
     state = fold(h.running(2, gpus=True))
-    assert [metric(name).label for name in available(state)] == [
+    assert [metric(name).label for name in state.metrics] == [
         "loss", "accuracy", "test loss", "examples/s", "step time", "learning rate", "utilization", "examples",
         "evaluation time", "test examples",
     ]  # fmt: skip
-    for name in available(state):
+    for name in state.metrics:
         chart = build_chart(state, View(metric=name), **SIZE)
         assert chart.curves, name
         assert any(label.strip() for _, label in chart.y_ticks), name

@@ -16,6 +16,7 @@ from trainers.contract.events import Metrics, encode
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
 from trainers.contract.rundir import RunDir
 from tuiapp.state.curves import ALL, MAX_NAMES, Curves
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 ENTRIES = 10
@@ -95,7 +96,7 @@ def test_there_are_so_many_metrics_and_no_more() -> None:
     assert len(curves[0, f"m{MAX_NAMES + 1}"]) == 0
     state = RunState()
     for number in range(MAX_NAMES + 50):
-        state.apply(Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0]}))
+        apply(state, Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0]}))
     assert [entry.text for entry in state.log] == ["more than 1,000 metrics: those that come later are not charted"]
 
 

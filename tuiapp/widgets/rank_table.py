@@ -16,7 +16,7 @@ from textual.widgets import Static
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.figures import cores
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
     fit,
@@ -92,7 +92,7 @@ class RankTable(Vertical):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._now = 0.0
         self._order: list[int] = []
         self._shown: Content | None = None
@@ -105,7 +105,7 @@ class RankTable(Vertical):
     def on_mount(self) -> None:
         self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
 
-    def show(self, state: RunFacts, now: float) -> None:
+    def show(self, state: RunState, now: float) -> None:
         self._state, self._now = state, now
         self._draw()
 
