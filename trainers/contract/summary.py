@@ -14,7 +14,7 @@ from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Su
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries, total
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
 from trainers.contract.peek import NewerJournalError, peek_journal
 from trainers.contract.rundir import RunDir
 
@@ -115,7 +115,7 @@ def summarise(run: RunDir) -> RunInfo:
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
-    reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
+    reports = [event for event in tail if isinstance(event, Metrics)]
     values: dict[str, list[float | None]] = {}
     for event in reports:
         for name, column in event.values.items():

@@ -194,10 +194,10 @@ def _go_back(state: RunState, step: int) -> None:
 
 def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     full, gaps = state.curves.full, state.gaps.count
-    if not (rank := _rank(state, event.rank)) or not state.curves.add(event):
-        return
-    rank.add(event)
-    rank.last_time = event.time
+    state.curves.add(event)
+    if rank := _rank(state, event.rank):
+        rank.add(event)
+        rank.last_time = event.time
     state.changed |= {"run", "curves", "ranks"}
     if state.gaps.count > gaps:
         state.changed.add("alerts")
