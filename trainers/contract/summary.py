@@ -15,7 +15,7 @@ from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
-from trainers.contract.peek import NewerJournalError, peek_journal
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
@@ -89,12 +89,11 @@ def summarise(run: RunDir) -> RunInfo:
     started: float | None = None
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
-    try:
-        seen = peek_journal(run.journal)
-    except NewerJournalError as error:
-        return RunInfo(run, "newer", config, str(error), Summary(), "", started)
-    except OSError as error:
-        why = f"cannot read {run.journal}: {error.strerror or error}"
+    seen = peek_journal(run.journal)
+    if seen.newer:
+        return RunInfo(run, "newer", config, seen.newer, Summary(), "", started)
+    if seen.error:
+        why = f"cannot read {run.journal}: {seen.error.strerror or seen.error}"
         return RunInfo(run, "unreadable", config, why, Summary(), "", started)
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
