@@ -15,6 +15,7 @@ from tests import own_metrics as own
 from tests.cli.terminal import Command
 from tests.contract.recorded import record
 from trainers.contract.rundir import RunDir
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs.live_view import live_view, progress_words
 from tuiapp.verbs.narration import PlainNarrator
@@ -59,7 +60,7 @@ def test_a_headless_run_says_what_is_known() -> None:
     narrator = PlainNarrator(stream, RunDir(Path("/home/ada/runs") / own.RUN_ID))
     events = [*own.running(2), own.logged(120, ["test/accuracy"], seconds=62.0)]
     for event in events:
-        state.apply(event)
+        apply(state, event)
         narrator.event(event, state)
     said = [line.split("  ", 1)[1] for line in stream.getvalue().splitlines()]
     assert said[0] == f"run {own.RUN_ID}: 2 ranks"

@@ -62,7 +62,6 @@ CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
     "gone back, and it is committed anew without a word": (FIRST + attempt(2, 29, *both(30, 60)), (29, 58), [29]),
     "gone back, and it is told of anew": (FIRST + attempt(2, 29, *both(30, 58), saved(58)), (29, 58), [58, 29]),
     "gone back twice": (FIRST + attempt(2, 58, *both(59, 87), saved(87)) + attempt(3, 29), (29, 58, 87), [29]),
-    "a damaged rank": ([*FIRST, h.steps(-1, 1, 5, 1.0)], (29, 58), [58, 29]),
     "resumed over a gap": (FIRST + attempt(2, 116), (58, 116), [116, 58]),
     "resumed over a gap, and on": (FIRST + attempt(2, 116, *both(117, 145), saved(145)), (116, 145), [145, 116]),
 }

@@ -23,6 +23,7 @@ from trainers.contract.lock_note import read_note
 from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs.control import SILENT_TIMEOUT_S
 
@@ -67,7 +68,7 @@ def sees(run: Watched) -> str:
     try:
         wait_for(lambda: feed.trouble)
         for event in feed.take(100_000):
-            state.apply(event)
+            apply(state, event)
         state.note_trouble(feed.trouble)
     finally:
         feed.close()

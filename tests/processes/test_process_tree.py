@@ -21,6 +21,7 @@ from trainers.contract.strays import find_strays
 from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 FOUR = msgspec.structs.replace(MLP, devices=4)
@@ -36,7 +37,7 @@ def _view(run: Watched, words: str, seconds: float = START_S) -> float:
     try:
         while True:
             for event in feed.take(10_000):
-                state.apply(event)
+                apply(state, event)
             if (said := headline(state)) and words in said.text:
                 return time.monotonic()
             assert time.monotonic() < deadline, said

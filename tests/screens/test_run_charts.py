@@ -11,7 +11,8 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.state.metrics import available, metric
+from tuiapp.state.fold import apply
+from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
@@ -61,7 +62,7 @@ async def test_m_lists_all_metrics_that_were_reported() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.run_screen)
         assert one.metric == "loss"
-        for name in available(app.run_screen.state):
+        for name in app.run_screen.state.metrics:
             await pilot.press("m")
             await until(pilot, lambda: isinstance(app.screen, MetricList))
             options = app.screen.query_one(OptionList)
@@ -254,7 +255,7 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         assert not plot.display
         state = RunState()
         for event in h.running():
-            state.apply(event)
+            apply(state, event)
         # The plot comes on show now, and is laid out later.
         one.show(state)
         one.on_resize()

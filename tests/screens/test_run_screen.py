@@ -13,6 +13,7 @@ from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tuiapp.screens.run import PANELS
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -202,7 +203,7 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
         state = RunState(h.RUN_ID)
         chart.show(state)
         for event in h.running():
-            state.apply(event)
+            apply(state, event)
         # Nothing comes after it: a replay was paused there, or the run hangs.
         chart.show(state)
         await until(pilot, lambda: chart.is_current and chart.drawings > 0)

@@ -10,6 +10,7 @@ from tests.state.folding import fold
 from trainers.contract.events import Alert, AnyEvent
 from tuiapp.state.condition import headline
 from tuiapp.state.curves import Curves
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 GAP: list[AnyEvent] = [*h.running(last_step=60), *interrupted.resumed(step=87)]
@@ -26,7 +27,7 @@ def test_a_gap_is_said_first() -> None:
     state = fold(GAP)
     words = "steps 61 to 87 missing from the journal, with their evaluations and checkpoints"
     assert said(state) == (words, "warning")
-    state.apply(Alert(kind="gpu-lost", severity="error", text="a GPU is lost", **h.at(70)))
+    apply(state, Alert(kind="gpu-lost", severity="error", text="a GPU is lost", **h.at(70)))
     assert said(state) == ("a GPU is lost · steps 61 to 87 missing", "error")
 
 

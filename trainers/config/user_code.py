@@ -86,7 +86,7 @@ def files_of(*values: str) -> list[Path]:
 
 
 def slug(value: str) -> str:
-    """A model or script as part of a directory's name: `py:/home/me/net.py:MyNet` as "py-mynet", `train.py` as "train"."""
+    """A model or script as part of a directory's name: `py:net.py:MyNet` as "py-mynet", `train.py` as "train"."""
     own = f"py-{parse(value).name}" if value.startswith(PY) else value.removesuffix(".py")
     return re.sub(r"[^a-z0-9]+", "-", own.lower())[:40].strip("-") or "run"
 

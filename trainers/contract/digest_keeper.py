@@ -25,7 +25,6 @@ from trainers.contract.metrics import (
     MAX_RANKS,
     RATE,
     STEP_TIME,
-    sound_entries,
 )
 from trainers.contract.rundir import RunDir
 
@@ -210,9 +209,7 @@ class DigestKeeper:
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
-        size, rank = sound_entries(event), event.rank
-        if not size:
-            return
+        size, rank = len(event), event.rank
         self._gaps.add(event)
         first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.machine import GpuProcess
+from trainers.contract.metrics import MAX_COUNT, MAX_RANKS, MAX_STEP
 
 JOURNAL_SCHEMA = 2
 
@@ -86,6 +87,9 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     `counts` each covers one step. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one
     entry: `values` then holds means, and `lows` and `highs` the extremes. Names are grouped by slashes: `loss`,
     `test/accuracy`.
+
+    Raises ValueError if the lists of `values` and `counts` are empty or differ in length, or a number is out of range:
+    a damaged line is no event.
     """
 
     rank: int
@@ -99,10 +103,21 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Metric → float [entries]: the minimum over each entry's steps, for metrics whose extremes are kept."""
     highs: dict[str, list[float | None]] | None = None
 
+    def __post_init__(self) -> None:
+        sizes = {*map(len, self.values.values()), *([len(self.counts)] if self.counts is not None else [])}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError("the lists of `values` and `counts` are empty or differ in length")
+        counted = not self.counts or 0 < min(self.counts) <= max(self.counts) < MAX_COUNT
+        if not counted or not 0 <= self.rank < MAX_RANKS or not 0 <= self.first_step <= self.last_step <= MAX_STEP:
+            raise ValueError("a rank, step or count is out of range")
+
+    def __len__(self) -> int:
+        """Its number of entries."""
+        return len(next(iter(self.values.values())))
+
     @property
     def last_step(self) -> int:
-        steps = sum(self.counts) if self.counts else len(next(iter(self.values.values()), ()))
-        return self.first_step + steps - 1
+        return self.first_step + (sum(self.counts) if self.counts else len(self)) - 1
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import MAX_RANKS, STEP_TIME, sound_entries
+from trainers.contract.metrics import MAX_RANKS, STEP_TIME
 
 MAX_GAPS = 1000
 """Per journal; beyond that it is damaged throughout."""
@@ -29,7 +29,7 @@ class Gaps:
         """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> None:
-        if isinstance(event, Metrics) and STEP_TIME in event.values and sound_entries(event):
+        if isinstance(event, Metrics) and STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
             if before is not None:

@@ -14,8 +14,8 @@ from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Su
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries, total
-from trainers.contract.peek import NewerJournalError, peek_journal
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
@@ -89,12 +89,11 @@ def summarise(run: RunDir) -> RunInfo:
     started: float | None = None
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
-    try:
-        seen = peek_journal(run.journal)
-    except NewerJournalError as error:
-        return RunInfo(run, "newer", config, str(error), Summary(), "", started)
-    except OSError as error:
-        why = f"cannot read {run.journal}: {error.strerror or error}"
+    seen = peek_journal(run.journal)
+    if seen.newer:
+        return RunInfo(run, "newer", config, seen.newer, Summary(), "", started)
+    if seen.error:
+        why = f"cannot read {run.journal}: {seen.error.strerror or seen.error}"
         return RunInfo(run, "unreadable", config, why, Summary(), "", started)
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
@@ -116,7 +115,7 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     unknown = None if isinstance(first, RunStarted) else 0.0
-    reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
+    reports = [event for event in tail if isinstance(event, Metrics)]
     values: dict[str, list[float | None]] = {}
     for event in reports:
         for name, column in event.values.items():
@@ -173,11 +172,10 @@ def config_facts(config: RunConfig | None) -> dict[str, object]:
 
 def read_only_reason(run: RunDir) -> str:
     """Says that a later version wrote a run, in words; "" if none did."""
-    try:
-        peek_journal(run.journal)
-        read_config(run)
-    except NewerJournalError:
+    if peek_journal(run.journal).newer:
         return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
+    try:
+        read_config(run)
     except ConfigError as error:
         if any(problem.key == "schema" for problem in error.problems):
             return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"
@@ -188,7 +186,4 @@ def read_only_reason(run: RunDir) -> str:
 
 def unreadable_reason(run: RunDir) -> str:
     """Why this version does not read an earlier version's journal, in words; "" if it does."""
-    try:
-        return peek_journal(run.journal).older
-    except (NewerJournalError, OSError):
-        return ""
+    return peek_journal(run.journal).older

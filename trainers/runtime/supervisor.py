@@ -37,8 +37,9 @@ from trainers.contract.events import (
     RunEnded,
     StopRequested,
 )
-from trainers.contract.journal import JournalWriter, read_tail
+from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt
@@ -81,7 +82,7 @@ class Supervisor:
         self._tally = Tally(plan, plan.world_size, self._from, best_accuracy(run.checkpoints) if resumed else None)
         if 0 < self._from == plan.total_steps:
             # No step is left to make, only the end: the journal has the run's results.
-            for event in read_tail(run.journal):
+            for event in peek_journal(run.journal).tail():
                 self._tally.add(event)
         self._out: list[Event] = []
         self._attempt = last_attempt(run) + 1

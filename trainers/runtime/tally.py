@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.config.plan import Plan
 from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
+from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 
 
 class Tally:
@@ -30,7 +30,7 @@ class Tally:
         return self._step[rank]
 
     def add(self, event: AnyEvent) -> None:
-        if not isinstance(event, Metrics) or not sound_entries(event):
+        if not isinstance(event, Metrics):
             return
         self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         for name, column in event.values.items():

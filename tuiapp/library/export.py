@@ -19,7 +19,7 @@ import msgspec
 
 from trainers.contract.events import AnyEvent, DeviceSample, Event, HostSample, Metrics, RankSample, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of, sound_entries
+from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of
 from trainers.contract.rundir import RunDir
 from tuiapp.state.text import sanitize
 
@@ -125,7 +125,7 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
-            if what != "samples" and sound_entries(event):
+            if what != "samples":
                 yield from _metric_rows(event, attempt, what)
         elif what == "samples" and isinstance(event, _SAMPLES):
             yield _plain_row(event, attempt)

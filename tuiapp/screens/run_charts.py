@@ -11,8 +11,8 @@ from textual.screen import Screen
 from trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.screens.chart_keys import view_actions
 from tuiapp.screens.metric_list import NOTHING, MetricList
-from tuiapp.state.metrics import available, first_choice, metric, second_choice
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.metrics import first_choice, metric, second_choice
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
 
 SECOND_WIDTH, SECOND_HEIGHT = 160, 45
@@ -70,14 +70,14 @@ class RunCharts:
         self._does[what]()
         self.show_titles()
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         if len(state.curves.names) != self._names:
             self._names = len(state.curves.names)
             self._choose_first(state)
         self.main.show(state)
         self.second.show(state)
 
-    def _choose_first(self, state: RunFacts) -> None:
+    def _choose_first(self, state: RunState) -> None:
         """Shows the metrics of most interest until the user chooses."""
         names = state.curves.names
         if self.main not in self._chosen:
@@ -109,7 +109,7 @@ class RunCharts:
             if name:
                 self.draw(name, chart)
 
-        self._screen.app.push_screen(MetricList(available(self.main.state), chart.metric, title="Metric"), draw)
+        self._screen.app.push_screen(MetricList(self.main.state.metrics, chart.metric, title="Metric"), draw)
 
     def _choose_second(self) -> None:
         def draw(name: str | None) -> None:
@@ -119,7 +119,7 @@ class RunCharts:
                 self._arrange()
 
         drawn = self.second.metric if self.wants_second else ""
-        names = available(self.main.state)
+        names = self.main.state.metrics
         asked = MetricList(names, drawn, title="Metric of the second chart", nothing="no second chart")
         self._screen.app.push_screen(asked, draw)
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from trainers.contract import wording
 from trainers.contract.events import Checkpoint, RankFailed, RunStarted, StopRequested
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     format_bytes,
     format_count,
@@ -59,7 +59,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
-def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
+def rank_condition(state: RunState, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
     """Returns a rank's condition.
 
     `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
@@ -84,7 +84,7 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
     return Condition("●", phase, "good" if phase in ("training", "running") else "info")
 
 
-def headline(state: RunFacts) -> Condition | None:
+def headline(state: RunState) -> Condition | None:
     """Returns what a person should know first, or None."""
     found, missing = _headline(state), state.gaps.short
     if not missing:
@@ -95,7 +95,7 @@ def headline(state: RunFacts) -> Condition | None:
     return Condition(found.symbol, join_words([found.text, missing]), severity)
 
 
-def _headline(state: RunFacts) -> Condition | None:
+def _headline(state: RunState) -> Condition | None:
     if state.newer:
         return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
     if state.status == "failed":
@@ -125,13 +125,13 @@ def _how_it_stops(request: StopRequested) -> str:
     return "stopping after the step that all ranks agree on · s again: stop now"
 
 
-def _how_to_go_on(state: RunFacts) -> str:
+def _how_to_go_on(state: RunState) -> str:
     if not state.can_resume:
         return ""
     return f"u: resume from step {state.resume_step:,}" if state.resume_step else "u: resume if a checkpoint was saved"
 
 
-def _why_failed(state: RunFacts) -> str:
+def _why_failed(state: RunState) -> str:
     first = state.first_failure
     if first is not None:
         others = len({failure.rank for failure in state.failures}) - 1
@@ -139,7 +139,7 @@ def _why_failed(state: RunFacts) -> str:
     return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
 
 
-def _summary(state: RunFacts) -> Condition:
+def _summary(state: RunState) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
     epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
@@ -161,11 +161,11 @@ def _summary(state: RunFacts) -> Condition:
     )
 
 
-def _troubles(state: RunFacts) -> int:
+def _troubles(state: RunState) -> int:
     return sum(alert.severity != "info" for alert in state.alerts)
 
 
-def _latest_alert(state: RunFacts) -> Condition | None:
+def _latest_alert(state: RunState) -> Condition | None:
     ranked = [alert for alert in state.alerts if alert.severity == "error"] or [
         alert for alert in state.alerts if alert.severity == "warning"
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from trainers.contract.metrics import (
     DATA_WAIT,
@@ -23,9 +22,6 @@ from trainers.contract.metrics import (
 )
 from tuiapp.state.axis_labels import Unit
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
-
-if TYPE_CHECKING:
-    from tuiapp.state.run_facts import RunFacts
 
 UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
@@ -94,11 +90,6 @@ def ordered(names: Iterable[str]) -> list[str]:
     found = set(names)
     known = [name for name in KNOWN if name in found]
     return known + sorted(found - KNOWN.keys(), key=lambda name: (group_of(name), name))
-
-
-def available(state: RunFacts) -> list[str]:
-    """Returns the metrics that a run has reported so far; the loss before any."""
-    return ordered([*(state.curves.names or [LOSS]), *([UTILIZATION] if state.utilization else [])])
 
 
 def first_choice(names: Iterable[str]) -> str:

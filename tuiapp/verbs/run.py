@@ -28,6 +28,7 @@ from trainers.launch import launch, resume
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.state.fold import apply
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
@@ -134,7 +135,7 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, n
             narrate.say(f"tuiapp: {sanitize(notes.popleft())}")
         events = reader.read()
         for event in events:
-            state.apply(event)
+            apply(state, event)
             narrate.event(event, state)
         if not events:
             if not alive:

@@ -11,10 +11,10 @@ from datetime import datetime
 from trainers.config.options import format_value
 from trainers.config.run_config import to_mapping, to_toml_values
 from trainers.contract.events import Alert, AnyEvent, RankFailed
-from trainers.contract.journal import read_tail
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
+from trainers.contract.peek import peek_journal
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
@@ -83,7 +83,7 @@ def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
-    tail = read_tail(run.journal, TAIL_BYTES)
+    tail = peek_journal(run.journal, TAIL_BYTES).tail()
     failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
     efficiency, gaps = read_through(info)

@@ -12,7 +12,7 @@ from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
 from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import GpuView, gpu_views
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
 from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, series_color
 from tuiapp.widgets.text_panel import TextPanel
@@ -22,7 +22,7 @@ class DevicePanel(TextPanel):
     WAITING = "waiting for the first sample…"
     LEAST_WIDTH = 34
 
-    def lines(self, state: RunFacts, width: int) -> list[Content]:
+    def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
         told = self._all(state, views, width) if self._alone else self._brief(state, views, width)
         if not told:
@@ -39,7 +39,7 @@ class DevicePanel(TextPanel):
     def _alone(self) -> bool:
         return self.has_class("-alone") or self.screen.has_class("-one")
 
-    def _brief(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
+    def _brief(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
         room = self._most_lines()
         told: list[Line] = []
         if views:
@@ -54,7 +54,7 @@ class DevicePanel(TextPanel):
             told += rows if not views or room - len(told) > len(rows) + 3 else [host_line(state.host, width)]
         return told
 
-    def _all(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
+    def _all(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
         derived = efficiency_line(state, width)
         return stacked(
             [
@@ -86,7 +86,7 @@ class DevicePanel(TextPanel):
         return f"{style} on $foreground 12%" if span.track else style
 
 
-def _problems(state: RunFacts) -> list[Line]:
+def _problems(state: RunState) -> list[Line]:
     return [line(Span(f"▲ {source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
 
 

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from trainers.contract.events import RankFailed
 from tuiapp.state.condition import describe_failure
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import sanitize, sanitize_lines
 from tuiapp.widgets.colors import MUTED
 
@@ -34,7 +34,7 @@ class FailurePanel(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Static("no rank has failed", markup=False)
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         first, hang = state.first_failure, state.hang
         key = len(state.failures), first, hang, [*state.stacks.values()]
         if (first is None and not state.stacks) or key == self._shown:
@@ -64,7 +64,7 @@ class FailurePanel(VerticalScroll):
         return lines
 
 
-def _describe_hang(state: RunFacts) -> list[Content]:
+def _describe_hang(state: RunState) -> list[Content]:
     if not state.stacks:
         return []
     hang = state.hang

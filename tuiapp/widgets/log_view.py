@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
-from tuiapp.state.run_facts import LogEntry, RunFacts
+from tuiapp.state.run_state import LogEntry, RunState
 from tuiapp.state.text import plural
 from tuiapp.widgets.log_rows import LogRows
 
@@ -62,7 +62,7 @@ class LogView(Vertical):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._place = ""
-        self._state = RunFacts()
+        self._state = RunState()
         self._seen = 0
         self._wanted_count = 0
 
@@ -87,7 +87,7 @@ class LogView(Vertical):
         rows = self.query_one(LogRows)
         rows.follow = not rows.follow
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         if state is not self._state:
             self._state = state
             self._refill()

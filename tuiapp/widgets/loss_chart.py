@@ -13,7 +13,7 @@ from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.terminal.reliable_timers import ReliableTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
@@ -54,7 +54,7 @@ class LossChart(ReliableTimers, Zoomable):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._due = False
         self._timer_runs = False
         self._drawn: tuple[float, float, int] = NEVER
@@ -85,7 +85,7 @@ class LossChart(ReliableTimers, Zoomable):
             self._make_due()
             self.draw_if_due()
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         """Shows a run's curves within 0.2 s, or 1 s if the drawing would look the same."""
         if state is not self._state:
             self._state, self._drawn = state, NEVER
@@ -108,7 +108,7 @@ class LossChart(ReliableTimers, Zoomable):
         return LEAST_SPAN[self.by_time]
 
     @property
-    def state(self) -> RunFacts:
+    def state(self) -> RunState:
         return self._state
 
     def _draw_soon(self) -> None:

@@ -18,7 +18,7 @@ from tuiapp.state.array_state import letter
 from tuiapp.state.devices.figures import cores
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
     fit,
@@ -50,7 +50,7 @@ class _Column:
     rank: int
     """Columns with the lowest numbers stay when not all fit."""
     left: bool = False
-    known: Callable[[RunFacts, RankState], bool] = lambda state, rank: True
+    known: Callable[[RunState, RankState], bool] = lambda state, rank: True
     """Whether a rank has data for it."""
 
 
@@ -96,7 +96,7 @@ class RankTable(Vertical):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._now = 0.0
         self._order: list[int] = []
         self._shown: Content | None = None
@@ -109,7 +109,7 @@ class RankTable(Vertical):
     def on_mount(self) -> None:
         self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
 
-    def show(self, state: RunFacts, now: float) -> None:
+    def show(self, state: RunState, now: float) -> None:
         self._state, self._now = state, now
         self._draw()
 
@@ -174,7 +174,7 @@ def _heading(columns: list[_Column], sort: SortKey) -> Content:
     return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
 
 
-def _known(state: RunFacts) -> list[_Column]:
+def _known(state: RunState) -> list[_Column]:
     """Returns the columns for which some rank has data; before the first step all."""
     ranks = state.ranks.values()
     return [column for column in _COLUMNS if not state.step or any(column.known(state, rank) for rank in ranks)]

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuiapp.state.run_facts import RunFacts, RunStatus
+from tuiapp.state.run_state import RunState, RunStatus
 from tuiapp.state.text import (
     format_duration,
     format_percent,
@@ -43,11 +43,11 @@ class RunHeader(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._now = 0.0
         self._shown: Content | None = None
 
-    def show(self, state: RunFacts, now: float) -> None:
+    def show(self, state: RunState, now: float) -> None:
         self._state, self._now = state, now
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 from tuiapp.widgets.colors import MUTED, series_color, text_on
 from tuiapp.widgets.text_panel import TextPanel
@@ -18,11 +18,11 @@ LEAST_UNEVEN_CELLS = 4
 class ShardingMap(TextPanel):
     WAITING = "no array has been reported yet"
 
-    def lines(self, state: RunFacts, width: int) -> list[Content]:
+    def lines(self, state: RunState, width: int) -> list[Content]:
         return self.picture_lines(state, width, dark=self.app.current_theme.dark)
 
     @staticmethod
-    def picture_lines(state: RunFacts, width: int, *, dark: bool) -> list[Content]:
+    def picture_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
         """Returns the lines for a dark or light theme."""
         picture = _Picture(state.devices(), width, dark=dark)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
