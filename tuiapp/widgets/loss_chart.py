@@ -14,12 +14,10 @@ from textual.widgets import Static
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
 from tuiapp.state.run_state import RunState
-from tuiapp.terminal.reliable_timers import ReliableTimers
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
-REDRAW_S = 0.2
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 LEAST_SPAN = {False: 4.0, True: 0.5}
@@ -28,8 +26,8 @@ LEAST_SPAN = {False: 4.0, True: 0.5}
 NEVER = (0.0, -1, 0)
 
 
-class LossChart(ReliableTimers, Zoomable):
-    """The curves, redrawn at most five times a second and only when they change."""
+class LossChart(Zoomable):
+    """The curves, redrawn only when they change."""
 
     DEFAULT_CSS = """
     LossChart {
@@ -56,7 +54,6 @@ class LossChart(ReliableTimers, Zoomable):
         super().__init__(id=id, classes=classes)
         self._state = RunState()
         self._due = False
-        self._timer_runs = False
         self._drawn: tuple[float, float, int] = NEVER
         """Time of the last drawing, the last step in it, and the last evaluation."""
         self._finished = False
@@ -73,6 +70,7 @@ class LossChart(ReliableTimers, Zoomable):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._answer_key())
         for name in ("smoothing", "log_scale", "rank", "window"):
             self.watch(self, name, self._answer_key, init=False)
+        self.set_interval(1.0, self.draw_if_due)
 
     def on_resize(self) -> None:
         self.cursor = None
@@ -86,7 +84,7 @@ class LossChart(ReliableTimers, Zoomable):
             self.draw_if_due()
 
     def show(self, state: RunState) -> None:
-        """Shows a run's curves within 0.2 s, or 1 s if the drawing would look the same."""
+        """Shows a run's curves at once, or within 2 s if the drawing would look the same."""
         if state is not self._state:
             self._state, self._drawn = state, NEVER
         self._due = True
@@ -99,9 +97,7 @@ class LossChart(ReliableTimers, Zoomable):
             # The last drawing must include the end.
             self._drawn = NEVER
         self._finished = not state.is_live
-        if not self.drawings:
-            self.draw_if_due()
-        self._draw_soon()
+        self.draw_if_due()
 
     @property
     def least_span(self) -> float:
@@ -110,18 +106,6 @@ class LossChart(ReliableTimers, Zoomable):
     @property
     def state(self) -> RunState:
         return self._state
-
-    def _draw_soon(self) -> None:
-        if self._due and not self._timer_runs and self.is_mounted:
-            self._timer_runs = True
-            ago = time.monotonic() - self._drawn[0]
-            self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends)
-
-    def _timer_ends(self) -> None:
-        self._timer_runs = False
-        self.draw_if_due()
-        if self._due and self.cursor is None and self.is_on_screen:
-            self._draw_soon()
 
     def change_smoothing(self, by: int) -> None:
         place = SMOOTHINGS.index(self.smoothing) + by
@@ -156,9 +140,8 @@ class LossChart(ReliableTimers, Zoomable):
     def _would_show(self) -> bool:
         """Whether a drawing would differ: curves longer by a point, or a second has passed."""
         moment, step, evaluated = self._drawn
-        ago = time.monotonic() - moment
         grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
-        return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluated != self._state.curves.evaluated))
+        return grown or evaluated != self._state.curves.evaluated or time.monotonic() - moment >= 1.0
 
     def draw_if_due(self) -> None:
         asked = self._drawn == NEVER
