@@ -34,9 +34,9 @@ def check_refused(done: Done, runs_dir: Path, *words: str) -> None:
 
 
 SETTINGS = {
-    "unknown-key": ("epoch=3", "epoch: there is no such key. Did you mean 'epochs'?"),
-    "unknown-key-like-none": ("zzz=3", f"zzz: there is no such key. The keys are: {', '.join(OPTIONS)}."),
-    "no-key": ("=3", "'': there is no such key."),
+    "unknown-key": ("epoch=3", "epoch: unknown key. Did you mean 'epochs'?"),
+    "unknown-key-like-none": ("zzz=3", f"zzz: unknown key. The keys are: {', '.join(OPTIONS)}."),
+    "no-key": ("=3", "'': unknown key."),
     "no-value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
     "empty-value": ("epochs=", "epochs: '' is not allowed; it must be a whole number of at least 1"),
     "wrong-type": ("epochs=many", "epochs: 'many' is not allowed; it must be a whole number of at least 1"),
@@ -49,7 +49,7 @@ SETTINGS = {
     "nan": ("learning_rate=nan", "learning_rate: 'nan' is not allowed; it must be a number above 0"),
     "choice": ("optimizer=adm", "one of sgd, adam, adamw, adadelta. Did you mean 'adam'?"),
     "escape": ("optimizer=\x1b]52;c;aGk=\x07", r"optimizer: '\x1b]52;c;aGk=\x07' is not allowed"),
-    "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': there is no such key."),
+    "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': unknown key."),
     "no-utf8": ("optimizer=\udcff", r"optimizer: '\udcff' is not allowed"),
     "batch": ("global_batch_size=47", "global_batch_size: 47 cannot be split evenly over 2 devices; 46 or 48 can."),
     "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it goes with sgd."),
@@ -124,11 +124,11 @@ def test_a_run_that_has_it_can_be_read(tmp_path: Path) -> None:
 
 
 FILES = {
-    "no-toml": (b"epochs: 3\n", "is no TOML: "),
+    "no-toml": (b"epochs: 3\n", "is not valid TOML: "),
     "binary": (b"\xff\xfe\x00", "is not UTF-8 text"),
     "long": (b"# long\n" * 1_500_000, "is longer than 64 KiB"),
     "deep": (b"epochs = " + b"[" * 50_000, "nested too deeply"),
-    "newer": (b"schema = 2\n", "schema: 2 is not known to this version of tuiapp; it reads schema 1."),
+    "newer": (b"schema = 2\n", "schema: 2 is not supported by this version of tuiapp, which reads schema 1."),
     "wrong-value": (b"epochs = true\n", "epochs: True is not allowed; it must be a whole number"),
     "escape": (b'"\\u001b]52;c;aGk=\\u0007" = 1\n', r"'\x1b]52;c;aGk=\x07': there is no such key"),
     "together": (b'platform = "cpu"\nprecision = "tf32"\n', "precision: tf32 is a GPU format"),
@@ -167,7 +167,9 @@ def test_a_runs_directory_that_cannot_be_made(tuiapp: Command, runs_dir: Path, t
     in_the_way.write_text("in the way")
     for directory in (in_the_way, in_the_way / "runs", Path("/proc/runs")):
         done = tuiapp("run", "mlp", "--set", "platform=cpu", "--runs-dir", directory)
-        check_refused(done, runs_dir, f"Cannot make a run directory in {directory}: ", "--runs-dir or TUIAPP_RUNS_DIR")
+        check_refused(
+            done, runs_dir, f"Cannot create a run directory in {directory}: ", "--runs-dir or TUIAPP_RUNS_DIR"
+        )
     assert in_the_way.read_text() == "in the way"
 
 

@@ -112,7 +112,7 @@ def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mo
     assert words["SM clock"] == ["1,755 MHz", "1,755 MHz"]
     assert words["fan"] == ["30 %", "n/a"]
     assert words["perf. state"] == ["P0", "P0"]
-    assert words["held back by"] == ["hot", "nothing"]
+    assert words["throttled by"] == ["hot", "nothing"]
 
 
 @needs_compiler

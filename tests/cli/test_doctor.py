@@ -33,7 +33,7 @@ def test_findings_as_json(home: Path) -> None:
     found = findings(done)
     assert {"tuiapp", "versions", "CPU", "runs", "presets", "disk", "/dev/shm", *BACKENDS} <= set(found)
     assert found["torch-ddp"]["status"] == "pass"
-    assert found["runs"] == {"name": "runs", "status": "pass", "detail": f"{home}/data/tuiapp/runs (will be made)"}
+    assert found["runs"] == {"name": "runs", "status": "pass", "detail": f"{home}/data/tuiapp/runs (will be created)"}
     assert list(home.iterdir()) == []
 
 

@@ -56,7 +56,7 @@ def test_a_part_of_the_list(tuiapp: Command, recorded: Path, words: list[str], f
 def test_none_with_these_words(tuiapp: Command, recorded: Path) -> None:
     done = tuiapp("runs", "xyz")
     assert (done.code, done.out) == (0, "")
-    assert done.err == "None of 3 runs has all these words. All: tuiapp runs\n"
+    assert done.err == "None of 3 runs matches all these words. To list all: tuiapp runs\n"
 
 
 @pytest.mark.parametrize("arguments", [["--sort", "taste"], ["-n", "0"], ["-n", "many"], ["-n", "٢"], ["-n", "1_0"]])

@@ -41,7 +41,7 @@ REFUSALS = {
     "all steps made": ("epochs=2", "has made all its 58 steps. To go on further: tuiapp run --resume "),
     "all steps allowed": ("max_steps=72", "--set max_steps=144"),
     "bad value": ("epochs=0", "epochs: 0 is not allowed; it must be a whole number of at least 1"),
-    "unknown key": ("epoch=20", "epoch: there is no such key. Did you mean 'epochs'?"),
+    "unknown key": ("epoch=20", "epoch: unknown key. Did you mean 'epochs'?"),
     "no value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
     "devices": ("devices=7", "48 cannot be split evenly over 7 devices"),
     "no such devices": ("devices=12", "devices: 12 is more than this machine has: 2 CPU cores take at most 8"),
@@ -64,7 +64,7 @@ def test_no_checkpoint(tuiapp: Command, run: RunDir) -> None:
     before = files(run)
     done = tuiapp("run", "--resume", h.RUN_ID)
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"tuiapp: {h.RUN_ID} cannot be resumed: there is no checkpoint that can be used.\n"
+    assert done.err == f"tuiapp: {h.RUN_ID} cannot be resumed: there is no usable checkpoint.\n"
     assert files(run) == before
 
 

@@ -140,7 +140,7 @@ def test_data_parallel_has_one_cpu_device(platform: str) -> None:
     config = RunConfig(backend="torch-dp", platform=platform)
     assert place(config, machine(0)).devices == 1
     message = refusal(msgspec.structs.replace(config, devices=2), 0)
-    assert message == "devices: torch-dp runs on one CPU device only, not on 2; take torch-ddp for more."
+    assert message == "devices: torch-dp runs on one CPU device only, not on 2; use torch-ddp for more."
     # On GPUs it takes as many as there are.
     assert place(RunConfig(backend="torch-dp"), machine(4)).devices == 4
 

@@ -96,7 +96,7 @@ def test_every_problem_is_found_at_once() -> None:
 
 
 def test_an_unknown_key_gets_the_nearest_one_or_all() -> None:
-    assert problems(learnig_rate=1) == {"learnig_rate": "there is no such key. Did you mean 'learning_rate'?"}
+    assert problems(learnig_rate=1) == {"learnig_rate": "unknown key. Did you mean 'learning_rate'?"}
     assert ", ".join(OPTIONS) in problems(zzzz=1)["zzzz"]
     with pytest.raises(ConfigError):
         get_option("schema")

@@ -85,7 +85,7 @@ def test_an_id_that_is_the_start_of_another(runs_dir: Path) -> None:
         ("20261120", rf"'20261120' is the start of 2 runs: {NEWER}, {NEW}\. Give more of it\."),
         (OLD.replace("3fa1", "3fb1"), rf"There is no run '.*' in .*\. Did you mean '{OLD}'\? `tuiapp runs` lists them"),
         ("zzz", r"There is no run 'zzz' in .*runs\. `tuiapp runs` lists them\."),
-        ("./nowhere", r"\./nowhere is no run directory: it has no run\.toml\."),
+        ("./nowhere", r"\./nowhere is not a run directory: it has no run\.toml\."),
         ("~nobody-at-all/x", "is no run directory"),
         ("..", "is no run directory"),
     ],

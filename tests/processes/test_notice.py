@@ -169,7 +169,7 @@ def test_a_command_that_others_could_have_planted_is_not_run(
     done = as_process("run", "quickstart", *settings, "--runs-dir", runs_dir, *how)
     assert done.code == 0
     for key in ("command", "webhook"):
-        assert f"tuiapp: {settings_path()}: {key}: is not used: others may write" in done.err
+        assert f"tuiapp: {settings_path()}: {key}: is ignored: others may write" in done.err
     (path,) = runs_dir.iterdir()
     with watching(RunDir(path)) as run:
         assert not run.run.notice.exists()

@@ -74,7 +74,7 @@ def test_a_checkpoint_of_another_training_is_refused(run: RunDir, changes: dict[
 
 
 def test_without_a_checkpoint_that_is_said(run: RunDir) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint that can be used$"):
+    with pytest.raises(CheckpointError, match=r"there is no usable checkpoint$"):
         newest_usable(run.checkpoints, CONFIG, CLASSES)
 
 

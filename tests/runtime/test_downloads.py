@@ -131,7 +131,7 @@ def test_no_mirror_at_all(server: DataServer, monkeypatch: pytest.MonkeyPatch) -
     del server.files[f"b/{IMAGES}"]
     message = refusal()
     assert message.startswith(f"mnist's {IMAGES} cannot be downloaded:")
-    assert f"{server.url(f'a/{IMAGES}')}: what came has the wrong checksum" in message
+    assert f"{server.url(f'a/{IMAGES}')}: the downloaded file has the wrong checksum" in message
     assert f"{server.url(f'b/{IMAGES}')}: the server answered 404 Not Found" in message
     assert f"put it there by hand: {cache_dir('mnist') / IMAGES}" in message
     assert "TUIAPP_DATA_DIR" in message

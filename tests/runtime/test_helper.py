@@ -38,7 +38,7 @@ def _advance_past_its_end(helper: Helper, now: float) -> None:
 
 def test_it_is_started_again_with_backoff_and_told_once() -> None:
     starts, said = Starts(), list[Event]()
-    helper = Helper("reaper", "the reaper", starts, said.append, "training goes on")
+    helper = Helper("reaper", "the reaper", starts, said.append, "training continues")
     now, delay = 100.0, FIRST_RETRY_S
     for number in range(1, 6):
         helper.advance(now)
@@ -55,7 +55,7 @@ def test_it_is_started_again_with_backoff_and_told_once() -> None:
 def test_one_that_cannot_be_started_is_tried_again() -> None:
     starts, said = Starts("import time; time.sleep(600)"), list[Event]()
     starts.error = BlockingIOError(11, "Resource temporarily unavailable")
-    helper = Helper("telemetry", "the sampler", starts, said.append, "training goes on")
+    helper = Helper("telemetry", "the sampler", starts, said.append, "training continues")
     for second in range(200):
         helper.advance(float(second))
     assert helper.process is None

@@ -87,7 +87,7 @@ async def test_leaves_at_once_when_the_run_has_ended(tmp_path: Path, machine: Ma
 @pytest.mark.parametrize(
     ("keys", "commands", "farewell"),
     [
-        (["enter"], [], "Run 20261120T101500-torch-ddp-mlp-3fa1 goes on. Watch it: tuiapp attach 20261120T101500-"),
+        (["enter"], [], "Run 20261120T101500-torch-ddp-mlp-3fa1 continues. Watch it: tuiapp attach 20261120T101500-"),
         (["right", "enter"], ["stop"], "Run 20261120T101500-torch-ddp-mlp-3fa1 is stopping."),
         (["right", "right", "enter"], ["stop-now"], "Run 20261120T101500-torch-ddp-mlp-3fa1 is stopping."),
     ],

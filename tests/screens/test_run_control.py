@@ -95,7 +95,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
         app.feed.events += [h.ended("completed", 17.5, reason="290 of 290 steps")]
         await until(pilot, lambda: app.run_screen.state.status == "completed")
         await pilot.click("#stop")
-        await until(pilot, lambda: "This run is over by now." in said(app))
+        await until(pilot, lambda: "This run has ended meanwhile." in said(app))
         assert mailbox.take(app.run_dir.commands) == []
 
 
@@ -148,7 +148,7 @@ async def test_while_it_stops_the_strip_says_what_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("severity", ["warning", "error"])
 async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) -> None:
-    text = "the checkpoint after step 130 was not saved: No space left on device; those before it are as they were"
+    text = "the checkpoint after step 130 was not saved: No space left on device; earlier checkpoints are intact"
     alert = Alert(kind="checkpoint", severity=severity, text=text, **h.at(9))  # type: ignore[arg-type]
     app = RunApp([*h.running(), alert])
     async with app.run_test(size=LARGE) as pilot:

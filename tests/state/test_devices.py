@@ -32,7 +32,7 @@ def test_what_no_gpu_tells_is_said_once() -> None:
     told = [plain(one) for one in gpu_matrix(gpu_views(fold(d.telling_little())), 120)]
     text = "\n".join(told)
     assert "n/a" not in text
-    for name in ("NVLink GB/s", "ECC corrected", "energy", "held back by", "processes"):
+    for name in ("NVLink GB/s", "ECC corrected", "energy", "throttled by", "processes"):
         assert text.count(name) == 1
     assert f"{'fan':<{LABEL_CELLS}} 41 %" in text
 

@@ -78,7 +78,7 @@ def nvml_words(error: Exception) -> str:
     if getattr(error, "value", None) == LIBRARY_NOT_FOUND:
         return NO_DRIVER
     if getattr(error, "value", None) == LIB_RM_VERSION_MISMATCH:
-        return "the driver's library and its kernel module are of different versions: reboot, or load the module anew"
+        return "the driver's library and its kernel module are of different versions: reboot, or reload the module"
     return str(error)
 
 

@@ -49,7 +49,7 @@ def check_data(config: RunConfig) -> list[Problem]:
             f"{height}×{width}."
         )
         if channels > min(height, width):
-            message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
+            message += f" They have {channels} channels: channels come last, [N, H, W, C]."
         problems.append(Problem("model", message, also=("dataset",)))
     return problems
 

@@ -15,7 +15,7 @@ def read_only_reason(run: RunDir) -> str:
         peek_journal(run.journal)
         read_config(run)
     except NewerJournalError:
-        return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
+        return "a newer version of tuiapp wrote its journal: update tuiapp to resume or change it"
     except ConfigError as error:
         if any(problem.key == "schema" for problem in error.problems):
             return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"

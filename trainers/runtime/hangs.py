@@ -121,7 +121,7 @@ def describe(silent_s: float, standings: dict[int, Standing], behind: list[int],
     if not behind:
         at = f"at step {step:,}" if step else "before the first step"
         doing = f" ({phases.pop()})" if len(phases) == 1 else ""
-        who = "all ranks stand" if len(standings) > 1 else "the rank stands"
+        who = "all ranks are" if len(standings) > 1 else "the rank is"
         return f"{nothing}: {who} {at}{doing}{'; ' + elsewhere if elsewhere else ''}"
     waiting = [rank for rank in standings if rank not in behind]
     steps = sorted({standings[rank].step for rank in behind})

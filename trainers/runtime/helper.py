@@ -59,7 +59,7 @@ class Helper:
         # A repeated failure is reported once.
         if how != self._told:
             self._told = how
-            text = f"{self._name} {how}; {self._without}. It is started again after {self._delay:.0f} s"
+            text = f"{self._name} {how}; {self._without}. It restarts after {self._delay:.0f} s"
             self._say(Alert(kind=self._kind, text=text))
         self._delay = min(2 * self._delay, LONGEST_RETRY_S)
 

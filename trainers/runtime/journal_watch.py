@@ -77,14 +77,14 @@ class JournalWatch:
             self._journal.flush()
 
     def _trouble(self, seconds: float) -> str:
-        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB wait"
+        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB buffered"
         lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
-        then = "The run is over and waits for room" if self._note.over else "Training goes on"
+        then = "The run has ended and waits for disk space" if self._note.over else "Training continues"
         return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
 
     def _afterwards(self, seconds: float) -> str:
         lost = self._journal.dropped - self._dropped
-        came = f"{lost:,} events of that time are lost" if lost else "what was reported meanwhile stands in it"
+        came = f"{lost:,} events of that time are lost" if lost else "it now has everything reported meanwhile"
         return f"the journal could not be written for {seconds:,.1f} s ({self._reason}); {came}"
 
     def _say(self, trouble: str = "") -> None:

@@ -49,7 +49,7 @@ def tell(run: RunDir) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        _log(f"cannot be told: {error}")
+        _log(f"cannot be sent: {error}")
 
 
 def main() -> None:
@@ -133,7 +133,7 @@ def _send(url: str, info: RunInfo) -> None:
 
     # msgspec writes a non-finite loss as null; JSON has no such number.
     if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
-        _log(f"the webhook at {host_of(url)} did not take it: {problem}")
+        _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
 
 
 def _end_after(seconds: float) -> None:

@@ -220,7 +220,7 @@ class Reporter:
         events += self._try_to_pack(run)
         if self._lost:
             lost, self._lost = self._lost, 0
-            text = f"rank {self._rank}: {lost:,} steps were not recorded: nobody read them for too long"
+            text = f"rank {self._rank}: {lost:,} steps were not recorded: the supervisor did not read them in time"
             events.append(Alert(kind="backlog", rank=self._rank, text=text))
         if events:
             self._write(b"".join(wire.encode(event) for event in events))

@@ -89,7 +89,7 @@ def suspect(stacks: list[Stacks]) -> Suspicion | None:
     if not apart or len(apart) == len(frames):
         return None
     who = describe_ranks(apart)
-    others = "wait in a collective" if waiting else "stand together elsewhere"
+    others = "wait in a collective" if waiting else "are together elsewhere"
     place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
     return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")
 

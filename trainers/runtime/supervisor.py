@@ -123,7 +123,7 @@ class Supervisor:
 
     def _start_processes(self) -> None:
         # Before any rank, so that none is ever without.
-        without = "training goes on, but if the supervisor died too nobody would end the ranks at once"
+        without = "training continues, but if the supervisor died too, the ranks would not end at once"
         reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._say, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())

@@ -50,7 +50,7 @@ class Watchdog:
                 # A rank made progress before all have written: an alert that ends must have begun.
                 self._tell_hang(self._dump)
                 self._dump = None
-            text = f"the run goes on after {lasted:.0f} s without progress"
+            text = f"the run continues after {lasted:.0f} s without progress"
             self._say(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
@@ -76,7 +76,7 @@ class Watchdog:
         stopped = set(self._watch.stopped(now)) & set(live)
         for number in sorted(stopped - self._stopped):
             pid = live[number].pid
-            text = f"rank {number} is stopped (SIGSTOP, or a debugger), and the others wait; to go on: kill -CONT {pid}"
+            text = f"rank {number} is stopped (SIGSTOP, or a debugger), and the others wait; to continue it: kill -CONT {pid}"
             self._say(Alert(kind="stopped", rank=number, text=text))
         for number in sorted(self._stopped - stopped):
             self._say(

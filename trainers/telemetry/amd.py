@@ -69,7 +69,7 @@ class AmdGpu:
         if watts is None:
             watts = _number(power, "current_socket_power")
         if all(one is None for one in (activity, memory, power, clock)):
-            raise SourceError("it answers nothing")
+            raise SourceError("it does not answer")
         return DeviceSample(
             index=self.index,
             uuid=self.uuid,

@@ -99,7 +99,7 @@ class SamplerKeeper:
         if call is not None and now - call.since > call.limit_s:
             self._fail(call.library, f"did not answer within {call.limit_s:.0f} s", now)
         elif call is None and now - self._heard > SILENT_S + self._order.interval_s:
-            self._fail(SELF, f"told nothing for {SILENT_S:.0f} s", now)
+            self._fail(SELF, f"reported nothing for {SILENT_S:.0f} s", now)
         elif self._records and now - self._started > HEALTHY_S:
             self._forgive(now)
 
@@ -162,16 +162,16 @@ class SamplerKeeper:
         record = self._records.setdefault(culprit, _Record())
         record.failures += 1
         # A library dies within the sampler.
-        what = how if culprit == SELF or how.startswith("did n") else f"took the sampler down, which {how}"
+        what = how if culprit == SELF or how.startswith("did n") else f"crashed the sampler, which {how}"
         self.failure = TelemetrySource(source=culprit, problem=what)
         if culprit == SELF:
-            self._tell(SELF, f"{what}; it is started anew")
+            self._tell(SELF, f"{what}; it is restarted")
             return
         if record.failures < FAILURES:
-            self._tell(culprit, f"{what}; it is tried again")
+            self._tell(culprit, f"{what}; it is retried")
             return
         record.banned_until = now + record.ban_s
-        self._tell(culprit, f"{what}; it is left alone for {_span(record.ban_s)}")
+        self._tell(culprit, f"{what}; it is disabled for {_span(record.ban_s)}")
         record.ban_s = min(LAST_BAN_S, 2 * record.ban_s)
         # Everything else need not wait for it.
         self._pause_s, self._start_at = FIRST_PAUSE_S, now + FIRST_PAUSE_S
@@ -205,7 +205,7 @@ class SamplerKeeper:
         self._say(TelemetrySource(source=source, problem=problem))
         name, kind = ("the sampler", "telemetry") if source == SELF else (source, f"telemetry-{source}")
         if not before:
-            text = f"no figures from {name}: {problem}; training goes on"
+            text = f"no readings from {name}: {problem}; training continues"
             self._say(Alert(kind=kind, text=text))
         elif not problem:
             self._say(Alert(kind=kind, severity="info", text=f"{name} works again", ended=True))

@@ -53,7 +53,7 @@ class NvmlSource:
         except nvml.NVMLError as error:
             return None, f"{PLACE}{index}", str(error)
         except UnicodeDecodeError:
-            return None, f"{PLACE}{index}", "its UUID is no text"
+            return None, f"{PLACE}{index}", "its UUID is not a string"
 
     def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> Gpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""

@@ -107,7 +107,7 @@ class NvmlGpu:
         if any(one is not None for one in (utilization, memory, power, temperature)):
             self._spoke = True
         elif self._spoke:
-            raise SourceError("it answers nothing any more")
+            raise SourceError("it no longer answers")
         energy = self._energy.count(self.uuid, _number(self._counter.ask(now), MOST_64), power, now)
         if now >= self._slow_due:
             self._slow, self._slow_due = self._ask_seldom(now), now + SLOW_S

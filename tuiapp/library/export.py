@@ -42,15 +42,15 @@ class ExportError(Exception):
 def check_target(path: Path, form: Format, *, force: bool) -> None:
     """Raises `ExportError` if `path` has another format's name, exists (without `force`), or is not a regular file."""
     if path.suffix and path.suffix.lower() != f".{form}":
-        raise ExportError(f"{path.name} does not end in .{form}, but that is what would be in it. Formats: csv, jsonl.")
+        raise ExportError(f"{path.name} must end in .{form}, the chosen format. Formats: csv, jsonl.")
     try:
         found = path.stat()
     except OSError:
         if not path.parent.is_dir():
-            raise ExportError(f"There is no directory {path.parent}.") from None
+            raise ExportError(f"The directory {path.parent} does not exist.") from None
         return
     if not stat.S_ISREG(found.st_mode):
-        raise ExportError(f"{path} is no regular file.")
+        raise ExportError(f"{path} is not a regular file.")
     if not force:
         raise ExportError(f"{path} exists. Choose another name, or overwrite it (--force).")
 

@@ -56,10 +56,10 @@ class LivenessProbe:
             return False
         if self._machine and self.note.machine == self._machine and is_alive(self.note.supervisor):
             self._unknown_since = None
-            self.trouble = f"{self._run.path} is out of reach; the run's supervisor lives on"
+            self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
         now = self._clock()
         if self._unknown_since is None:
             self._unknown_since = now
-        self.trouble = f"{self._run.path} is out of reach; waiting for it"
+        self.trouble = f"{self._run.path} is unreachable; waiting for it"
         return now - self._unknown_since < AWAY_S

@@ -73,7 +73,7 @@ class Preferences:
         ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             words = sanitize(f"Cannot write {settings_path()}: {why}.")
-            self._app.notify(words, title="The theme is not remembered", severity="warning", markup=False)
+            self._app.notify(words, title="The theme was not saved", severity="warning", markup=False)
 
 
 def bindings() -> Iterator[Bound]:

@@ -100,9 +100,9 @@ def _headline(state: RunFacts) -> Condition | None:
     if state.status == "failed":
         return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
-        text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
+        text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
-            text = "the run's directory was removed: nothing more can be seen of this run"
+            text = "the run's directory was removed: there is no more data of this run"
         return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)

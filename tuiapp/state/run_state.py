@@ -174,7 +174,7 @@ class RunState(RunFacts):
         rank.last_time = event.time
         self._changed |= _METRICS_CHANGE
         if self.curves.full and not full:
-            self._note(event, f"more than {MAX_NAMES:,} metrics: those that come later are not charted", problem=True)
+            self._note(event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", problem=True)
         if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
             self._note_evaluation(event)
 
@@ -248,7 +248,7 @@ class RunState(RunFacts):
     def _stacks(self, event: ev.Stacks) -> None:
         if 0 <= event.rank < MAX_RANKS:
             self.stacks[event.rank] = event
-            self._note(event, "its Python stacks were taken down", rank=event.rank)
+            self._note(event, "its Python stacks were recorded", rank=event.rank)
             self._changed.add("alerts")
 
     def _stop_requested(self, event: ev.StopRequested) -> None:

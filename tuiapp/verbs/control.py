@@ -37,7 +37,7 @@ def stop_run(options: Namespace) -> int:
     """Requests a stop and waits for the end of the run."""
     run, reader = _ask(options, "stop-now" if options.now else "stop")
     print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
-    with _said_when_interrupted("it stops all the same"):
+    with _said_when_interrupted("the run still stops"):
         return _wait_for_end(run, reader)
 
 
@@ -49,13 +49,13 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
             trouble.tell()
             if time.monotonic() > deadline:
                 at_once = f"tuiapp stop --now {sanitize(run.run_id)}"
-                print(f"tuiapp: it has not stopped yet. At once: {at_once}", file=sys.stderr)
+                print(f"tuiapp: it has not stopped yet. To stop it at once: {at_once}", file=sys.stderr)
                 return 1
             time.sleep(POLL_S)
     events = _read_all(reader)
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
-    what = describe_checkpoint(saved) if saved else "no checkpoint since"
+    what = describe_checkpoint(saved) if saved else "no new checkpoint"
     print(join_words([f"{info.status}: {sanitize(info.reason)}", what]), file=sys.stderr)
     _tell_troubles(events)
     if info.status != "completed" and (hint := resume_hint(run)):
@@ -69,7 +69,7 @@ def save_checkpoint(options: Namespace) -> int:
     before = _committed(run)
     reader = _ask_run(run, "checkpoint")
     print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
-    with _said_when_interrupted("the run goes on and may still save it"), LivenessProbe(run) as pulse:
+    with _said_when_interrupted("the run continues and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, reader, before)
 
 
@@ -89,16 +89,14 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
             deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
         if trouble.there and (new := _committed(run) - before):
             name = max(new).name
-            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, committed since", name)
+            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, new", name)
         if trouble.there and pulse.note.over:
-            print(
-                f"tuiapp: {sanitize(run.run_id)} has ended training: it saves no checkpoint any more.", file=sys.stderr
-            )
+            print(f"tuiapp: {sanitize(run.run_id)} has ended training and saves no more checkpoints.", file=sys.stderr)
             return 1
         time.sleep(POLL_S)
     if live:
-        why = ", and it cannot tell why" if trouble.there else ""
-        print(f"tuiapp: no checkpoint yet{why}; the run goes on and may still save it.", file=sys.stderr)
+        why = ", and the run cannot report why" if trouble.there else ""
+        print(f"tuiapp: no checkpoint yet{why}; the run continues and may still save it.", file=sys.stderr)
         return 1
     if answers.saved is not None:
         return _print_saved(run, describe_checkpoint(answers.saved), answers.saved.name)
@@ -173,7 +171,7 @@ def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalR
 def _live_run(options: Namespace) -> RunDir:
     run = find_run(options.run, runs_dir(options))
     if reason := read_only_reason(run):
-        raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
+        raise UsageError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
         raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")
     return run
@@ -184,7 +182,7 @@ def _ask_run(run: RunDir, command: mailbox.Command) -> JournalReader:
     try:
         instead = send_command(run, command)
     except CannotAskError as error:
-        raise LaunchError(f"Cannot ask {run.run_id}: {error}") from error
+        raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     if instead:
         print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
     return reader

@@ -91,4 +91,4 @@ def resume_command(run: RunDir) -> str:
 def resume_hint(run: RunDir) -> str:
     """Returns `resume_command` as a labelled line; "" for none."""
     command = resume_command(run)
-    return sanitize(f"to go on: {command}") if command else ""
+    return sanitize(f"to resume: {command}") if command else ""

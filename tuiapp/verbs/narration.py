@@ -189,13 +189,13 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case Checkpoint():
             return describe_checkpoint(event)
         case CheckpointRequested():
-            return "saving a checkpoint after the step under way"
+            return "saving a checkpoint after the current step"
         case StopRequested(now=True):
             return "stopping at once"
         case StopRequested(save=True):
-            return "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)"
+            return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():
-            return "stopping after the step under way (Ctrl-C again: at once)"
+            return "stopping after the current step (Ctrl-C again: at once)"
         case RankFailed():
             return state.log[-1].text
         case RunEnded():

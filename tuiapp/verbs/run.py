@@ -87,10 +87,10 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         _warn_of_memory(config, machine)
         return launch(config, runs_dir(options), machine), 0
     if options.like is not None:
-        raise UsageError("--resume goes on with a run, --like starts a new one: leave out one of them.")
+        raise UsageError("--resume continues a run, --like starts a new one: use only one of them.")
     if options.source is not None:
         raise UsageError(
-            f"--resume goes on with a run's own configuration: leave out {options.source!r}, or --resume. "
+            f"--resume uses the run's own configuration: omit {options.source!r} or --resume. "
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
@@ -112,7 +112,7 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     if options.like is None:
         return read_source(options.source, options.settings, checks)
     if options.source is not None:
-        raise UsageError(f"--like starts from a run's configuration: leave out {options.source!r}, or --like.")
+        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
     return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
 
 
@@ -182,4 +182,4 @@ class _Interrupts:
             if instead := send_command(self._run, command, self._pulse.note):
                 self.notes.append(instead)
         except CannotAskError as error:
-            self.notes.append(f"cannot tell the run {command}: {error}")
+            self.notes.append(f"cannot send {command} to the run: {error}")

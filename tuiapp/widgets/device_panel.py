@@ -26,8 +26,8 @@ class DevicePanel(TextPanel):
         views = gpu_views(state)
         told = self._all(state, views, width) if self._alone else self._brief(state, views, width)
         if not told:
-            told = [line(Span(self.WAITING if state.is_live else "not available: the run sampled nothing", "muted"))]
-        past = f"as last sampled, at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
+            told = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
+        past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
         if past and self._alone:

@@ -63,7 +63,7 @@ class PresetList(OptionList):
         self.clear_options()
         self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
         if not own:
-            self.add_option(Option(Content("None yet: Ctrl+S saves what the form holds."), disabled=True))
+            self.add_option(Option(Content("None yet: Ctrl+S saves the form."), disabled=True))
         keys = [key for key, preset in self._presets.items() if preset.name == before]
         keys = keys or list(self._presets)[: place + 1][-1:]
         self.highlighted = self.get_option_index(keys[0]) if keys else None
