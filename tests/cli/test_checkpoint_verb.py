@@ -86,7 +86,7 @@ def test_checkpoint_of_a_run_whose_journal_is_full(
     stand_in.close()
     assert (done.code, done.out) == (0, f"{run.checkpoints}/step-00000072\n")
     assert f"tuiapp: {trouble}\nwaiting for one to appear in {run.checkpoints} …\n" in done.err
-    assert "checkpoint step-00000072, committed since" in done.err
+    assert "checkpoint step-00000072, new" in done.err
 
 
 def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
@@ -99,7 +99,7 @@ def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
     done = tuiapp("checkpoint", "latest")
     stand_in.close()
     assert (done.code, done.out) == (1, "")
-    assert "no checkpoint yet, and the run cannot report why; the run goes on" in done.err
+    assert "no checkpoint yet, and the run cannot report why; the run continues" in done.err
 
 
 @pytest.mark.parametrize("saved", [False, True])

@@ -223,4 +223,4 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
 def test_an_interval_that_cannot_be_is_refused(interval: str, tuiapp: Command) -> None:
     done = tuiapp("devices", "--watch", f"--interval={interval}")
     assert done.code == 2
-    assert "no number of seconds from 0.25 to 3600" in done.err
+    assert "not a number of seconds from 0.25 to 3600" in done.err

@@ -147,7 +147,7 @@ def test_data_parallel_has_one_cpu_device(platform: str) -> None:
 
 def test_data_parallel_is_compiled_on_one_device_only() -> None:
     config = RunConfig(backend="torch-dp", compile=True)
-    assert "take one device, or torch-ddp" in refusal(config, 4)
+    assert "use one device, or torch-ddp" in refusal(config, 4)
     assert place(msgspec.structs.replace(config, devices=1), machine(4)).compile
     assert place(config, machine(0)).compile
     assert place(RunConfig(compile=True), machine(4)).devices == 4
@@ -198,4 +198,4 @@ def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
 
 def test_channels_in_front(tmp_path: Path) -> None:
     name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
-    assert "the channels stand last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)
+    assert "channels come last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)

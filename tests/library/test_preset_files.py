@@ -53,7 +53,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not known to this version"),
     "unknown-key": (lambda path: path.write_text("epoch = 2"), "epoch: unknown key. Did you mean 'epochs'?"),
     "wrong-value": (lambda path: path.write_text("epochs = true"), "epochs: True is not allowed"),
-    "description": (lambda path: path.write_text("description = 5"), "description: 5 is not a text"),
+    "description": (lambda path: path.write_text("description = 5"), "description: 5 must be a string"),
 }
 
 

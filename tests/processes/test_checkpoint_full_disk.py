@@ -117,7 +117,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         stopped = tuiapp("stop", str(run.run.path))
         assert (stopped.returncode, process.wait(60)) == (0, 3)
         assert f"was not saved: {disk.why}" in stopped.stderr
-        assert f"to go on: tuiapp run --resume {run.run.path}" in said.read_text()
+        assert f"to resume: tuiapp run --resume {run.run.path}" in said.read_text()
         assert content(run.run) == kept
         steps = run.steps_of(0)
         assert steps == list(range(1, len(steps) + 1))

@@ -173,7 +173,7 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "File too large. The run has ended and waits for disk space" in asked.stderr
-        assert asked.stderr.endswith("has ended training: it saves no checkpoint any more.\n")
+        assert asked.stderr.endswith("has ended training and saves no more checkpoints.\n")
         assert time.monotonic() - began < SILENT_TIMEOUT_S
         mailbox.send(run.run.commands, "stop-now")
         run.wait_gone()

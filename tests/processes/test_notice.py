@@ -138,7 +138,7 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
             said = log_of(run.run)
             # A server's error is tried again; another address is not gone to.
             assert len(hook.bodies) == 2
-            assert "the webhook at http://127.0.0.1 did not take it: HTTP 302" in said
+            assert "the webhook at http://127.0.0.1 rejected the notice: HTTP 302" in said
             assert "s3cret" not in said
     finally:
         hook.close()

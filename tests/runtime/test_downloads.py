@@ -209,7 +209,7 @@ def test_what_a_folder_of_ones_own_lacks_is_downloaded(
 
 def test_a_folder_of_ones_own_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "none"))
-    assert refusal() == f"TUIAPP_DATA_DIR is {tmp_path}/none, which is no folder."
+    assert refusal() == f"TUIAPP_DATA_DIR is {tmp_path}/none, which is not a folder."
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])

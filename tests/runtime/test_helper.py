@@ -49,7 +49,7 @@ def test_it_is_started_again_with_backoff_and_told_once() -> None:
         now, delay = now + delay, min(2 * delay, LONGEST_RETRY_S)
     (alert,) = said
     assert isinstance(alert, Alert)
-    assert alert.text == "the reaper ended with exit code 3; training goes on. It is started again after 1 s"
+    assert alert.text == "the reaper ended with exit code 3; training continues. It restarts after 1 s"
 
 
 def test_one_that_cannot_be_started_is_tried_again() -> None:
@@ -61,8 +61,7 @@ def test_one_that_cannot_be_started_is_tried_again() -> None:
     assert helper.process is None
     assert 5 < starts.count < 12
     assert [event.text for event in said if isinstance(event, Alert)] == [
-        "the sampler cannot be started: Resource temporarily unavailable; training goes on. "
-        "It is started again after 1 s"
+        "the sampler cannot be started: Resource temporarily unavailable; training continues. It restarts after 1 s"
     ]
     starts.error = None
     helper.advance(1000.0)

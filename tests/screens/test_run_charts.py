@@ -155,7 +155,7 @@ async def test_zoom_and_pan() -> None:
         one = await drawn(pilot, app)
         await pilot.press("plus")
         assert one._chart.x_range == (145.5, 290.0)
-        assert "50 % in sight" in legend(one)
+        assert "showing 50 %" in legend(one)
         await pilot.press("left")
         assert one._chart.x_range == pytest.approx((116.6, 261.1))
         await pilot.press(*["left"] * 9)

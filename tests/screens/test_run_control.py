@@ -82,7 +82,9 @@ async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop")
-        await until(pilot, lambda: any("Cannot ask the run" in note.message for note in app._notifications))
+        await until(
+            pilot, lambda: any("Cannot send the command to the run" in note.message for note in app._notifications)
+        )
 
 
 async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
     def resumer(run: RunDir) -> Resumed:
         resumed.append(run)
         assert begun.wait(60)
-        return Resumed(2, 72, ["step-00000080 is damaged; going on from step-00000072"], 0)
+        return Resumed(2, 72, ["step-00000080 is damaged; resuming from step-00000072"], 0)
 
     events: list[AnyEvent] = interrupted.stopped()[:-1]
     events += {"stopped": interrupted.stopped()[-1:], "failed": interrupted.failed()[-3:], "lost": []}[before]
@@ -210,7 +212,7 @@ async def test_resuming_can_be_called_off() -> None:
 
 async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None:
     def resumer(run: RunDir) -> Resumed:
-        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no checkpoint that can be used.")
+        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no usable checkpoint.")
 
     app = RunApp(interrupted.stopped(), resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
@@ -218,7 +220,7 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
         await pilot.press("u")
         await asked(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: "there is [/] no checkpoint that can be used" in said(app))
+        await until(pilot, lambda: "there is [/] no usable checkpoint" in said(app))
         assert "u" in offered(app)
         assert app.run_screen.state.status == "stopped"
 

@@ -125,7 +125,7 @@ async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> Non
         assert box.value == f"{recorded[0].directory.run_id}-steps.csv"
         box.value = str(tmp_path / "nowhere" / "x.csv")
         await pilot.pause()
-        assert "There is no directory" in str(app.screen.query_one("#verdict", Static).content)
+        assert "does not exist" in str(app.screen.query_one("#verdict", Static).content)
         box.value = str(tmp_path / "x.csv")
         await pilot.pause()
         await pilot.press("enter")

@@ -36,10 +36,10 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
     ("lister", "said"),
     [
         (ListLister(None), f"Looking for runs in {HOME} …"),
-        (ListLister([]), "No run yet."),
+        (ListLister([]), "No runs yet."),
         (
             ListLister([], "Cannot list /home/ada/runs: Permission denied."),
-            "✗ Cannot list /home/ada/runs: Permission denied.\nAnother place: --runs-dir",
+            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another directory with --runs-dir",
         ),
     ],
 )

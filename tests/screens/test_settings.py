@@ -89,7 +89,7 @@ def test_keys_that_there_are(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("ctrl+foo+x", "Before a + there may be alt, ctrl,"),
+        ("ctrl+foo+x", "Allowed before a +: alt, ctrl,"),
         ("contrl+x", "Did you mean 'ctrl'?"),
         ("Ctrl+x", "Did you mean 'ctrl'?"),
         ("ctrl+", 'it must be keys, comma-separated, as "f9"'),

@@ -99,7 +99,7 @@ def read_checkpoint(path: Path) -> CheckpointDir:
         raise CheckpointError(f"{file} has schema {manifest.schema}; this version of tuiapp reads {CHECKPOINT_SCHEMA}")
     unsafe = [name for name in manifest.files if "/" in name or name.startswith(".")]
     if unsafe or NAME.fullmatch(path.name) is None or int(path.name.removeprefix("step-")) != manifest.step:
-        raise CheckpointError(f"{file} does not belong there")
+        raise CheckpointError(f"{file} does not match its directory")
     return CheckpointDir(path, manifest)
 
 

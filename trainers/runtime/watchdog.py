@@ -76,7 +76,7 @@ class Watchdog:
         stopped = set(self._watch.stopped(now)) & set(live)
         for number in sorted(stopped - self._stopped):
             pid = live[number].pid
-            text = f"rank {number} is stopped (SIGSTOP, or a debugger), and the others wait; to continue it: kill -CONT {pid}"
+            text = f"rank {number} is stopped (SIGSTOP, or a debugger), the others wait. To continue: kill -CONT {pid}"
             self._say(Alert(kind="stopped", rank=number, text=text))
         for number in sorted(self._stopped - stopped):
             self._say(

@@ -66,7 +66,7 @@ class NvmlSource:
 
     def _explain(self, present: list[tuple[Any, str, str]], uuid: str, place: int) -> tuple[int, str, str]:
         silent = [(index, problem) for index, (handle, _, problem) in enumerate(present) if handle is None]
-        index, problem = silent[0] if len(silent) == 1 else (place, "it is not there")
+        index, problem = silent[0] if len(silent) == 1 else (place, "it is missing")
         return index, uuid, problem
 
 

@@ -113,7 +113,7 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
         return read_source(options.source, options.settings, checks)
     if options.source is not None:
         raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
-    return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
+    return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "used for a new run")
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
