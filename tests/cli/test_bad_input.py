@@ -128,7 +128,7 @@ FILES = {
     "binary": (b"\xff\xfe\x00", "is not UTF-8 text"),
     "long": (b"# long\n" * 1_500_000, "is longer than 64 KiB"),
     "deep": (b"epochs = " + b"[" * 50_000, "nested too deeply"),
-    "newer": (b"schema = 2\n", "schema: 2 is not supported by this version of tuiapp, which reads schema 1."),
+    "newer": (b"schema = 2\n", "schema: 2 is not supported: this version of tuiapp reads schema 1."),
     "wrong-value": (b"epochs = true\n", "epochs: True is not allowed; it must be a whole number"),
     "escape": (b'"\\u001b]52;c;aGk=\\u0007" = 1\n', r"'\x1b]52;c;aGk=\x07': unknown key"),
     "together": (b'platform = "cpu"\nprecision = "tf32"\n', "precision: tf32 is a GPU format"),

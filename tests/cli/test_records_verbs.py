@@ -252,7 +252,7 @@ def test_a_run_like_another(tuiapp: Command, recorded: Path, monkeypatch: pytest
     for arguments in (["quickstart", "--like", FAILED], ["--like", FAILED, "--resume", FAILED]):
         done = tuiapp("run", *arguments)
         assert done.code == 2
-        assert "leave out" in done.err
+        assert "omit" in done.err
     (recorded / FAILED / "run.toml").unlink()
     assert "cannot be used for a new run: cannot read" in tuiapp("run", "--like", FAILED).err
 

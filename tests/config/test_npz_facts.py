@@ -165,7 +165,7 @@ def test_a_header_that_promises_more_than_is_there(file: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data.replace(b"(120, 13, 11, 3)", b"(999999999, 9,9)"))
-    assert "bytes, but 411,840 are there" in refusal(file)
+    assert "bytes, but the file holds 411,840" in refusal(file)
 
 
 def test_a_file_that_was_cut_off_or_has_a_flipped_bit(file: Path) -> None:

@@ -50,7 +50,7 @@ ODD: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling": (lambda path: path.symlink_to("/nowhere/at/all"), "is a symbolic link"),
     "fifo": (os.mkfifo, "not a regular file"),
     "directory": (lambda path: path.mkdir(), "not a regular file"),
-    "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not known to this version"),
+    "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not supported: this version"),
     "unknown-key": (lambda path: path.write_text("epoch = 2"), "epoch: unknown key. Did you mean 'epochs'?"),
     "wrong-value": (lambda path: path.write_text("epochs = true"), "epochs: True is not allowed"),
     "description": (lambda path: path.write_text("description = 5"), "description: 5 must be a string"),

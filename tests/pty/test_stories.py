@@ -115,7 +115,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
             terminal.press("enter")
             assert terminal.wait_exit() == 0
             assert terminal.restored()
-            assert f"Run {run.run.run_id} goes on" in terminal.raw.decode()
+            assert f"Run {run.run.run_id} continues" in terminal.raw.decode()
             assert run.run.is_live()
 
             # Another dashboard picks it up from its first step, and leaves it without a question: it was not its own.

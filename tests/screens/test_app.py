@@ -156,7 +156,7 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching
-    assert "goes on" in app.farewell
+    assert "continues" in app.farewell
 
 
 async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machine: Machine) -> None:

@@ -174,7 +174,7 @@ async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> Non
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
         await pilot.press("v")
-        assert "stands still" in legend(one)
+        assert "paused" in legend(one)
         assert legend(one).startswith("step 120")
         await pilot.press("left", "shift+left")
         column = one.cursor

@@ -48,7 +48,7 @@ async def test_a_theme_that_cannot_be_written_is_said(start: Start) -> None:
     settings_path().write_text("theme =")
     async with start() as pilot:
         pilot.app.theme = "nord"
-        await until(pilot, lambda: any("not remembered" in note.title for note in pilot.app._notifications))
+        await until(pilot, lambda: any("not saved" in note.title for note in pilot.app._notifications))
         assert settings_path().read_text() == "theme ="
 
 

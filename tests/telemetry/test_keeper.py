@@ -192,7 +192,7 @@ def test_a_stopped_sampler_is_replaced(keep: Callable[..., Kept], monkeypatch: p
     with monkeypatch.context() as short:
         # For the stopped one alone: the next may take longer to start.
         short.setattr(keeper, "SILENT_S", 1.0)
-        assert "told nothing" in kept.wait(TelemetrySource).problem
+        assert "reported nothing" in kept.wait(TelemetrySource).problem
     kept.wait(HostSample, after=kept.mark)
 
 

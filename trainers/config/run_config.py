@@ -241,7 +241,7 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
         raise ConfigError([Problem("", "cannot be read: its values are nested too deeply")], source) from None
     schema = table.pop("schema", SCHEMA)
     if type(schema) is not int or schema != SCHEMA:
-        message = f"{shown(schema)} is not supported by this version of tuiapp, which reads schema {SCHEMA}."
+        message = f"{shown(schema)} is not supported: this version of tuiapp reads schema {SCHEMA}."
         raise ConfigError([Problem("schema", message)], source)
     extra = {key: table.pop(key) for key in also & table.keys()}
     return build_config(table, source), extra

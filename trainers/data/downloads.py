@@ -53,7 +53,7 @@ def fetch(dataset: str, file: DataFile) -> Path:
 
 def _find_provided(dataset: str, file: DataFile) -> Path | None:
     if (folder := data_dir()) and not folder.is_dir():
-        raise DatasetError(f"{DATA_DIR}is {folder}, which is not a folder.")
+        raise DatasetError(f"{DATA_DIR} is {folder}, which is not a folder.")
     for path, sha256 in provided(dataset, file):
         try:
             if _has_checksum(path, sha256):

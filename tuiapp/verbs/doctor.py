@@ -93,7 +93,7 @@ def _devices(machine: Machine) -> Iterator[Finding]:
 
 def _data() -> Iterator[Finding]:
     if (folder := data_dir()) and not folder.is_dir():
-        yield Finding("data", "warn", f"{DATA_DIR}is {folder}, which is not a folder")
+        yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is not a folder")
         return
     for name, files in FILES.items():
         if found := where(name):

@@ -87,7 +87,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         _warn_of_memory(config, machine)
         return launch(config, runs_dir(options), machine), 0
     if options.like is not None:
-        raise UsageError("--resume continues a run, --like starts a new one: use only one of them.")
+        raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
     if options.source is not None:
         raise UsageError(
             f"--resume uses the run's own configuration: omit {options.source!r} or --resume. "
