@@ -133,3 +133,16 @@ def test_ctrl_c_ends_the_wait(
     stand_in.close()
     assert (done.code, done.out) == (130, "")
     assert words in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", ["checkpoint", "stop"])
+def test_where_the_latest_run_has_ended_the_live_one_is_named(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    live = Run(record(runs_dir, h.RUN_ID, h.running()), monkeypatch)
+    ended = record(runs_dir, "20261120T101600-torch-ddp-net-0001", h.completed())
+    named = f"tuiapp: {ended.run_id} is not running: completed. The newest live run is {h.RUN_ID}.\n"
+    assert tuiapp(verb, "latest").err == named
+    assert "live" not in tuiapp(verb, ended.run_id).err
+    live.close()
+    assert tuiapp(verb, "latest").err == f"tuiapp: {ended.run_id} is not running: completed.\n"

@@ -18,7 +18,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.library.find import find_run
+from tuiapp.library.find import find_run, list_runs
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize
@@ -173,8 +173,15 @@ def _live_run(options: Namespace) -> RunDir:
     if reason := read_only_reason(run):
         raise UsageError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
-        raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")
+        raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.{_live_hint(options)}")
     return run
+
+
+def _live_hint(options: Namespace) -> str:
+    if options.run != "latest":
+        return ""
+    live = next((run.run_id for run in list_runs(runs_dir(options)) if run.is_live()), None)
+    return f" The newest live run is {live}." if live else ""
 
 
 def _ask_run(run: RunDir, command: mailbox.Command) -> JournalReader:
