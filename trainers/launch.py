@@ -132,7 +132,7 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
     notes = [f"{note}; resuming from {checkpoint.path.name}" for note in notes]
-    # Views find missing steps by themselves: they are not written into the journal.
+    # Views find missing steps on their own: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
     try:
         for directory in _directories(run, plan):

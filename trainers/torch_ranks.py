@@ -277,7 +277,7 @@ def report_sharding(
     rank: int,
     split: tuple[Tensor, datasets.Rows],
 ) -> None:
-    """Reports how the arrays of the last step lie on the ranks: batch, labels, a parameter, its optimizer state."""
+    """Reports how the arrays of the last step are laid out over the ranks: batch, labels, a parameter, its optimizer state."""
     mesh = {"batch": dist.get_world_size()}
     for name, part in zip(("batch", "labels"), batch, strict=True):
         report_array(report, name, part, rank, mesh, split)

@@ -45,7 +45,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     TITLE = "tuiapp"
 
-    # Textual reads the stylesheets of all screens but the default one by itself.
+    # Textual reads the stylesheets of all screens but the default one itself.
     CSS_PATH = ["app.tcss", "screens/configure.tcss"]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,8 +6,8 @@ devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Re
 
     python train.py
 
-BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever that lies.
-DDP and pmap normalize each device's part by itself.
+BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever it is.
+DDP and pmap normalize each device's part separately.
 
 Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html
 """
@@ -73,7 +73,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
-    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):

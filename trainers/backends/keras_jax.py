@@ -84,7 +84,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
-    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):

@@ -18,7 +18,7 @@ from trainers.config.npz_file import Header, NpzFile, open_npz, reason
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 MAX_CLASSES = 1 << 16
-"""A greater label is a mistake, and a model for so many classes would be all output layer."""
+"""A greater label is a mistake, and a model for that many classes would be mostly output layer."""
 
 
 @dataclass(frozen=True, slots=True)

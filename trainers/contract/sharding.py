@@ -1,4 +1,4 @@
-"""How a run's arrays lie on the devices."""
+"""How a run's arrays are laid out on the devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
-    """How one process's shards of an array lie; a view joins the events of an `array` over all ranks."""
+    """The layout of one process's shards of an array; a view joins the events of an `array` over all ranks."""
 
     array: str
     """"batch", "labels", "parameter conv1.weight", …"""

@@ -87,7 +87,7 @@ class Reporter:
         devices: a backend sets a function that costs one device sync, not one per step.
         """
         self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
-        """The framework's memory on the devices, if it can tell; called now and then, by the reporter's thread."""
+        """The framework's memory on the devices, if it reports that; called now and then, by the reporter's thread."""
         self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
         self._rank = rank

@@ -131,7 +131,7 @@ class SamplerKeeper:
 
     def _read(self) -> None:
         assert self._messages is not None
-        # By this side's clock: what waited in the pipe while this side was suspended is no sign of a hang.
+        # By this side's clock: messages that waited in the pipe while this side was suspended are no sign of a hang.
         self._heard = monotonic()
         for event in self._messages.read():
             if isinstance(event, TelemetrySource):

@@ -15,7 +15,7 @@ NAMED = 5  # runs listed in a message about an ambiguous name
 
 
 class UnknownRunError(LookupError):
-    """No run, or more than one, has that name; the message lists what there is."""
+    """No run, or more than one, has that name; the message lists the runs."""
 
 
 def default_runs_dir() -> Path:

@@ -1,6 +1,6 @@
-"""Whether a watched run is live, tolerant of a directory that is temporarily out of reach.
+"""Whether a watched run is live, tolerant of a directory that is temporarily unreachable.
 
-The run's lock gives a certain answer. While its directory is out of reach (its file server is down, or it is renamed
+The run's lock gives a certain answer. While its directory is unreachable (its file server is down, or it is renamed
 for a moment), the supervisor's process is checked instead, if it is on this machine.
 """
 
@@ -15,7 +15,7 @@ from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import RunDir
 
 AWAY_S = 10.0
-"""How long to wait for a directory out of reach when no supervisor is known to be alive: it says how the run ended."""
+"""How long to wait for an unreachable directory when no supervisor is known to be alive: it says how the run ended."""
 
 
 class LivenessProbe:
@@ -25,7 +25,7 @@ class LivenessProbe:
         self._machine = machine()
         self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
         self.note = read_note(run)  # last content of its lock
-        self.away = False  # directory out of reach at the last poll
+        self.away = False  # directory unreachable at the last poll
         self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
     def __enter__(self) -> LivenessProbe:

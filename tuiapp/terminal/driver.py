@@ -23,7 +23,7 @@ from tuiapp.terminal.escape_sequences import EscapeSequences
 from tuiapp.terminal.output import TerminalOutput
 
 PATIENCE_S = 1.0
-"""How long an unread terminal may delay a program that was told to end, before output is dropped."""
+"""How long an unread terminal may delay a program that was asked to end, before output is dropped."""
 
 HANG_UP_S = 3.0
 """How long anything may delay it after that."""
@@ -49,7 +49,7 @@ class RobustDriver(LinuxDriver):
         self._file = self._output  # type: ignore[assignment]
         self._size = size or self._get_terminal_size()
         self._ending = 0
-        """The signal that told the program to end."""
+        """The signal that asked the program to end."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._told_to_end)
         signal.signal(signal.SIGALRM, self._out_of_patience)

@@ -131,7 +131,7 @@ class _Trouble:
         return self._pulse.trouble != ""
 
     def tell(self) -> bool:
-        # Its text counts the seconds.
+        # Its text contains a running count of seconds.
         kind = (self._pulse.away, self._pulse.note.over)
         if not self.there or kind in self._told:
             return False

@@ -94,7 +94,7 @@ class PlainNarrator:
         return _in_words(event, state)
 
     def _tell_trouble(self, state: RunState) -> None:
-        # Its text counts the seconds; an alert reports when it is over.
+        # Its text contains a running count of seconds; an alert reports when it is over.
         if state.trouble and not self._in_trouble:
             self.say(f"{format_clock(time.time())}  {state.trouble}")
         self._in_trouble = bool(state.trouble)
