@@ -71,10 +71,10 @@ def keep_what_is_compiled() -> None:
 
 def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
     """What JAX's allocator holds of each device; devices that do not report it, such as the CPU, are skipped."""
-    told = []
+    samples = []
     for rank, device in enumerate(devices):
         if stats := device.memory_stats():
-            told.append(
+            samples.append(
                 FrameworkMemory(
                     rank=rank,
                     used_bytes=stats.get("bytes_in_use"),
@@ -84,7 +84,7 @@ def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
                     limit_bytes=stats.get("bytes_limit"),
                 )
             )
-    return told
+    return samples
 
 
 def scale(images: Array) -> Array:

@@ -1,7 +1,7 @@
 """JAX with sharded arrays: a program written as for one device, compiled for all of them.
 
-Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state lie whole on every
-device. `jit` sees where the arrays lie and puts the all-reduce of the gradients in by itself. One process owns all
+Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state are replicated on
+every device. From these shardings `jit` inserts the all-reduce of the gradients. One process owns all
 devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
 
     python train.py

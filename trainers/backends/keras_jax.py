@@ -2,8 +2,8 @@
 
 A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
 `stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's one axis,
-"batch"; all variables lie whole on every device. `jit` sees where the arrays lie and puts the all-reduce of the
-gradients in by itself. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
+"batch"; all variables are replicated on every device. From these shardings `jit` inserts the all-reduce of the
+gradients. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
 
     KERAS_BACKEND=jax python train.py
 

@@ -152,12 +152,12 @@ class _Progress:
         """Set by pooch to the announced size, 0 if there is none."""
         self._file = file
         self._done = 0
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def update(self, size: int) -> None:
         self._done += size
-        if time.monotonic() - self._told >= 1:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported_at >= 1:
+            self._reported_at = time.monotonic()
             total = self.total or self._file.bytes
             done = f"{min(self._done, total) / MEGABYTE:.1f} of {total / MEGABYTE:.1f} MB"
             print(f"downloading {self._file.name}: {done}", flush=True)

@@ -1,7 +1,7 @@
 """A run's figures as a table: read from its journal piece by piece, written line by line.
 
 A resumed run has steps that were taken twice: after the checkpoint that it resumed from. Both are written; `attempt`
-tells them apart.
+distinguishes them.
 """
 
 from __future__ import annotations

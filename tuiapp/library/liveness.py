@@ -42,7 +42,7 @@ class LivenessProbe:
         seen = self._run.seen_live()
         self.away = seen is None
         if seen is None:
-            return self._goes_on_unseen()
+            return self._is_process_alive()
         self._unknown_since = None
         # A note that cannot be read, or no longer, is empty.
         if (note := read_note(self._run)) != LockNote():
@@ -50,7 +50,7 @@ class LivenessProbe:
         self.trouble = self.note.trouble if seen else ""
         return seen
 
-    def _goes_on_unseen(self) -> bool:
+    def _is_process_alive(self) -> bool:
         if self._run.is_gone() and self._directory.is_deleted():
             self.trouble = ""
             return False

@@ -51,7 +51,7 @@ class RobustDriver(LinuxDriver):
         self._ending = 0
         """The signal that asked the program to end."""
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._told_to_end)
+            signal.signal(number, self._on_end_signal)
         signal.signal(signal.SIGALRM, self._out_of_patience)
 
     def _get_terminal_size(self) -> tuple[int, int]:
@@ -64,9 +64,9 @@ class RobustDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # Textual reads the size in the signal's handler. If the next signal interrupts it, the older size comes last.
-        signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._tell_size))
+        signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._report_size))
 
-    def _tell_size(self) -> None:
+    def _report_size(self) -> None:
         if not self._in_band_window_resize:
             size = Size(*self._get_terminal_size())
             self._app.post_message(Resize(size, size))
@@ -105,7 +105,7 @@ class RobustDriver(LinuxDriver):
         self._output.give_up()
         self._loop.call_soon_threadsafe(self._end, signal.SIGHUP)
 
-    def _told_to_end(self, number: int, _: FrameType | None) -> None:
+    def _on_end_signal(self, number: int, _: FrameType | None) -> None:
         """Ends in order; interrupts the main thread anywhere, even in a blocked write: only safe calls."""
         self._ending = number
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
@@ -142,9 +142,9 @@ class RobustDriver(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._go_on)
+        self._loop.call_soon_threadsafe(self._on_continue)
 
-    def _go_on(self) -> None:
+    def _on_continue(self) -> None:
         """Takes the terminal back from the shell after SIGCONT."""
         if not self._auto_restart or self._app._exit:
             return

@@ -78,7 +78,7 @@ class PlainNarrator:
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
@@ -93,7 +93,7 @@ class PlainNarrator:
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         return _in_words(event, state)
 
-    def _tell_trouble(self, state: RunState) -> None:
+    def _report_trouble(self, state: RunState) -> None:
         # Its text contains a running count of seconds; an alert reports when it is over.
         if state.trouble and not self._in_trouble:
             self.say(f"{format_clock(time.time())}  {state.trouble}")
@@ -127,7 +127,7 @@ class LiveNarrator(PlainNarrator):
         self._drawn_at = -math.inf
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 
@@ -178,8 +178,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics():
-            told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
-            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
+            shown = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
+            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in shown if event.values[one.name]]
             where = [f"epoch {state.epoch_of(event.last_step)}/{state.epochs}", f"step {event.last_step:,}"]
             return " · ".join([*where, *words]) if words else ""
         case LogLine() if event.stream != "run":

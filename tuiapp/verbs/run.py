@@ -172,12 +172,12 @@ class _Interrupts:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._count += 1
         self.by_key |= number == signal.SIGINT
-        self._ask("stop" if self._count == 1 else "stop-now")
+        self._send("stop" if self._count == 1 else "stop-now")
 
     def _save(self, _number: int, _: FrameType | None) -> None:
-        self._ask("checkpoint")
+        self._send("checkpoint")
 
-    def _ask(self, command: mailbox.Command) -> None:
+    def _send(self, command: mailbox.Command) -> None:
         try:
             if instead := send_command(self._run, command, self._pulse.note):
                 self.notes.append(instead)

@@ -105,7 +105,7 @@ def show_run(options: Namespace) -> int:
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
-    facts = {"run": run.run_id, "directory": str(run.path), **_told(info)}
+    facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -179,7 +179,7 @@ def _row(info: RunInfo) -> list[str]:
     return [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
 
 
-def _told(info: RunInfo) -> dict[str, str]:
+def _overview(info: RunInfo) -> dict[str, str]:
     summary = info.summary
     figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
     return {
