@@ -175,7 +175,7 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     hang_limit_s()
     config = without_idle(place(config, machine))
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
-        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
+        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)

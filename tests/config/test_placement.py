@@ -103,7 +103,7 @@ def test_gpus_named_for_a_cpu_run() -> None:
 
 def test_a_gpu_that_does_not_exist() -> None:
     assert refusal(RunConfig(device_ids=("4",)), 3) == (
-        "device_ids: there is no GPU '4' here; there are 0 (GPU-00aa), 1 (GPU-01aa), 2 (GPU-02aa)."
+        "device_ids: there is no GPU '4' here; available: 0 (GPU-00aa), 1 (GPU-01aa), 2 (GPU-02aa)."
     )
     assert refusal(RunConfig(device_ids=("GPU-01ab",)), 3).endswith(" Did you mean 'GPU-01aa'?")
 

@@ -111,7 +111,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: 
         await until(pilot, lambda: isinstance(app.screen, Choice))
         os.close(lock)
         await answered(pilot, "stop")
-        await until(pilot, lambda: any("is over" in note.message for note in app._notifications))
+        await until(pilot, lambda: any("has ended meanwhile" in note.message for note in app._notifications))
     assert take(run.commands) == []
 
 

@@ -106,7 +106,7 @@ def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
             return gpu
     known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
     hint = suggest(name, [gpu.uuid for gpu in gpus])
-    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}.{hint}")])
 
 
 def _dividing(most: int, global_batch_size: int) -> int:

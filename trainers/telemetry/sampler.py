@@ -174,5 +174,5 @@ class Sampler:
                 sys.stdout.buffer.write(lines)
                 sys.stdout.buffer.flush()
         except OSError:
-            # Nobody reads it any more.
+            # Nobody reads it.
             os._exit(0)

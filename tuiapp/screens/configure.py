@@ -163,7 +163,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
-        """Focuses the presets, read anew: their files may have been edited by hand."""
+        """Focuses the presets, read again: their files may have been edited by hand."""
         self._read_presets()
         self.add_class("-choosing")
         self.call_after_refresh(self.query_one(PresetList).focus)

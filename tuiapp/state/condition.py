@@ -84,7 +84,7 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
 
 
 def headline(state: RunFacts) -> Condition | None:
-    """Returns what a person should know first, or None."""
+    """Returns the most important fact, or None."""
     found, missing = _headline(state), state.gaps.short
     if not missing:
         return found
@@ -102,7 +102,7 @@ def _headline(state: RunFacts) -> Condition | None:
     if state.status == "lost":
         text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
-            text = "the run's directory was removed: there is no more data of this run"
+            text = "the run's directory was removed: no more data can be read"
         return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)

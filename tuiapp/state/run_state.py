@@ -145,7 +145,7 @@ class RunState(RunFacts):
         self.failures.clear()
         self.alerts.clear()
         self.stacks.clear()
-        # It may have other devices; its ranks report the array layouts anew.
+        # It may have other devices; its ranks report the array layouts again.
         self.arrays.clear()
         self.gpus.clear()
         self.telemetry_problems.clear()
@@ -204,7 +204,7 @@ class RunState(RunFacts):
         self._changed.add("devices")
 
     def _rank_sample(self, event: ev.RankSample) -> None:
-        # A process that is ending holds no memory any more; that figure is not of its work.
+        # A process that is ending has freed its memory: its figure is not representative.
         if event.rss_bytes and (rank := self._rank(event.rank)):
             rank.process = event
             rank.cpu.append(event.cpu_percent)

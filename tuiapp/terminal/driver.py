@@ -23,7 +23,7 @@ from tuiapp.terminal.escape_sequences import EscapeSequences
 from tuiapp.terminal.output import TerminalOutput
 
 PATIENCE_S = 1.0
-"""How long an unread terminal may delay a program that was asked to end, before output is dropped."""
+"""How long an unread terminal may delay the program's end, before output is dropped."""
 
 HANG_UP_S = 3.0
 """How long anything may delay it after that."""
@@ -101,7 +101,7 @@ class RobustDriver(LinuxDriver):
             return b""
 
     def _lose_terminal(self) -> None:
-        """Ends the program as if hung up on: nobody can see or use it any more."""
+        """Ends the program as if hung up on: nobody can see or use it."""
         self._output.give_up()
         self._loop.call_soon_threadsafe(self._end, signal.SIGHUP)
 

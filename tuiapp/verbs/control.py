@@ -68,7 +68,7 @@ def save_checkpoint(options: Namespace) -> int:
     run = _live_run(options)
     before = _committed(run)
     reader = _send(run, "checkpoint")
-    print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
+    print(f"requested a checkpoint of {sanitize(run.run_id)} …", file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, reader, before)
 

@@ -75,7 +75,7 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 def resume_command(run: RunDir) -> str:
     """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
-        # Not plan.json: resuming makes the plan anew, whatever became of the file.
+        # Not plan.json: resuming makes a new plan, whether or not the file is intact.
         plan = make_plan(read_config(run))
     except (OSError, ConfigError, DatasetError):
         return ""
