@@ -140,7 +140,7 @@ class Checkpoints:
         except Exception as error:
             # Nobody waits for this thread's exception, and training need not end with it.
             shutil.rmtree(pending, ignore_errors=True)
-            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; those before it are as they were"
+            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; earlier checkpoints are intact"
             self._report.alert("checkpoint", text)
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it

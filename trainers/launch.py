@@ -133,14 +133,14 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         limited = step == config.max_steps
         more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
         more = f"tuiapp run --resume {run.run_id} --set {more}"
-        raise LaunchError(f"{run.run_id} has made all its {plan.total_steps:,} steps. To go on further: {more}")
+        raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
     if newer and point.covered and not notes:
-        notes = [f"{newer[0]} is newer than what the journal holds of this run"]
+        notes = [f"{newer[0]} is newer than the run's journal"]
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
-    notes = [f"{note}; going on from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
-    # Views find missing steps by themselves: they are not written into the journal.
+    notes = [f"{note}; resuming from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
+    # Views find missing steps on their own: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
     started, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
     return Resumed(started.attempt, step, [*notes, *gap], offset)
@@ -202,7 +202,7 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     if not BACKENDS[config.backend].builtin:
         return make_plan(config)
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
-        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
+        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
@@ -257,7 +257,7 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
     except OSError as error:
         raise LaunchError(
-            f"Cannot make a run directory in {runs_dir}: {error.strerror}. "
+            f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:

@@ -37,7 +37,7 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
     assert told(interrupted.stopped()) == [
         "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best",
         "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best",
-        "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)",
+        "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)",
         "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
     ]
 
@@ -46,7 +46,7 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
     assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
     asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
     assert told([*h.running(), *asked], bar=True) == [
-        "saving a checkpoint after the step under way",
+        "saving a checkpoint after the current step",
         "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
     ]
 

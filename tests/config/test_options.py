@@ -189,7 +189,7 @@ def test_a_prefix_without_its_path_is_not_answered_with_itself() -> None:
         ("epochs", "a whole number of at least 1 and of at most 1,000,000"),
         ("learning_rate", "a number above 0 and of at most 100"),
         ("momentum", "a number of at least 0 and below 1"),
-        ("device_ids", "a list of texts"),
+        ("device_ids", "a list of strings"),
         ("compile", "one of false, true"),
     ],
 )

@@ -156,7 +156,7 @@ async def test_zoom_and_pan() -> None:
         one = await drawn(pilot, app)
         await pilot.press("plus")
         assert one._chart.x_range == (145.5, 290.0)
-        assert "50 % in sight" in legend(one)
+        assert "showing 50 %" in legend(one)
         await pilot.press("left")
         assert one._chart.x_range == pytest.approx((116.6, 261.1))
         await pilot.press(*["left"] * 9)
@@ -175,7 +175,7 @@ async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> Non
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
         await pilot.press("v")
-        assert "stands still" in legend(one)
+        assert "paused" in legend(one)
         assert legend(one).startswith("step 120")
         await pilot.press("left", "shift+left")
         column = one.cursor

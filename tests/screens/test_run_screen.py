@@ -50,7 +50,7 @@ async def test_from_empty_to_the_end() -> None:
         assert "completed: 290 steps" in str(app.run_screen.query_one(AlertStrip).render())
 
 
-@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor is gone"), (True, "directory was removed")])
+@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor died"), (True, "directory was removed")])
 async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, words: str) -> None:
     app = RunApp(h.running(), path=tmp_path / "none" if removed else tmp_path)
     async with app.run_test(size=LARGE) as pilot:

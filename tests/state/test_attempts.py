@@ -66,7 +66,7 @@ def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
     ]
     state = fold(events)
     assert (headline(state), state.first_failure) == (None, None)
-    note = Alert(kind="checkpoint", text="step-00000087 is damaged; going on from step-00000058", **h.at(60))
+    note = Alert(kind="checkpoint", text="step-00000087 is damaged; resuming from step-00000058", **h.at(60))
     apply(state, note)
     found = headline(state)
     assert found is not None

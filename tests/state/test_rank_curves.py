@@ -96,7 +96,7 @@ def test_there_are_so_many_metrics_and_no_more() -> None:
     state = RunState()
     for number in range(MAX_NAMES + 50):
         apply(state, Metrics(rank=0, first_step=1 + number, values={f"m{number}": [1.0]}))
-    assert [entry.text for entry in state.log] == ["more than 1,000 metrics: those that come later are not charted"]
+    assert [entry.text for entry in state.log] == ["more than 1,000 metrics: later ones are not charted"]
 
 
 @pytest.mark.parametrize("by_rank", [True, False])

@@ -54,7 +54,7 @@ def test_sanitize_lines_keeps_both_ends() -> None:
     assert len(lines) == 11
     assert lines[0] == "0"
     assert lines[-1] == "999"
-    assert lines[5] == "… 990 lines left out …"
+    assert lines[5] == "… 990 lines omitted …"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class Backend:
             return "jax is installed without CUDA: pip install 'jax[cuda13]'"
         torch = installed_version("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
-            return f"torch {torch} is a build for CPUs: install one for CUDA, as https://pytorch.org tells"
+            return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
         return ""
 
 

@@ -134,6 +134,6 @@ def check_data_fits(config: RunConfig, machine: Machine, data: Dataset | None = 
     fewer = " or fewer devices" if config.devices > 1 else ""
     message = (
         f"{config.dataset} takes {each / GIB:,.2f} GiB of memory{in_all}, but {free / GIB:,.2f} GiB are free. "
-        f"Take less data{fewer}, or free memory."
+        f"Use less data{fewer}, or free memory."
     )
     return [Problem("dataset", message, also=("devices",))]

@@ -96,8 +96,8 @@ class Option:
             return "one of " + ", ".join(
                 [*self.menu, *(f"{prefix}{AFTER_PREFIX.get(prefix, 'PATH')}" for prefix in self.prefixes)]
             )
-        nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
-        noun = nouns.get(self.kind, "a text")
+        nouns = {"int": "a whole number", "float": "a number", "list": "a list of strings"}
+        noun = nouns.get(self.kind, "a string")
         bounds = [
             words.format(_number(bound))
             for words, bound in (
@@ -202,13 +202,13 @@ class Option:
 def read_number(text: str) -> float:
     """Parses a number in ASCII digits; raises ValueError."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(text)
 
 
 def _read_whole(text: str) -> int:
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(text.replace(",", "").replace("_", ""))
 
 

@@ -64,7 +64,7 @@ def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
             f"{height}×{width}."
         )
         if channels > min(height, width):
-            message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
+            message += f" They have {channels} channels: channels come last, [N, H, W, C]."
         problems.append(Problem("model", message, also=("dataset",)))
     return problems
 
@@ -137,7 +137,7 @@ def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
             return gpu
     known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
     hint = suggest(name, [gpu.uuid for gpu in gpus])
-    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}.{hint}")])
 
 
 def _count(config: RunConfig, *, most: int) -> int:

@@ -91,7 +91,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
 
     platform: Annotated[
-        str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
+        str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
     ] = "auto"
     devices: Annotated[int, Option("Devices", "Devices", "0: every GPU, or 2 CPU ranks", minimum=0, maximum=1024)] = 0
     device_ids: Annotated[
@@ -108,7 +108,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
     nesterov: Annotated[
-        bool, Option("Optimization", "Nesterov", "momentum that looks ahead; sgd only", only=("optimizer", ("sgd",)))
+        bool, Option("Optimization", "Nesterov", "Nesterov momentum; sgd only", only=("optimizer", ("sgd",)))
     ] = False
     weight_decay: Annotated[
         float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
@@ -191,7 +191,7 @@ def get_option(key: str) -> Option:
         hint = suggest(key, OPTIONS) or f" The keys are: {known}."
         # Anything but a name is quoted: it may be long, or empty, or hold control characters.
         name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
-        raise ConfigError([Problem(name, f"there is no such key.{hint}")])
+        raise ConfigError([Problem(name, f"unknown key.{hint}")])
     return OPTIONS[key]
 
 
@@ -237,15 +237,15 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
     most = BACKENDS[config.backend].max_cpu_devices
     if config.platform == "cpu" and most and config.devices > most:
-        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
+        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; use torch-ddp for more."
         problems.append(Problem("devices", message, also=("backend", "platform")))
     elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
-        message = "cannot reach a model's copies on several devices; take one device, or torch-ddp."
+        message = "cannot compile a model's copies on several devices; use one device, or torch-ddp."
         problems.append(Problem("compile", message, also=("backend", "devices")))
     if config.optimizer == "sgd" and config.nesterov and not config.momentum:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
-        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU use float32 or bfloat16."))
     if config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
         message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
         problems.append(Problem("precision", message, also=("backend", "model")))
@@ -334,14 +334,14 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem("", f"is no TOML: {error}")], source) from None
+        raise ConfigError([Problem("", f"is not valid TOML: {error}")], source) from None
     except ValueError as error:  # an int of thousands of digits
         raise ConfigError([Problem("", f"cannot be read: {error}")], source) from None
     except RecursionError:
         raise ConfigError([Problem("", "cannot be read: its values are nested too deeply")], source) from None
     schema = table.pop("schema", SCHEMA)
     if type(schema) is not int or schema != SCHEMA:
-        message = f"{shown(schema)} is not known to this version of tuiapp; it reads schema {SCHEMA}."
+        message = f"{shown(schema)} is not supported: this version of tuiapp reads schema {SCHEMA}."
         raise ConfigError([Problem("schema", message)], source)
     extra = {key: table.pop(key) for key in also & table.keys()}
     return build_config(table, source), extra

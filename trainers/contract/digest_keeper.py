@@ -44,7 +44,7 @@ SHRINK = 0.9
 MAX_CURVES = 8192
 MAX_NAMES = 1000
 MAX_KEYS = 32_768
-"""Kept lines: no run has so many ranks, devices and arrays."""
+"""Kept lines: no run has that many ranks, devices and arrays."""
 
 MAX_GPUS = 256
 SAMPLE_BUCKETS = 1024

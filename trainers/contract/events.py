@@ -274,7 +274,7 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     sm_clock_limit_mhz: float | None = None
     memory_clock_mhz: float | None = None
     throttle_reasons: list[str] | None = None
-    """Why its clocks are held down, as "power limit"; an idle GPU's low clocks are no throttling."""
+    """Why its clocks are reduced, as "power limit"; an idle GPU's low clocks are no throttling."""
     pcie_rx_bytes_per_s: float | None = None
     pcie_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
@@ -364,7 +364,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
-    """How one process's shards of an array lie; a view joins the events of an `array` over all ranks."""
+    """The layout of one process's shards of an array; a view joins the events of an `array` over all ranks."""
 
     array: str
     """"batch", "labels", "parameter conv1.weight", …"""

@@ -1,4 +1,4 @@
-"""The two ends of a journal, without what lies between: for lists of many runs."""
+"""The two ends of a journal, without the part between them: for lists of many runs."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def first_usable(
         else:
             return point, passed_over
     reasons = "; ".join(passed_over)
-    raise CheckpointError(f"there is no checkpoint that can be used{': ' + reasons if reasons else ''}")
+    raise CheckpointError(f"there is no usable checkpoint{': ' + reasons if reasons else ''}")
 
 
 def has_more(step: int, total_steps: int, status: str) -> bool:

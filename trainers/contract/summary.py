@@ -173,7 +173,7 @@ def config_facts(config: RunConfig | None) -> dict[str, object]:
 def read_only_reason(run: RunDir) -> str:
     """Says that a later version wrote a run, in words; "" if none did."""
     if peek_journal(run.journal).newer:
-        return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
+        return "a newer version of tuiapp wrote its journal: update tuiapp to resume or change it"
     try:
         read_config(run)
     except ConfigError as error:

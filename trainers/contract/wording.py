@@ -10,7 +10,7 @@ _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
     "SIGSEGV": " — a crash in native code; its stacks are in stderr.log",
     "SIGBUS": " — is /dev/shm, or the disk under a memory-mapped file, full?",
-    "SIGABRT": " — native code gave up; see stderr.log",
+    "SIGABRT": " — native code aborted; see stderr.log",
 }
 
 _NO_MEMORY = re.compile(r"MemoryError|OutOfMemoryError|RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)

@@ -38,7 +38,7 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
 def load(data: Dataset) -> Arrays:
-    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or cannot be had."""
+    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or unavailable."""
     name = data.name
     if name.startswith(EXAMINED):
         return open_stored(data).resident()

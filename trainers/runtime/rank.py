@@ -1,7 +1,7 @@
 """One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
 
 The only place that resolves a backend. A backend's exception is written to error.json with its time, so that the
-supervisor can tell the first failure from its consequences.
+supervisor can distinguish the first failure from its consequences.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def keep_sampler(
     config: RunConfig,
     ranks: Mapping[int, RankProcess],
     environment: Mapping[str, str],
-    say: Callable[[Event], None],
+    emit: Callable[[Event], None],
     watch: Callable[[int, Callable[[], None]], None],
     forget: Callable[[int], None],
 ) -> SamplerKeeper:
@@ -45,4 +45,4 @@ def keep_sampler(
     def log() -> IO[bytes]:
         return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
 
-    return SamplerKeeper(order, environment, log, say, watch, forget)
+    return SamplerKeeper(order, environment, log, emit, watch, forget)

@@ -96,7 +96,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
-        self._watchdog = Watchdog(self._say)
+        self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper | SamplerKeeper] = []
         self._held = ExitStack()
@@ -104,9 +104,9 @@ class Supervisor:
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
-        self._say(run_started_event(self._run, self._plan, self._attempt, self._from))
+        self._emit(run_started_event(self._run, self._plan, self._attempt, self._from))
         for note in notes:
-            self._say(Alert(kind="checkpoint", text=note))
+            self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
         try:
             self._start_processes()
@@ -126,13 +126,13 @@ class Supervisor:
             if now - polled >= POLL_S:
                 polled = now
                 self._poll(now)
-            self._teardown.advance(now, list(self._live.values()), self._say)
+            self._teardown.advance(now, list(self._live.values()), self._emit)
             self._write()
 
     def _start_processes(self) -> None:
         # Before any rank, so that none is ever without.
-        without = "training goes on, but if the supervisor died too nobody would end the ranks at once"
-        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._say, without)
+        without = "training continues, but if the supervisor died too, the ranks would not end at once"
+        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._emit, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())
         with ExitStack() as held:
@@ -145,7 +145,7 @@ class Supervisor:
             for rank in range(self._plan.processes):
                 if not self._start_rank(rank, environment, store):
                     break
-        hands = self._say, self._watch, self._forget
+        hands = self._emit, self._watch, self._forget
         self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
 
     def _environment(self, port: int) -> dict[str, str]:
@@ -161,7 +161,7 @@ class Supervisor:
             text = f"its process could not be started: {error.strerror or error}"
             failed = RankFailed(rank=rank, error=text, step=self._from)
             self._failures.append((failed, False))
-            self._say(failed)
+            self._emit(failed)
             self._teardown.fail(monotonic())
             return False
         self._live[rank] = process
@@ -197,7 +197,7 @@ class Supervisor:
                 elif isinstance(message, Checkpoint):
                     self._recorder.add(message)
                 self._tally.add(message)
-                self._say(message)
+                self._emit(message)
 
     def _on_rank_exit(self, process: RankProcess) -> None:
         self._take(process, process.messages.read_all())
@@ -214,11 +214,11 @@ class Supervisor:
             return
         if failure is None:
             if self._script is not None:
-                self._say(Phase(rank=process.rank, phase="done"))
+                self._emit(Phase(rank=process.rank, phase="done"))
             self._agreement.leave(process.rank, last_step, list(self._live.values()))
             return
         self._failures.append(failure)
-        self._say(failure[0])
+        self._emit(failure[0])
         self._write(durable=True)
         self._teardown.fail(monotonic())
 
@@ -231,28 +231,28 @@ class Supervisor:
             if isinstance(request, StopRequested):
                 self._request_stop(request)
             elif self._script is not None:
-                self._say(Alert(kind="checkpoint", severity="info", text="a script saves its own checkpoints"))
+                self._emit(Alert(kind="checkpoint", severity="info", text="a script saves its own checkpoints"))
             elif not self._teardown.stopping:
-                self._say(request)
+                self._emit(request)
                 self._agreement.propose(list(self._live.values()), save=True)
         for process in self._live.values():
             self._out += process.new_lines()
 
     def _request_stop(self, request: StopRequested) -> None:
-        self._say(request)
+        self._emit(request)
         self._teardown.stop(request, monotonic(), list(self._live.values()))
 
     def _end(self) -> None:
         for helper in self._helpers[1:]:
             helper.end()
         for pid in kill_carriers(self._token):
-            self._say(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
+            self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._out += self._journal_watch.check()
-        self._say(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
+        self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._digest.write()
@@ -265,14 +265,14 @@ class Supervisor:
     def _give_up(self, error: Exception) -> None:
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
-        self._say(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
+        self._emit(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
         self._write(durable=True)
 
     def _is_given_up(self) -> bool:
         """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
-    def _say(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._out.append(event)
 
     def _write(self, *, durable: bool = False) -> None:
@@ -281,7 +281,7 @@ class Supervisor:
             self._out.clear()
             self._digest.write_due()
         self._journal.sync_due()
-        self._recorder.tell(self._tally.step, self._live.get(0))
+        self._recorder.report_covered(self._tally.step, self._live.get(0))
         self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:
@@ -304,7 +304,7 @@ def main() -> None:
     supervisor.run(notes)
     os.close(lock)  # as long as it is held the run counts as live
     supervisor.dismiss_reaper()
-    notice.tell(run)
+    notice.start(run)
 
 
 if __name__ == "__main__":

@@ -70,11 +70,11 @@ class Teardown:
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
-    def advance(self, now: float, live: Sequence[Rank], say: Callable[[Event], None]) -> None:
+    def advance(self, now: float, live: Sequence[Rank], emit: Callable[[Event], None]) -> None:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
-                say(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: SIGKILL"))
+                emit(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: SIGKILL"))
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True

@@ -1,7 +1,7 @@
 """A run's figures as a table: read from its journal piece by piece, written line by line.
 
 A resumed run has steps that were taken twice: after the checkpoint that it resumed from. Both are written; `attempt`
-tells them apart.
+distinguishes them.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ExportError(Exception):
 def check_target(path: Path, form: Format, *, force: bool) -> None:
     """Raises `ExportError` if `path` has another format's name, exists (without `force`), or is not a regular file."""
     if path.suffix and path.suffix.lower() != f".{form}":
-        raise ExportError(f"{path.name} does not end in .{form}, but that is what would be in it. Formats: csv, jsonl.")
+        raise ExportError(f"{path.name} must end in .{form}, the chosen format. Formats: csv, jsonl.")
     try:
         found = path.stat()
     except OSError:
         if not path.parent.is_dir():
-            raise ExportError(f"There is no directory {path.parent}.") from None
+            raise ExportError(f"The directory {path.parent} does not exist.") from None
         return
     if not stat.S_ISREG(found.st_mode):
-        raise ExportError(f"{path} is no regular file.")
+        raise ExportError(f"{path} is not a regular file.")
     if not force:
         raise ExportError(f"{path} exists. Choose another name, or overwrite it (--force).")
 

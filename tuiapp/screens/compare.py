@@ -155,7 +155,7 @@ class CompareScreen(CoveredScreenFix[None]):
             here, end = (place_words(x, self.axis) for x in (chart.x_at(self.chart.cursor), chart.extent[1]))
             # Padded to its widest text so that the columns beside it do not move.
             reading = Line(here.ljust(len(end)), tuple(values.get(place, MISSING) for place in range(len(runs))))
-            heading = [label, here, "stands still", "v: go on"]
+            heading = [label, here, "paused", "v: resume"]
         title = f"Compare {plural(len(runs), 'run')}"
         words = Content.assemble((title, "bold $text-primary"), f"  {heading[0]}  ", (join_words(heading[1:]), MUTED))
         self.chart.show_heading(words)
@@ -166,13 +166,13 @@ class CompareScreen(CoveredScreenFix[None]):
         if self._is_reading:
             return "reading …"
         if len(self._hidden) == len(self._feed.runs):
-            return "all curves are off: the keys from 1 on bring them back"
+            return "all curves are hidden: the keys 1, 2, … show them"
         if self.log_scale:
-            return f"no {metric(self.metric).label} above 0 to be drawn on a logarithmic axis: y goes back"
+            return f"no {metric(self.metric).label} above 0 for a logarithmic axis: y makes it linear"
         if self.chart.window is not None:
-            return "nothing was told in this part of the runs: 0 shows all of them"
+            return "no data in this range: 0 shows the whole runs"
         by_epoch = " by epoch" * (self.axis == "epoch")
-        return f"none of these runs has told of {metric(self.metric).label}{by_epoch}: m for another"
+        return f"none of these runs has reported {metric(self.metric).label}{by_epoch}: m chooses another metric"
 
     def _settings(self) -> list[str]:
         reading = [run.progress for run in self._feed.runs if run.progress is not None]
@@ -181,7 +181,7 @@ class CompareScreen(CoveredScreenFix[None]):
         )
         smoothed = f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed"
         return [
-            f"{100 * self.chart.share_in_sight:.3g} % in sight" if self.chart.window else "",
+            f"showing {100 * self.chart.share_in_sight:.3g} %" if self.chart.window else "",
             f"by {self.axis}",
             "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",

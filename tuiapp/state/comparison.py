@@ -19,7 +19,7 @@ from tuiapp.state.text import (
     without_directories,
 )
 
-MOST = 8  # runs that are compared at once: as many colours can be told apart
+MOST = 8  # runs compared at once: as many colours can be distinguished
 
 
 @dataclass(frozen=True, slots=True)

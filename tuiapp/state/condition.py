@@ -85,7 +85,7 @@ def rank_condition(state: RunState, rank: RankState, behind: int, now: float, sk
 
 
 def headline(state: RunState) -> Condition | None:
-    """Returns what a person should know first, or None."""
+    """Returns the most important fact, or None."""
     found, missing = _headline(state), state.gaps.short
     if not missing:
         return found
@@ -101,9 +101,9 @@ def _headline(state: RunState) -> Condition | None:
     if state.status == "failed":
         return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
-        text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
+        text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
-            text = "the run's directory was removed: nothing more can be seen of this run"
+            text = "the run's directory was removed: no more data can be read"
         return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)

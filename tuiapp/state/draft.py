@@ -181,7 +181,7 @@ def _device_ids_apply(config: RunConfig, machine: Machine | None) -> bool:
 def machine_words(machine: Machine | None) -> str:
     """Describes this machine on one line."""
     if machine is None:
-        return "looking for devices…"
+        return "detecting devices…"
     words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]
     names = Counter(sanitize(gpu.name) for gpu in machine.gpus)
     words += [f"{count} × {name}" for name, count in names.items()]

@@ -46,7 +46,7 @@ def apply(state: RunState, event: object) -> None:
                 state.utilization.setdefault(event.uuid, SampledCurve()).append(state.step, event.utilization_percent)
             state.changed.add("devices")
         case ev.RankSample():
-            # A process that is ending holds no memory any more; that figure is not of its work.
+            # A process that is ending has freed its memory: its figure is not representative.
             if event.rss_bytes and (rank := _rank(state, event.rank)):
                 rank.process = event
                 rank.cpu.append(event.cpu_percent)
@@ -102,7 +102,7 @@ def apply(state: RunState, event: object) -> None:
         case ev.Stacks():
             if 0 <= event.rank < MAX_RANKS:
                 state.stacks[event.rank] = event
-                _log(state, event, "its Python stacks were taken down", rank=event.rank)
+                _log(state, event, "its Python stacks were recorded", rank=event.rank)
                 state.changed.add("alerts")
         case ev.StopRequested():
             state.stop_requested = event
@@ -186,7 +186,7 @@ def _go_back(state: RunState, step: int) -> None:
     state.failures.clear()
     state.alerts.clear()
     state.stacks.clear()
-    # It may have other devices; its ranks report the array layouts anew.
+    # It may have other devices; its ranks report the array layouts again.
     state.arrays.clear()
     state.gpus.clear()
     state.telemetry_problems.clear()
@@ -202,7 +202,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     if state.gaps.count > gaps:
         state.changed.add("alerts")
     if state.curves.full and not full:
-        _log(state, event, f"more than {MAX_NAMES:,} metrics: those that come later are not charted", stream="problem")
+        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="problem")
     if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in (TEST_LOSS, TEST_ACCURACY):

@@ -62,7 +62,7 @@ def sanitize_lines(text: str, limit: int = 200) -> list[str]:
     if len(lines) > limit:
         head = limit // 2
         cut = len(lines) - limit + 1
-        lines = [*lines[:head], f"… {cut:,} lines left out …", *lines[len(lines) - (limit - head - 1) :]]
+        lines = [*lines[:head], f"… {cut:,} lines omitted …", *lines[len(lines) - (limit - head - 1) :]]
     return lines
 
 

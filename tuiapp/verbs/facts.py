@@ -75,7 +75,7 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 def resume_command(run: RunDir) -> str:
     """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
-        # Not plan.json: resuming makes the plan anew, whatever became of the file.
+        # Not plan.json: resuming makes a new plan, whether or not the file is intact.
         config = read_config(run)
         # Except for data that only a launch examines.
         data = read_plan(run.plan).data if config.dataset.startswith(EXAMINED) else None
@@ -94,4 +94,4 @@ def resume_command(run: RunDir) -> str:
 def resume_hint(run: RunDir) -> str:
     """Returns `resume_command` as a labelled line; "" for none."""
     command = resume_command(run)
-    return sanitize(f"to go on: {command}") if command else ""
+    return sanitize(f"to resume: {command}") if command else ""

@@ -80,7 +80,7 @@ class PlainNarrator:
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
@@ -95,8 +95,8 @@ class PlainNarrator:
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         return _in_words(event, state)
 
-    def _tell_trouble(self, state: RunState) -> None:
-        # Its text counts the seconds; an alert reports when it is over.
+    def _report_trouble(self, state: RunState) -> None:
+        # Its text contains a running count of seconds; an alert reports when it is over.
         if state.trouble and not self._in_trouble:
             self.say(f"{format_clock(time.time())}  {state.trouble}")
         self._in_trouble = bool(state.trouble)
@@ -129,7 +129,7 @@ class LiveNarrator(PlainNarrator):
         self._drawn_at = -math.inf
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 
@@ -192,13 +192,13 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case Checkpoint():
             return describe_checkpoint(event)
         case CheckpointRequested():
-            return "saving a checkpoint after the step under way"
+            return "saving a checkpoint after the current step"
         case StopRequested(now=True):
             return "stopping at once"
         case StopRequested(save=True):
-            return "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)"
+            return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():
-            return "stopping after the step under way (Ctrl-C again: at once)"
+            return "stopping after the current step (Ctrl-C again: at once)"
         case RankFailed():
             return state.log[-1].text
         case RunEnded():

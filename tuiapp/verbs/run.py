@@ -92,10 +92,10 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         _warn_of_memory(config, machine)
         return launch(config, runs_dir(options), machine), 0
     if options.like is not None:
-        raise UsageError("--resume goes on with a run, --like starts a new one: leave out one of them.")
+        raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
     if options.source is not None:
         raise UsageError(
-            f"--resume goes on with a run's own configuration: leave out {options.source!r}, or --resume. "
+            f"--resume uses the run's own configuration: omit {options.source!r} or --resume. "
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
@@ -117,9 +117,9 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     if options.like is None:
         return read_source(options.source, options.settings, checks, options.arguments)
     if options.source is not None:
-        raise UsageError(f"--like starts from a run's configuration: leave out {options.source!r}, or --like.")
+        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
     run = find_run(options.like, runs_dir(options))
-    return read_like(run, options.settings, checks, "started anew", options.arguments)
+    return read_like(run, options.settings, checks, "used for a new run", options.arguments)
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
@@ -178,14 +178,14 @@ class _Interrupts:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._count += 1
         self.by_key |= number == signal.SIGINT
-        self._ask("stop" if self._count == 1 else "stop-now")
+        self._send("stop" if self._count == 1 else "stop-now")
 
     def _save(self, _number: int, _: FrameType | None) -> None:
-        self._ask("checkpoint")
+        self._send("checkpoint")
 
-    def _ask(self, command: mailbox.Command) -> None:
+    def _send(self, command: mailbox.Command) -> None:
         try:
             if instead := send_command(self._run, command, self._pulse.note):
                 self.notes.append(instead)
         except CannotAskError as error:
-            self.notes.append(f"cannot tell the run {command}: {error}")
+            self.notes.append(f"cannot send {command} to the run: {error}")

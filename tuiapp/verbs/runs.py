@@ -64,10 +64,15 @@ def list_all(options: Namespace) -> int:
         print(json.dumps([list_facts(info) for info in infos], indent=2))
         return 0
     if not everything:
-        print(f"There is no run in {sanitize(str(directory))} yet. To make one: tuiapp run quickstart", file=sys.stderr)
+        print(
+            f"There are no runs in {sanitize(str(directory))} yet. To start one: tuiapp run quickstart", file=sys.stderr
+        )
         return 0
     if not infos:
-        print(f"None of {plural(len(everything), 'run')} has all these words. All: tuiapp runs", file=sys.stderr)
+        print(
+            f"None of {plural(len(everything), 'run')} matches all these words. To list all: tuiapp runs",
+            file=sys.stderr,
+        )
         return 0
     rows = [list(LISTED.values()), *map(_row, infos)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -100,7 +105,7 @@ def show_run(options: Namespace) -> int:
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
-    facts = {"run": run.run_id, "directory": str(run.path), **_told(info)}
+    facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -174,7 +179,7 @@ def _row(info: RunInfo) -> list[str]:
     return [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
 
 
-def _told(info: RunInfo) -> dict[str, str]:
+def _overview(info: RunInfo) -> dict[str, str]:
     summary = info.summary
     figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
     return {

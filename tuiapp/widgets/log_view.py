@@ -15,7 +15,7 @@ from tuiapp.state.run_state import LogEntry, RunState
 from tuiapp.state.text import plural
 from tuiapp.widgets.log_rows import LogRows
 
-PLACEHOLDER = "show only lines with…  (enter, then n N: one after the other · escape: all lines)"
+PLACEHOLDER = "show only lines with…  (enter, then n N: next, previous · escape: all lines)"
 
 STREAMS: tuple[tuple[str, ...], ...] = ((), ("stdout",), ("stderr",), ("run", "event", "problem"))
 """What the stream key cycles through: all, stdout, stderr, the run's own messages."""
@@ -123,7 +123,7 @@ class LogView(Vertical):
             self.open_search()
             return
         number, count = rows.find(by)
-        self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” is in no line"
+        self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” was not found"
         self._show_status()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -184,7 +184,7 @@ class LogView(Vertical):
         left_out = self._state.log_count - len(self._state.log)
         parts = [
             who,
-            ("the run's own words" if "run" in self.stream else f"{self.stream[0]} alone") if self.stream else "",
+            ("the run's own messages" if "run" in self.stream else f"{self.stream[0]} only") if self.stream else "",
             how,
             self._place,
             f"only lines with “{self.pattern}”" if self.pattern else "",

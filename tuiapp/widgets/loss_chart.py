@@ -182,13 +182,13 @@ class LossChart(Zoomable):
 
     def _why_empty(self) -> str:
         if self.window is not None:
-            return "nothing was told in this part of the run: 0 shows all of it"
+            return "no data in this range: 0 shows the whole run"
         return why_empty(self.metric, live=self._state.is_live)
 
     def _show_legend(self) -> None:
         look = Look(dark=self.app.current_theme.dark, metric=self.metric)
         if self.cursor is not None:
-            left, settings = reading(self._chart, self.cursor, look), ["stands still", "v: go on"]
+            left, settings = reading(self._chart, self.cursor, look), ["paused", "v: resume"]
         else:
             left, settings = names(self._chart, look), self._settings()
         self.query_one("#legend", Static).update(line_of(left, settings, self.content_size.width), layout=False)
@@ -199,4 +199,4 @@ class LossChart(Zoomable):
             "by time" if self.by_time else "by step",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
         ]
-        return [f"{100 * self.share_in_sight:.3g} % in sight", *settings] if self.window else settings
+        return [f"showing {100 * self.share_in_sight:.3g} %", *settings] if self.window else settings

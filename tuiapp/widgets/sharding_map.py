@@ -58,8 +58,8 @@ def _fitting(words: list[str], array: ArrayState, width: int) -> str:
     counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
     mesh = f"mesh {counts}" if counts else ""
     ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
-    told = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
-    return next((text for text in told if cell_len(text) <= width), told[-1])
+    texts = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
+    return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
 def _size(array: ArrayState) -> str:
