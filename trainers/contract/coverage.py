@@ -13,7 +13,6 @@ from pathlib import Path
 from trainers.config.files import open_regular
 from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
 from trainers.contract.journal import MAX_LINE_BYTES, lines_back
-from trainers.contract.metrics import STEP_TIME
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
 """Starts of the lines that are decoded: the type comes first on every line."""
@@ -38,7 +37,7 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             reached.clear()
         elif isinstance(event, Checkpoint):
             committed.add(event.step)
-        elif STEP_TIME in event.values:
+        elif event.is_training:
             reached.setdefault(event.rank, event.last_step)
             short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
             for step in short:

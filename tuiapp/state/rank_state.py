@@ -110,7 +110,7 @@ class RankState:
         if STEP_TIME in values:
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
             self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
-        if last_step >= self.step:
+        if event.is_training and last_step >= self.step:
             self.step = last_step
             if LOSS in values:
                 self.loss = values[LOSS][-1]
