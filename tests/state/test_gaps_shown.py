@@ -75,3 +75,10 @@ def test_after_the_last_step_a_run_can_be_resumed_for_its_end_alone(status: str)
     if status == "lost":
         state.mark_lost()
     assert state.can_resume == (status != "stopped")
+
+
+def test_a_checkpoint_whose_steps_were_lost_is_not_resumed_from() -> None:
+    events = [h.started(1), h.steps(0, 1, 29, 2.0), h.checkpoint(29, 2.1), h.evaluation(2, 3.0), h.checkpoint(58, 3.1)]
+    state = fold(events)
+    state.mark_lost()
+    assert (state.step, state.resume_step) == (29, 29)

@@ -217,7 +217,7 @@ class DigestKeeper:
         if is_logged(event):
             self._add_to_log(line)
         self._keep(line, 1, "latest", rank)
-        if last >= self._steps.get(rank, 0):
+        if event.is_training and last >= self._steps.get(rank, 0):
             # Views show a rank's last loss and learning rate, which need not come together.
             self._keep(line, 1, "furthest", rank, LOSS in values, LEARNING_RATE in values)
             self._steps[rank] = last

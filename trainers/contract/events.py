@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.metrics import MAX_COUNT, MAX_RANKS, MAX_STEP
+from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, group_of
 
 JOURNAL_SCHEMA = 2
 
@@ -110,6 +110,11 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
         counted = not self.counts or 0 < min(self.counts) <= max(self.counts) < MAX_COUNT
         if not counted or not 0 <= self.rank < MAX_RANKS or not 0 <= self.first_step <= self.last_step <= MAX_STEP:
             raise ValueError("a rank, step or count is out of range")
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it reports training, and so how far its rank has come: not if all its metrics are held-out ones."""
+        return any(group_of(name) not in HELD_OUT for name in self.values)
 
     def __len__(self) -> int:
         """Its number of entries."""

@@ -17,9 +17,9 @@ NAMED = 3
 class Gaps:
     """Finds the steps that no rank's record covers, in the history in force.
 
-    A rank reports its steps in order. Steps are missing if an event begins later than the previous one ended, or if an
-    attempt resumes from a later step than the attempt before has on record. What an attempt did after the step from
-    which a later one resumes does not count.
+    A rank that reports `step_time` reports every step, in order; one that does not may skip some. Steps are missing if
+    an event begins later than the previous one ended, or if an attempt resumes from a later step than the attempt
+    before has on record. What an attempt did after the step from which a later one resumes does not count.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: 
     for event in reports:
         for name, column in event.values.items():
             values.setdefault(name, []).extend(column)
-    step = max((event.last_step for event in reports), default=0)
+    step = max((event.last_step for event in reports if event.is_training), default=0)
     last = tail[-1].time if tail else started
     # Earlier evaluations are known by their checkpoints, if at all.
     saved = best_accuracy(run.checkpoints)

@@ -32,7 +32,8 @@ class Tally:
     def add(self, event: AnyEvent) -> None:
         if not isinstance(event, Metrics):
             return
-        self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        if event.is_training:
+            self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         for name, column in event.values.items():
             if name == LOSS:
                 self._loss[event.rank] = column[-1]

@@ -128,9 +128,9 @@ class RankState:
                 self.pace = Pace()
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
             self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
-        elif last_step > self.step and self.pace.seconds_per_step is None:
+        elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
             self.pace.add(Batch(event.time, last_step, 0, 0.0, 0.0))
-        if last_step >= self.step:
+        if event.is_training and last_step >= self.step:
             self.step = last_step
             if LOSS in values:
                 self.loss, self.reports_loss = values[LOSS][-1], True
