@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed
+from tests.reported import values
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import LogLine, RankFailed, RankStarted
+from trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
 from trainers.launch import LaunchError, resume
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -217,3 +218,62 @@ def test_the_last_traceback_counts_only_if_the_script_died_of_it(tmp_path: Path,
     with launched(config, runs_dir) as run:
         assert run.end().reason == "rank 0 exited with code 7, without saying why"
         assert "ZeroDivisionError: division by zero" in run.of(RankFailed)[0].last_lines
+
+
+def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import os, sys
+        for step in range(1, 501):
+            stream = sys.stderr if step % 2 else sys.stdout
+            print(f"step {step} loss {1 / step:.6f}", file=stream)
+        print("accuracy: 0.75")
+        """,
+        devices=2,
+        output_pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)|accuracy: (?P<test__accuracy>\S+)",
+    )
+    with launched(config, runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.reason) == ("completed", "500 steps")
+        assert (end.summary.steps, end.summary.test_accuracy) == (500, 0.75)
+        assert end.summary.loss == pytest.approx(1 / 500, rel=0.9)
+        for rank in (0, 1):
+            losses = values(run.of(Metrics), "loss", rank)
+            assert min(loss for loss in losses if loss) < 0.01
+            assert run.last_step(rank) == 0  # what a built-in trainer reports
+        assert values(run.of(Metrics), "test/accuracy", 1) == [0.75]
+
+
+def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs_dir: Path) -> None:
+    text = """
+        import sys, time
+        print("a" * 60 + "!", flush=True)
+        time.sleep(2)
+        print("done")
+        """
+    with launched(of_script(tmp_path, text, output_pattern="(?P<loss>(a+)+)$"), runs_dir) as run:
+        assert run.end().status == "completed"
+        assert "it is not used any more" in run.wait(Alert, lambda event: event.kind == "output-pattern").text
+        assert lines(run.of(LogLine))[-1] == "done"
+
+
+def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) -> None:
+    pytest.importorskip("tensorboard")
+    config = of_script(
+        tmp_path,
+        """
+        from torch.utils.tensorboard import SummaryWriter
+        writer = SummaryWriter("logs")
+        for step in range(1, 4):
+            writer.add_scalar("loss", 1 / step, step)
+            writer.add_scalar("Accuracy/val", step / 4, step)
+        writer.close()
+        """,
+        tensorboard_dir=str(tmp_path / "logs"),
+    )
+    with launched(config, runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.summary.steps) == ("completed", 3), run.events
+        assert values(run.of(Metrics), "loss", 0) == pytest.approx([1, 1 / 2, 1 / 3])
+        assert values(run.of(Metrics), "Accuracy/val") == [0.25, 0.5, 0.75]

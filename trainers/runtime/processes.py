@@ -132,7 +132,7 @@ class RankProcess:
         # An earlier attempt's error is not this one's.
         for name in (ERROR_FILE, ELASTIC_ERROR_FILE):
             (self.directory / name).unlink(missing_ok=True)
-        self._tails = [
+        self.tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),
             LogTail(self.directory / "stderr.log", rank, "stderr"),
         ]
@@ -210,7 +210,7 @@ class RankProcess:
                     return
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        return [line for tail in self._tails for line in tail.poll(final=final)]
+        return [line for tail in self.tails for line in tail.poll(final=final)]
 
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
@@ -229,7 +229,7 @@ class RankProcess:
             hint=hint(struck()) if signal_name == "SIGKILL" else "",
             error=record.error if record else "",
             traceback=record.traceback if record else "",
-            last_lines=list(self._tails[1].last_lines)[-LAST_LINES:],
+            last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
             step=None if self._script and not step else step,
             mono=record.mono if record else monotonic(),
         )
@@ -237,7 +237,7 @@ class RankProcess:
 
     def _script_error(self, exit_code: int | None) -> RankError | None:
         # Python exits with 1 after an exception; any other code is the script's own, whatever it wrote before.
-        said = read_failure(self.directory, self._tails[1].began) if exit_code == 1 else None
+        said = read_failure(self.directory, self.tails[1].began) if exit_code == 1 else None
         if said is None:
             return None
         return RankError(

@@ -60,6 +60,7 @@ from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
 from trainers.runtime.sampling import keep_sampler
+from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import reserve_port, script_environment, script_start
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
@@ -95,6 +96,7 @@ class Supervisor:
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
+        self._metrics = ScriptMetrics(self._config) if self._script else None
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
@@ -165,8 +167,9 @@ class Supervisor:
             self._teardown.fail(monotonic())
             return False
         self._live[rank] = process
-        if self._script is not None:
+        if self._metrics is not None:
             self._out += script_started_events(self._config, rank, process.pid)
+            self._metrics.listen(process)
         self._watch(process.messages.fd, partial(self._drain, process))
         self._watch(process.exit_fd, partial(self._on_rank_exit, process))
         return True
@@ -205,6 +208,7 @@ class Supervisor:
         self._forget(process.exit_fd)
         process.wait()
         self._out += process.new_lines(final=True)
+        self._take_found()
         del self._live[process.rank]
         self._watchdog.forget(process.rank)
         last_step = self._tally.last_step(process.rank)
@@ -237,6 +241,14 @@ class Supervisor:
                 self._agreement.propose(list(self._live.values()), save=True)
         for process in self._live.values():
             self._out += process.new_lines()
+        self._take_found()
+
+    def _take_found(self, *, last: bool = False) -> None:
+        """Takes the metrics that were found in a script's output and files."""
+        if self._metrics is not None:
+            for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
+                self._tally.add(event)
+                self._say(event)
 
     def _request_stop(self, request: StopRequested) -> None:
         self._emit(request)
@@ -245,6 +257,7 @@ class Supervisor:
     def _end(self) -> None:
         for helper in self._helpers[1:]:
             helper.end()
+        self._take_found(last=True)
         for pid in kill_carriers(self._token):
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
