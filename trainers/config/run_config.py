@@ -12,6 +12,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
 from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
+from trainers.config.image_folder import FOLDER
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 from trainers.config.user_code import PY
 
@@ -32,6 +33,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Annotated[
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
+
+    image_size: Annotated[
+        int,
+        Option(
+            "Trainer",
+            "Image size",
+            "pixels a side",
+            minimum=8,
+            maximum=1024,
+            only=("dataset", (FOLDER,)),
+        ),
+    ] = 64
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
