@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 MODELS = {
     "torch": """
 from torch import nn
@@ -75,3 +78,20 @@ def write_data(directory: Path, name: str = "arrays") -> str:
     file = directory / "data.py"
     file.write_text(DATA)
     return f"py:{file}:{name}"
+
+
+COLOURS = {"blue": (30, 40, 220), "green": (20, 200, 60), "red": (220, 50, 30)}
+
+
+def write_images(directory: Path, *parts: str, each: int = 12, size: tuple[int, int] = (40, 30)) -> str:
+    """Writes images of one colour a class under noise, in all formats; returns the data set's name."""
+    random = np.random.default_rng(0)
+    for part in parts or ("",):
+        for name, colour in COLOURS.items():
+            folder = directory / part / name
+            folder.mkdir(parents=True)
+            for number in range(each):
+                pixels = np.clip(colour + random.normal(0, 20, (*size[::-1], 3)), 0, 255).astype(np.uint8)
+                suffix = ("png", "jpg", "webp", "JPEG")[number % 4]
+                Image.fromarray(pixels).save(folder / f"{number}.{suffix}")
+    return f"folder:{directory}"

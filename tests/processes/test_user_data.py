@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
-from tests.user_files import write_data, write_model
+from tests.user_files import write_data, write_images, write_model
 from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.events import LogLine
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError, launch
 
@@ -126,3 +127,28 @@ def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path)
     config = RunConfig(dataset=write_data(tmp_path), platform="cpu", global_batch_size=302)
     with pytest.raises(ConfigError, match="global_batch_size: 302 is more than the 300 training examples"):
         launch(config, runs_dir)
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", "keras-jax"])
+def test_a_run_on_a_folder_of_images(
+    runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = RunConfig(
+        backend=backend,
+        dataset=write_images(tmp_path / "images", "train", "val", each=30),
+        image_size=16,
+        model="mlp",
+        platform="cpu",
+        global_batch_size=10,
+        epochs=4,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.started.total_steps == 36
+        end = run.end()
+        run.wait_gone()
+    assert end.status == "completed", end
+    assert end.summary.test_accuracy is not None
+    assert end.summary.test_accuracy > 0.9
+    said = [line.text for line in run.of(LogLine) if line.text.startswith("decoded")]
+    assert said == [f"decoded {tmp_path}/images: 180 images"]

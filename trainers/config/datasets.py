@@ -11,6 +11,7 @@ from math import prod
 
 from trainers.config import npz as npz_facts
 from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.image_folder import FOLDER, find_parts, folder_path
 from trainers.config.npz import npz_path, read_facts
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
@@ -29,6 +30,8 @@ class Dataset:
     """Per number of an image in memory: 1 for uint8, 4 for float32."""
     checksum: str = ""
     """Of the user's own data: changes when an array, or an image's file, does."""
+    split_seed: int | None = None
+    """Seed that splits images without a test part; None: they have one."""
     mapped: bool = False
     """Whether the images lie in a file that can be read batch by batch."""
 
@@ -78,7 +81,7 @@ DATASETS = {
 
 NPZ = "npz:"
 
-EXAMINED = (PY,)
+EXAMINED = (PY, FOLDER)
 """Prefixes of the data sets whose facts are not known before a launch."""
 
 CHECKED_BYTES = 256 << 20
@@ -114,6 +117,9 @@ def find_dataset(name: str) -> Dataset:
 
 def check_source(name: str) -> None:
     """Checks what can be told at once of a data set that a launch examines; raises DatasetError if it is wrong."""
+    if name.startswith(FOLDER):
+        find_parts(folder_path(name.removeprefix(FOLDER)))
+        return
     try:
         check_code(name)
     except UserCodeError as error:

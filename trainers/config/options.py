@@ -78,7 +78,10 @@ class Option:
     text: Text = "word"
     """How free text is entered: a word, a line, or the path of a file or directory, which is completed."""
     only: tuple[str, tuple[str, ...]] | None = None
-    """Another key and its values with which this one is used; None if always. The form hides it otherwise."""
+    """Another key and its values, or their prefixes ("folder:"), with which this one is used; None if always.
+
+    The form hides it otherwise.
+    """
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)
@@ -89,7 +92,11 @@ class Option:
         return tuple(WORDS) if self.kind == "bool" else self.choices
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        return self.only is None or values[self.only[0]] in self.only[1]
+        if self.only is None:
+            return True
+        key, allowed = self.only
+        value = values[key]
+        return value in allowed or any(one.endswith(":") and str(value).startswith(one) for one in allowed)
 
     def allowed(self) -> str:
         if self.menu:

@@ -7,6 +7,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
+from trainers.config.image_folder import FOLDER, folder_path
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
@@ -84,6 +85,8 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
         model = str(parse_code(model))
     if dataset.startswith(PY):
         dataset = str(parse_code(dataset))
+    elif dataset.startswith(FOLDER):
+        dataset = f"{FOLDER}{folder_path(dataset.removeprefix(FOLDER))}"
     elif dataset.startswith(NPZ):
         dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
     return msgspec.structs.replace(config, model=model, dataset=dataset)

@@ -12,6 +12,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
+from trainers.config.image_folder import FOLDER
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
@@ -89,6 +90,18 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             only=_with_key("tensorboard_dir"),
         ),
     ] = ""
+
+    image_size: Annotated[
+        int,
+        Option(
+            "Trainer",
+            "Image size",
+            "pixels a side",
+            minimum=8,
+            maximum=1024,
+            only=("dataset", (FOLDER,)),
+        ),
+    ] = 64
 
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))

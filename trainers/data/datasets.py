@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED, NPZ, Dataset
+from trainers.config.image_folder import FOLDER
 from trainers.config.plan import Plan
 from trainers.data import npz, public, user_data
 from trainers.data.arrays import Arrays, Images, Labels, StoredArrays
@@ -50,6 +51,11 @@ def load(data: Dataset) -> Arrays:
 
 def open_stored(data: Dataset) -> StoredArrays:
     """Opens a data set that a launch has examined; its images are read when they are wanted. Raises DatasetError."""
+    if data.name.startswith(FOLDER):
+        # Needs Pillow, which other data does without.
+        from trainers.data import image_folder
+
+        return image_folder.load(data)
     return user_data.load(data)
 
 

@@ -40,7 +40,7 @@ def fetch(dataset: str, file: DataFile) -> Path:
         if _has_checksum(path, file.sha256):
             return path
         make_private(path.parent)
-        with _alone(path.parent / ".lock", dataset):
+        with alone(path.parent / ".lock", f"downloads {dataset}"):
             if not _has_checksum(path, file.sha256):
                 _download(dataset, file, path)
     except OSError as error:
@@ -78,12 +78,13 @@ def _has_checksum(path: Path, sha256: str) -> bool:
 
 
 @contextmanager
-def _alone(lock: Path, dataset: str) -> Iterator[None]:
+def alone(lock: Path, what: str) -> Iterator[None]:
+    """Waits for other processes that hold a lock; `what` says what they do, for the message meanwhile."""
     with lock.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process that downloads {dataset}", flush=True)
+            print(f"waiting for another process that {what}", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

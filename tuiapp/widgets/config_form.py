@@ -15,6 +15,7 @@ from textual.message import Message
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import DATASETS, NPZ
+from trainers.config.image_folder import FOLDER
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.run_config import OPTIONS
@@ -37,6 +38,7 @@ NOTES: dict[str, dict[str, str]] = {
     "dataset": {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
         PY: "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
+        FOLDER: "your own images: a folder per class, below train and test",
         NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }
