@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from trainers.config.catalog import takes
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -31,10 +32,15 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
     lines = []
     for key in OPTIONS:
-        values = [_shown(getattr(info.config, key)) if info.config else MISSING for info in infos]
+        values = [_of(info, key) for info in infos]
         if len({value for value in values if value != MISSING}) > 1:
             lines.append(Line(key, tuple(values)))
     return lines
+
+
+def _of(info: RunInfo, key: str) -> str:
+    config = info.config
+    return _shown(getattr(config, key)) if config and takes(config.backend, key) else MISSING
 
 
 def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:

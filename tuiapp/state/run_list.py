@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trainers.config.catalog import takes
+from trainers.config.script import data_name, subject
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
 from trainers.contract.summary import RunInfo
 from tuiapp.state.metrics import KNOWN
@@ -54,7 +56,9 @@ def dataset(info: RunInfo) -> str:
     """Returns the data set; of a file its name without directories."""
     if info.config is None:
         return MISSING
-    name = info.config.dataset
+    name = data_name(info.config)
+    if not name:
+        return MISSING
     return sanitize(name if "/" not in name else f"npz:{name.rsplit('/', 1)[1]}", 80)
 
 
@@ -81,6 +85,11 @@ def _of(info: RunInfo, key: str) -> str:
     return str(getattr(info.config, key)) if info.config else ""
 
 
+def _subject(info: RunInfo) -> str:
+    """The model, or the script's name."""
+    return sanitize(subject(info.config), 80) if info.config else ""
+
+
 COLUMNS = (
     Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
     Column(
@@ -92,8 +101,16 @@ COLUMNS = (
         2,
         left=True,
     ),
-    Column("model", "model", 8, lambda i: _of(i, "model") or MISSING, lambda i: _text(_of(i, "model")), 3, left=True),
-    Column("dataset", "dataset", 13, dataset, lambda i: _text(_of(i, "dataset")), 7, left=True),
+    Column("model", "model", 8, lambda i: _subject(i) or MISSING, lambda i: _text(_subject(i)), 3, left=True),
+    Column(
+        "dataset",
+        "dataset",
+        13,
+        dataset,
+        lambda i: _text(data_name(i.config) if i.config else ""),
+        7,
+        left=True,
+    ),
     Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
     Column(
         "accuracy",
@@ -140,7 +157,9 @@ def words_of(info: RunInfo) -> str:
     """Returns the lower-case text that a filter's words are searched in."""
     config = info.config
     facts = [info.directory.run_id, info.status, info.reason, devices(info)]
-    facts += [config.backend, config.model, config.dataset, config.platform, config.optimizer] if config else []
+    if config:
+        facts += [config.backend, subject(config), data_name(config), config.platform]
+        facts += [config.optimizer] if takes(config.backend, "optimizer") else []
     return " ".join(facts).lower()
 
 

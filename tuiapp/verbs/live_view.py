@@ -22,12 +22,15 @@ MAX_RANKS = 4  # shown by name
 
 def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = False) -> list[str]:
     """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
-    done = min(1.0, state.step / state.total_steps) if state.total_steps else 0.0
+    done = state.progress if state.is_script else state.progress or 0.0
     phase = sanitize(state.phase or state.status)
-    where = join_words([f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"])
+    where = join_words(_where(state))
     width = min(BAR_CELLS, max(8, cells - 50))
+    progress = ""
+    if done is not None:
+        progress = f"{progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  "
     lines = [
-        f"{phase:{PHASE_CELLS}} {progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  {where}",
+        f"{phase:{PHASE_CELLS}} {progress}{where}",
         " " * (PHASE_CELLS + 1) + (state.trouble or join_words([*_learning(state), *_times(state, now)])),
     ]
     ranks = [rank for rank in state.ranks.values() if rank.step]
@@ -51,9 +54,16 @@ def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
     return "━" * full + tip + "─" * (cells - full - len(tip))
 
 
+def _where(state: RunState) -> list[str]:
+    """Epoch and step, as far as a script's are known."""
+    if state.is_script and not state.total_steps:
+        return [f"step {state.step:,}" if state.step else ""]
+    return [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
+
+
 def progress_words(state: RunState) -> str:
     """Formats a run's progress on one line."""
-    where = [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
+    where = _where(state)
     if state.trouble:
         # The other figures do not change meanwhile.
         return join_words([*where, state.trouble])

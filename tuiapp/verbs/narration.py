@@ -28,6 +28,7 @@ from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.metrics import metric
+from tuiapp.state.run_facts import names
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     format_clock,
@@ -171,17 +172,17 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
         case RunStarted():
             config = event.config
-            what = [str(config.get(key, "")) for key in ("backend", "model", "dataset")]
-            again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
+            again = f"resumed from step {event.resumed_from:,}" if event.resumed_from else "started again"
+            attempt = f"{again}, attempt {event.attempt}" if event.attempt > 1 else ""
             devices = f"{config.get('devices')} × {config.get('platform')}"
-            return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
+            return sanitize(f"run {event.run_id}: {join_words([*names(config), devices, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics():
             told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
             words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
-            where = [f"epoch {state.epoch_of(event.last_step)}/{state.epochs}", f"step {event.last_step:,}"]
-            return " · ".join([*where, *words]) if words else ""
+            epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
+            return join_words([epoch, f"step {event.last_step:,}", *words]) if words else ""
         case LogLine() if event.stream != "run":
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():
@@ -192,6 +193,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return "saving a checkpoint after the step under way"
         case StopRequested(now=True):
             return "stopping at once"
+        case StopRequested() if (grace := state.stop_grace_s) is not None:
+            return f"SIGTERM sent; the script has {format_duration(grace)} to end (Ctrl-C again: at once)"
         case StopRequested(save=True):
             return "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():

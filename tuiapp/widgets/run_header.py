@@ -8,14 +8,13 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuiapp.state.run_facts import RunFacts, RunStatus
+from tuiapp.state.run_facts import RunFacts, RunStatus, names
 from tuiapp.state.text import (
     format_duration,
     format_percent,
     format_rate,
     join_words,
     plural,
-    sanitize,
 )
 from tuiapp.widgets.colors import MUTED
 
@@ -77,8 +76,7 @@ class RunHeader(Widget):
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        names = [sanitize(str(config.get(key, "")), 60) for key in ("backend", "model", "dataset")]
-        return join_words([*names, plural(devices, platform)])
+        return join_words([*names(config), plural(devices, platform)])
 
     def _where(self) -> str:
         state = self._state
