@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, ...]] = {
     "missing": (["trian.py"], "script: there is no file", "/trian.py'. Did you mean 'train.py'?"),
     "nowhere": (["nowhere/train.py"], "script: there is no file"),
     "directory": (["--set", "backend=script", "--set", "script=."], "is a directory; name the script in it"),

@@ -37,7 +37,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
     ] = "digits"
     script: Annotated[
-        str, Option("Trainer", "Script", "its path, or module:NAME", text="file", only=_with_key("script"))
+        str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
     ] = ""
     arguments: Annotated[
         str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
@@ -53,7 +53,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "per-device"
     python: Annotated[
-        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="file", only=_with_key("python"))
+        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="program", only=_with_key("python"))
     ] = ""
     working_directory: Annotated[
         str,

@@ -53,7 +53,7 @@ def _group(name: str, words: Sequence[FieldWords], draft: Draft, width: int) -> 
 
 def _line(words: FieldWords, changed: bool, width: int) -> Content:
     text = Content(words.text)
-    if words.option.prefix_of(words.text):
+    if words.option.prefix_of(words.text) or words.option.text != "word":
         path = text.truncate(width - LABEL_CELLS - 2, ellipsis=False, pad=True)
         return Content.assemble(words.label(changed), Content.assemble(" ", path, " ").stylize(CONTROL_STYLE))
     if words.option.menu:
