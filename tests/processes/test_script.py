@@ -288,6 +288,18 @@ def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
         assert values(run.of(Metrics), "test/accuracy", 1) == [0.75]
 
 
+def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
+    text = """
+        import sys
+        sys.stdout.write("".join(f"loss {step}\\n" for step in range(1, 200_001)))
+        """
+    with launched(of_script(tmp_path, text, output_pattern=r"loss (?P<loss>\S+)"), runs_dir) as run:
+        assert run.end().summary.steps == 200_000
+        assert run.end().summary.loss is not None
+        steps = [step for event in run.of(Metrics) for step in range(event.first_step, event.last_step + 1)]
+        assert steps == list(range(1, 200_001))
+
+
 def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs_dir: Path) -> None:
     text = """
         import sys, time

@@ -72,6 +72,8 @@ class RunHeader(Widget):
 
     def _what(self) -> str:
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
+        if self._state.is_script and isinstance(given := config.get("devices"), int):
+            devices = given  # its one process may own several
         if not config:
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
