@@ -29,6 +29,8 @@ async def test_a_script_is_typed_completed_and_launched(start: Start, launches: 
         assert field(pilot, "script").display
         assert not field(pilot, "model").display
         assert not field(pilot, "global_batch_size").display
+        assert not screen(pilot).query_one("#group-optimization").display
+        assert field(pilot, "script").query_one(Input).placeholder == "its path, or module:NAME"
         assert "is empty; it must be the path of a Python script" in field(pilot, "script").problem
         await type_into(pilot, "script", "tr")
         assert "there is no file" in field(pilot, "script").problem
@@ -79,6 +81,7 @@ async def test_a_preset_with_a_script_changes_back(start: Start, here: Path) -> 
         await type_into(pilot, "backend", "torch-ddp")
         assert not field(pilot, "script").display
         assert field(pilot, "model").display
+        assert screen(pilot).query_one("#group-optimization").display
         command = screen(pilot).command
         assert command is not None
         assert "-y" not in command

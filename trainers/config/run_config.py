@@ -60,7 +60,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Directory",
-            "where it runs; empty: where it is launched",
+            "empty: where it is launched",
             text="directory",
             only=_with_key("working_directory"),
         ),
@@ -73,7 +73,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Output pattern",
-            r"metrics in its output: loss (?P<loss>\S+)",
+            r"metrics: loss (?P<loss>\S+)",
             text="line",
             only=_with_key("output_pattern"),
         ),
@@ -83,7 +83,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "TensorBoard",
-            "where it writes event files, to be charted",
+            "its event files, to be charted",
             text="directory",
             only=_with_key("tensorboard_dir"),
         ),

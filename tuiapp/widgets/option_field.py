@@ -42,6 +42,7 @@ class OptionField(Widget):
         Input.-textual-compact { padding: 0 1; background: $surface; }
         Input:focus { background: $surface-lighten-1; }
         Input.path, Input.line { width: 1fr; }
+        Input > .input--placeholder { color: $text-muted; }
 
         .problem {
             height: auto;
@@ -88,7 +89,8 @@ class OptionField(Widget):
                 yield box
         elif self.option.text != "word":
             # Not selected as a whole: the next key would replace a long text.
-            box = Input(self._text, compact=True, select_on_focus=False, classes="line")
+            words = self.option.help
+            box = Input(self._text, placeholder=words, compact=True, select_on_focus=False, classes="line")
             if self.option.text in COMPLETED:
                 box.suggester = PathSuggester({"": COMPLETED[self.option.text]})
             yield box
