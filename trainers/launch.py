@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -39,7 +40,7 @@ from trainers.contract.notices import write_notification_config
 from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
-from trainers.contract.summary import read_config, read_only_reason, summarise, unreadable_reason
+from trainers.contract.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
 from trainers.examination import examine
 
 START_TIMEOUT_S = 30.0
@@ -150,6 +151,9 @@ def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> 
     """Starts a script again, which loads what it has saved itself."""
     if status == "completed":
         raise LaunchError(f"{run.run_id} is complete. To run the script anew: tuiapp run --like {run.run_id}")
+    with contextlib.suppress(OSError):
+        # A full disk does not keep it from starting again.
+        _keep_code(run, plan.config, last_attempt(run) + 1)
     started, offset = _start_attempt(run, plan, before, lock, "")
     return Resumed(started.attempt, 0, [], offset)
 
@@ -281,12 +285,18 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
     return run
 
 
-def _keep_code(run: RunDir, config: RunConfig) -> None:
-    """Copies a script for the record."""
-    if not BACKENDS[config.backend].builtin and (code := read_code(config)):
-        name, text = code
-        run.code.mkdir(mode=0o700, exist_ok=True)
-        write_atomically(run.code / name, text)
+def _keep_code(run: RunDir, config: RunConfig, attempt: int = 1) -> None:
+    """Copies a script for the record; for a later attempt only if it has changed since the first."""
+    if BACKENDS[config.backend].builtin or not (code := read_code(config)):
+        return
+    name, text = code
+    if attempt > 1:
+        with contextlib.suppress(OSError):
+            if (run.code / name).read_bytes() == text:
+                return
+        name = f"attempt-{attempt}-{name}"
+    run.code.mkdir(mode=0o700, exist_ok=True)
+    write_atomically(run.code / name, text)
 
 
 def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:

@@ -122,7 +122,8 @@ def compare(backend: str, options: argparse.Namespace, devices: int, model: str,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=list(BACKENDS))
+    builtin = [name for name, backend in BACKENDS.items() if backend.builtin]
+    parser.add_argument("--backends", nargs="+", default=builtin, choices=builtin)
     parser.add_argument("--models", nargs="+", default=["net"])
     parser.add_argument("--devices", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--dataset", default="digits")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainers.config.catalog import takes
 from trainers.config.options import ConfigError
 from trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.library.presets import (
@@ -49,7 +50,7 @@ def test_saved_and_loaded(directory: Path) -> None:
 
 def test_every_key_is_written(directory: Path) -> None:
     text = save_preset("mine", RunConfig()).read_text()
-    assert all(f"\n{key} = " in text for key in OPTIONS)
+    assert all(f"\n{key} = " in text for key in OPTIONS if takes("torch-ddp", key))
 
 
 def test_private_to_the_user(directory: Path) -> None:
@@ -236,3 +237,20 @@ def test_half_of_a_file_is_never_seen(directory: Path) -> None:
         writer.join()
     assert written >= 100
     assert os.listdir(directory) == ["mine.toml"]
+
+
+def test_a_script_is_saved_by_its_absolute_path(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(backend="script", script="train.py", tensorboard_dir="logs", working_directory="there")
+    text = save_preset("mine", config).read_text()
+    assert "epochs" not in text
+    kept = load_config("mine")
+    assert kept.script == str(tmp_path / "train.py")
+    assert (kept.working_directory, kept.tensorboard_dir) == (str(tmp_path / "there"), str(tmp_path / "there" / "logs"))
+    # What stood in the file for another kind of backend goes.
+    save_preset("mine", RunConfig(epochs=3), overwrite=True)
+    assert load_config("mine") == RunConfig(epochs=3)
+    save_preset("mine", config, overwrite=True)
+    assert load_config("mine") == kept

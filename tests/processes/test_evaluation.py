@@ -24,7 +24,7 @@ EXAMPLES = 101
         name
         for name, backend in BACKENDS.items()
         # DataParallel has one device on the CPU.
-        if backend.max_cpu_devices is None
+        if backend.builtin and backend.max_cpu_devices is None
     ],
 )
 def test_one_to_four_devices_find_the_same(backend: str, runs_dir: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -199,8 +200,50 @@ def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Pat
             assert again.end().status == "completed"
             assert lines(again.of(LogLine)) == ["resume 1"]
             again.wait_gone()
+        assert sorted(path.name for path in run.run.code.iterdir()) == ["train.py"]
         with pytest.raises(LaunchError, match="is complete"):
             resume(run.run)
+
+
+def test_a_changed_script_is_kept_beside_the_first(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(tmp_path, "raise SystemExit(1)")
+    with launched(config, runs_dir) as run:
+        run.end()
+        run.wait_gone()
+        of_script(tmp_path, "print('better')")
+        with resumed(run.run) as again:
+            assert again.end().status == "completed"
+            again.wait_gone()
+    kept = {path.name: path.read_text() for path in run.run.code.iterdir()}
+    assert kept == {"train.py": "raise SystemExit(1)", "attempt-2-train.py": "print('better')"}
+
+
+def test_a_crash_in_native_code_leaves_the_python_stacks(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(tmp_path, "import os\ndef crash():\n    os.abort()\ncrash()\n")
+    with launched(config, runs_dir) as run:
+        assert run.end().reason.startswith("rank 0 was killed by SIGABRT — native code gave up")
+        assert any("in crash" in line for line in run.of(RankFailed)[0].last_lines)
+
+
+def test_nothing_outlives_a_killed_supervisor(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        print("ready", flush=True)
+        time.sleep(600)
+        """,
+    )
+    with launched(config, runs_dir) as run:
+        run.wait(LogLine, lambda event: event.text == "ready")
+        assert len(left_over(run)) >= 2
+        psutil.Process(run.started.pid).kill()
+        deadline = time.monotonic() + 30
+        while left := left_over(run):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
 
 
 def test_the_last_traceback_counts_only_if_the_script_died_of_it(tmp_path: Path, runs_dir: Path) -> None:
@@ -243,6 +286,18 @@ def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
             assert min(loss for loss in losses if loss) < 0.01
             assert run.last_step(rank) == 0  # what a built-in trainer reports
         assert values(run.of(Metrics), "test/accuracy", 1) == [0.75]
+
+
+def test_no_line_of_a_flood_is_missed(tmp_path: Path, runs_dir: Path) -> None:
+    text = """
+        import sys
+        sys.stdout.write("".join(f"loss {step}\\n" for step in range(1, 200_001)))
+        """
+    with launched(of_script(tmp_path, text, output_pattern=r"loss (?P<loss>\S+)"), runs_dir) as run:
+        assert run.end().summary.steps == 200_000
+        assert run.end().summary.loss is not None
+        steps = [step for event in run.of(Metrics) for step in range(event.first_step, event.last_step + 1)]
+        assert steps == list(range(1, 200_001))
 
 
 def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs_dir: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from trainers.config.script_texts import compile_pattern
 from trainers.contract.events import Metrics
-from trainers.contract.metrics import sound_entries
 from trainers.runtime.script_metrics import Batch, MatchedLines, Row
 
 
@@ -78,6 +77,6 @@ def test_a_flood_is_thinned(stride: int) -> None:
     for step in range(1, 100_001):
         batch.add(Row(step * stride, {"loss": float(step)}))
     events = list(batch.flush(monotonic()))
-    assert sum(map(sound_entries, events)) <= 200
+    assert sum(map(len, events)) <= 200
     assert events[-1].last_step == 100_000 * stride
     assert all(isinstance(event, Metrics) and event.counts for event in events)

@@ -16,6 +16,7 @@ from tests.screens.test_app import make_run
 from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig
 from tuiapp.app import TuiApp
+from tuiapp.library.presets import save_preset
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun
@@ -79,11 +80,13 @@ def lines(pilot: Pilot[None]) -> list[str]:
     return ["".join(character for character, *_ in line) for line in cells(pilot)]
 
 
-@pytest.mark.parametrize("preset", ["quickstart", "d2l-torch"])
+@pytest.mark.parametrize("preset", ["quickstart", "d2l-torch", "script"])
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 40), (200, 60)])
 async def test_the_picture_is_what_the_fields_show(
     size: tuple[int, int], preset: str, tmp_path: Path, machine: Machine, late: LateFields
 ) -> None:
+    if preset == "script":
+        save_preset(preset, RunConfig(backend="script", script=__file__, arguments="--epochs 5"))
     app = TuiApp(runs_dir=tmp_path, preset=preset, machine=machine)
     async with app.run_test(size=size) as pilot:
         form = await late.picture(pilot)

@@ -13,6 +13,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import record_checkpoint
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.state.test_script_runs import ended, started
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, StopRequested
 from trainers.contract.rundir import RunDir
@@ -256,3 +257,32 @@ async def test_fewer_ranks_than_before() -> None:
         app.feed.events = interrupted.resumed(1)
         await until(pilot, lambda: log.rank is None and chart.rank is None)
         await until(pilot, lambda: len(str(rows.render()).splitlines()) == 1)
+
+
+async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) -> None:
+    resumed: list[RunDir] = []
+
+    def resumer(run: RunDir) -> Resumed:
+        resumed.append(run)
+        return Resumed(2, 0, [], 0)
+
+    app = RunApp([started()], path=tmp_path, resumer=resumer)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        # It saves its checkpoints itself.
+        await until(pilot, lambda: "s" in offered(app) and "c" not in offered(app))
+        await pilot.press("s")
+        await asked(pilot)
+        words = "\n".join(str(line.content) for line in app.screen.query(Static))
+        assert "gets SIGTERM, and SIGKILL if it is still there after 1m 30s." in words
+        await pilot.click("#stop")
+        assert await told(pilot, app.run_dir) == ["stop"]
+        app.feed.events += [ended("stopped")]
+        await until(pilot, lambda: "u" in offered(app))
+        await pilot.press("u")
+        await asked(pilot)
+        words = "\n".join(str(line.content) for line in app.screen.query(Static))
+        assert "TUIAPP_RESUME=1" in words
+        await pilot.click("#resume")
+        await until(pilot, lambda: resumed == [app.run_dir])

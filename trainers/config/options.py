@@ -17,7 +17,7 @@ Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
-Text: TypeAlias = Literal["word", "line", "file", "directory"]
+Text: TypeAlias = Literal["word", "line", "script", "program", "directory"]
 
 MAX_CHARACTERS = 8192
 """Of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""
@@ -76,7 +76,7 @@ class Option:
     maximum: float | None = None
     below: float | None = None
     text: Text = "word"
-    """How free text is entered: a word, a line, or the path of a file or directory, which is completed."""
+    """How free text is entered: a word, a line, or a path, which is completed."""
     only: tuple[str, tuple[str, ...]] | None = None
     """Another key and its values, or their prefixes ("folder:"), with which this one is used; None if always.
 

@@ -39,7 +39,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
     script: Annotated[
-        str, Option("Trainer", "Script", "its path, or module:NAME", text="file", only=_with_key("script"))
+        str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
     ] = ""
     arguments: Annotated[
         str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
@@ -55,14 +55,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "per-device"
     python: Annotated[
-        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="file", only=_with_key("python"))
+        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="program", only=_with_key("python"))
     ] = ""
     working_directory: Annotated[
         str,
         Option(
             "Trainer",
             "Directory",
-            "where it runs; empty: where it is launched",
+            "empty: where it is launched",
             text="directory",
             only=_with_key("working_directory"),
         ),
@@ -75,7 +75,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "Output pattern",
-            r"metrics in its output: loss (?P<loss>\S+)",
+            r"metrics: loss (?P<loss>\S+)",
             text="line",
             only=_with_key("output_pattern"),
         ),
@@ -85,7 +85,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Trainer",
             "TensorBoard",
-            "where it writes event files, to be charted",
+            "its event files, to be charted",
             text="directory",
             only=_with_key("tensorboard_dir"),
         ),

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from trainers.config.catalog import takes
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
@@ -165,9 +166,9 @@ def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
 
 
 def config_facts(config: RunConfig | None) -> dict[str, object]:
-    """What identifies a run in its configuration; nulls if that cannot be read."""
-    names = ("backend", "model", "dataset", "devices")
-    return {name: getattr(config, name) if config else None for name in names}
+    """What identifies a run in its configuration; null for what that does not have, or if it cannot be read."""
+    names = ("backend", "model", "dataset", "script", "devices")
+    return {name: getattr(config, name) if config and takes(config.backend, name) else None for name in names}
 
 
 def read_only_reason(run: RunDir) -> str:

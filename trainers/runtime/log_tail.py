@@ -16,6 +16,8 @@ from trainers.contract.events import LogLine
 MAX_LINE_BYTES = 8 * 1024
 LINES_PER_POLL = 200
 READ_BYTES = 256 * 1024
+LISTENED_BYTES = 16 << 20
+"""Read at the end where lines are listened to; without a listener `READ_BYTES`."""
 
 
 class LogTail:
@@ -65,7 +67,7 @@ class LogTail:
 
     def _pass_over(self, end: int) -> int:
         """Skips to the last lines; returns the bytes skipped."""
-        passed = max(0, end - READ_BYTES - self._offset)
+        passed = max(0, end - (LISTENED_BYTES if self.on_texts else READ_BYTES) - self._offset)
         if passed:
             self._offset += passed
             self._rest, self._cut = b"", True

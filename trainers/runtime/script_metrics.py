@@ -27,8 +27,9 @@ from trainers.runtime.step_batch import Budget, pack
 LOOK_S = 1.0
 """Between two looks into the directory of event files; longer if a look takes long."""
 LAST_LOOK_S = 5.0
+LINES_AT_ONCE = 1000
 MATCH_S = 1.0
-"""A pattern that takes longer on the lines of a tenth of a second is given up: some never end."""
+"""Of processor time: a pattern that takes more for so many lines is given up, as some never end."""
 
 
 class Row(NamedTuple):
@@ -75,16 +76,17 @@ class ScriptMetrics:
         return self.take(monotonic())
 
     def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
-        if self._pattern is None:
-            return
-        try:
-            with _no_longer_than(MATCH_S):
-                for row in lines.match(texts):
-                    self._batch(rank).add(row)
-        except TimeoutError:
-            self._pattern = None
-            text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is not used any more"
-            self._out.append(Alert(kind="output-pattern", text=text))
+        for start in range(0, len(texts), LINES_AT_ONCE):
+            if self._pattern is None:
+                return
+            try:
+                with _no_longer_than(MATCH_S):
+                    for row in lines.match(texts[start : start + LINES_AT_ONCE]):
+                        self._batch(rank).add(row)
+            except TimeoutError:
+                self._pattern = None
+                text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is not used any more"
+                self._out.append(Alert(kind="output-pattern", text=text))
 
     def _sort(self, files: _FileReader) -> None:
         while files.found:
@@ -186,18 +188,21 @@ def _number(text: str) -> float | None:
 
 @contextmanager
 def _no_longer_than(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in what takes longer; in the main thread only. The `re` module looks for signals."""
+    """Raises TimeoutError in what takes more processor time; in the main thread only.
+
+    The `re` module looks for signals while it matches.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 class _FileReader:

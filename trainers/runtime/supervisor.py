@@ -248,7 +248,7 @@ class Supervisor:
         if self._metrics is not None:
             for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
                 self._tally.add(event)
-                self._say(event)
+                self._emit(event)
 
     def _request_stop(self, request: StopRequested) -> None:
         self._emit(request)

@@ -119,7 +119,53 @@ class HostSampler:
         return received, sent
 
 
+MAX_CHILDREN = 512
+"""Of a rank; beyond that it starts more processes than anybody wants to know of."""
+
+
 class RankSampler:
+    """Samples a rank with the processes that it has started, loaders of data or ranks of its own.
+
+    Raises OSError if the rank is gone.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._own = ProcessSampler(pid)
+        self._children: dict[int, ProcessSampler] = {}
+
+    def sample(self, now: float) -> dict[str, float | int | None]:
+        total = self._own.sample(now)
+        pids = _descendants(self._pid)
+        for pid in [pid for pid in self._children if pid not in pids]:
+            self._children.pop(pid).close()
+        for pid in pids:
+            # It may end at any moment.
+            with contextlib.suppress(OSError):
+                if pid not in self._children:
+                    self._children[pid] = ProcessSampler(pid)
+                for name, value in self._children[pid].sample(now).items():
+                    if value is not None and (sum_ := total[name]) is not None:
+                        total[name] = sum_ + value
+        return total
+
+    def close(self) -> None:
+        for one in (self._own, *self._children.values()):
+            one.close()
+
+
+def _descendants(pid: int) -> list[int]:
+    """The processes that a process has started from its main thread, and those that these have started."""
+    found = [pid]
+    for parent in found:
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
+            found += map(int, file.read().split())
+        if len(found) > MAX_CHILDREN:
+            break
+    return found[1 : MAX_CHILDREN + 1]
+
+
+class ProcessSampler:
     """Samples one process by files that stay its own even if its pid is reused; raises OSError if it is gone."""
 
     def __init__(self, pid: int) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 
 from platformdirs import user_config_path
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from trainers.config.script import subject, with_absolute_paths
 from tuiapp.state.text import without_directories
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
@@ -47,7 +49,9 @@ class Preset:
             return str(self.error.problems[0])
         assert self.config is not None
         chosen = self.config
-        model, dataset = without_directories(chosen.model), without_directories(chosen.dataset)
+        model, dataset = without_directories(subject(chosen)), without_directories(chosen.dataset)
+        if not BACKENDS[chosen.backend].builtin:
+            return self.description or f"{model} · {chosen.backend}"
         return self.description or f"{model} · {dataset} · {chosen.backend} · {chosen.optimizer}"
 
 
@@ -196,5 +200,9 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
     document["schema"] = SCHEMA
     if description:
         document["description"] = description
-    document.update(to_toml_values(without_idle(config)))
+    # It may be found from another directory, or hold keys of another kind of backend.
+    values = to_toml_values(with_absolute_paths(without_idle(config)))
+    for key in OPTIONS.keys() & document.keys() - values.keys():
+        del document[key]
+    document.update(values)
     return tomlkit.dumps(document)

@@ -309,6 +309,8 @@ class RunScreen(CoveredScreenFix[None]):
         """Enables the keys that apply to the run now; of a replay only those that control it."""
         if action == "replay":
             return self._reader.replay is not None
+        if action == "checkpoint" and self.state.is_script:
+            return False
         if action in ("stop", "checkpoint"):
             return self.is_live
         if action == "panel" and parameters == ("failure",):
@@ -333,7 +335,8 @@ class RunScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
         again = self.state.stop_requested is not None or self._asked_to_stop
-        if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live):
+        grace_s = self.state.stop_grace_s
+        if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s):
             self._asked_to_stop = True
 
     @work(exclusive=True, group="control")
@@ -341,7 +344,13 @@ class RunScreen(CoveredScreenFix[None]):
         state = self.state
         try:
             await confirm_resume(
-                self.app, self.run, self._resumer, state.resume_step, state.step, self._begin_to_resume
+                self.app,
+                self.run,
+                self._resumer,
+                state.resume_step,
+                state.step,
+                self._begin_to_resume,
+                script=state.is_script,
             )
         finally:
             self._resuming = False

@@ -15,7 +15,7 @@ from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.screens.confirm import Choice
-from tuiapp.state.text import sanitize_lines
+from tuiapp.state.text import format_duration, sanitize_lines
 
 Resumer: TypeAlias = Callable[[RunDir], Resumed]
 """Resumes a run; called in a thread."""
@@ -30,12 +30,25 @@ def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
         app.notify("Requested a checkpoint; the log reports when it is saved.")
 
 
-async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool]) -> bool:
+async def confirm_stop(
+    app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool], grace_s: float | None = None
+) -> bool:
     """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
-    `again` offers to stop an already stopping run at once; `is_live` is checked after the answer.
+    `again` offers to stop an already stopping run at once; `is_live` is checked after the answer; `grace_s` is a
+    script's time from SIGTERM to SIGKILL.
     """
-    if again:
+    if grace_s is not None:
+        now = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
+        first = f"gets SIGTERM, and SIGKILL if it is still there after {format_duration(grace_s)}."
+        choice = Choice(
+            "Stop now?" if again else "Stop this script?",
+            f"{run.run_id}\n{now if again else first}",
+            [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+            if again
+            else [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")],
+        )
+    elif again:
         choice = Choice(
             "Stop now?",
             f"{run.run_id}\nis stopping. Stop now ends the ranks at once, without another checkpoint.",
@@ -56,28 +69,45 @@ async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Call
         return False
     if not _send(app, run, "stop-now" if again else "stop"):
         return False
-    app.notify(f"Asked the run to {'stop now' if again else 'save and stop'}.")
+    in_order = "stop" if grace_s is not None else "save and stop"
+    app.notify(f"Asked the run to {'stop now' if again else in_order}.")
     return True
 
 
 async def confirm_resume(
-    app: App[Any], run: RunDir, resumer: Resumer, step: int | None, done: int, begun: Callable[[], bool] = lambda: True
+    app: App[Any],
+    run: RunDir,
+    resumer: Resumer,
+    step: int | None,
+    done: int,
+    begun: Callable[[], bool] = lambda: True,
+    *,
+    script: bool = False,
 ) -> bool:
     """Resumes an ended run after asking; returns whether it was resumed. Must run in a worker.
 
-    `step` is the checkpoint's: None searches the disk; `begun` is called on consent and may cancel with False.
+    `step` is the checkpoint's: None searches the disk; `begun` is called on consent and may cancel with False. A
+    `script` has none of ours.
     """
-    if step is None:
-        if (point := await asyncio.to_thread(resume_point, run)) is None:
-            tell(app, "This run has no checkpoint to resume from.", "warning")
-            return False
-        step = point.step
-    anew = f" The steps after that, up to step {done:,}, are repeated." if done > step else ""
-    choice = Choice(
-        "Resume this run?",
-        f"{run.run_id}\ncontinues from step {step:,}, with the same configuration.{anew}",
-        [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
-    )
+    if script:
+        choice = Choice(
+            "Start this script again?",
+            f"{run.run_id}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads what "
+            "it has saved.",
+            [("resume", "Start", "primary"), ("cancel", "Cancel", "default")],
+        )
+    else:
+        if step is None:
+            if (point := await asyncio.to_thread(resume_point, run)) is None:
+                tell(app, "This run has no checkpoint to resume from.", "warning")
+                return False
+            step = point.step
+        anew = f" The steps after that, up to step {done:,}, are repeated." if done > step else ""
+        choice = Choice(
+            "Resume this run?",
+            f"{run.run_id}\ncontinues from step {step:,}, with the same configuration.{anew}",
+            [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
+        )
     if await app.push_screen_wait(choice) != "resume" or not begun():
         return False
     app.notify("Resuming…")

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from trainers.config.catalog import BACKENDS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from trainers.launch import resume
@@ -226,7 +227,10 @@ class RunsScreen(CoveredScreenFix[None]):
             return
         run = info.directory
         again = run in self._stopping
-        if await confirm_stop(self.app, run, again=again, is_live=lambda: run.seen_live() is not False):
+        grace_s = info.config.stop_grace_s if _is_script(info) and info.config else None
+        if await confirm_stop(
+            self.app, run, again=again, is_live=lambda: run.seen_live() is not False, grace_s=grace_s
+        ):
             self._stopping.add(run)
 
     @work(exclusive=True, group="ask")
@@ -234,7 +238,8 @@ class RunsScreen(CoveredScreenFix[None]):
         if (info := self.current) is None:
             return
         run = info.directory
-        if await confirm_resume(self.app, run, self._resumer, None, info.summary.steps):
+        done, script = info.summary.steps, _is_script(info)
+        if await confirm_resume(self.app, run, self._resumer, None, done, script=script):
             self.post_message(OpenRun(run))
 
     @work(exclusive=True, group="ask")
@@ -327,3 +332,7 @@ def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, rever
         ]
     )
     return Content.assemble(title, "  ", (facts, MUTED))
+
+
+def _is_script(info: RunInfo) -> bool:
+    return info.config is not None and not BACKENDS[info.config.backend].builtin

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from trainers.config.catalog import takes
 from trainers.config.options import Value, format_value
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
@@ -32,7 +33,8 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
     lines = []
     for key in OPTIONS:
-        found = [getattr(info.config, key) if info.config else None for info in infos]
+        configs = [info.config for info in infos]
+        found = [getattr(one, key) if one and takes(one.backend, key) else None for one in configs]
         if len({value for value in found if value is not None}) > 1:
             lines.append(Line(key, _in_words(found)))
     return lines

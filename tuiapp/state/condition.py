@@ -43,7 +43,8 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
         ranks = f"{plural(started.world_size, 'device')} in one process"
     how = "started"
     if started.attempt > 1:
-        how = f"resumed from step {started.resumed_from:,}, attempt {started.attempt},"
+        again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
+        how = f"{again}, attempt {started.attempt},"
     return f"run {how} on {started.host}: {ranks}"
 
 
@@ -113,13 +114,15 @@ def _headline(state: RunState) -> Condition | None:
         first = state.first_failure
         return Condition("✖", describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        return Condition("■", _how_it_stops(state.stop_requested), "warning")
+        return Condition("■", _how_it_stops(state.stop_requested, state.stop_grace_s), "warning")
     return _latest_alert(state)
 
 
-def _how_it_stops(request: StopRequested) -> str:
+def _how_it_stops(request: StopRequested, grace_s: float | None) -> str:
     if request.now:
         return "stopping now"
+    if grace_s is not None:
+        return f"SIGTERM sent; the script has {format_duration(grace_s)} to end · s again: stop now"
     if request.save:
         return "saving a checkpoint, then stopping · s again: stop now without it"
     return "stopping after the step that all ranks agree on · s again: stop now"
@@ -128,6 +131,8 @@ def _how_it_stops(request: StopRequested) -> str:
 def _how_to_go_on(state: RunState) -> str:
     if not state.can_resume:
         return ""
+    if state.is_script:
+        return "u: start it again"
     return f"u: resume from step {state.resume_step:,}" if state.resume_step else "u: resume if a checkpoint was saved"
 
 
@@ -145,7 +150,7 @@ def _summary(state: RunState) -> Condition:
     epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
     words = join_words(
         [
-            plural(summary.steps, "step"),
+            plural(summary.steps, "step") if summary.steps or not state.is_script else "",
             f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",

@@ -19,6 +19,8 @@ from trainers.config.placement import check_data, misplaced, place
 from trainers.config.plan import make_plan
 from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
+from trainers.config.script import rank_processes
+from trainers.config.script_texts import MODULE, split_words
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
@@ -55,7 +57,7 @@ class Draft:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch)
+        return self._unless({"dataset", "global_batch_size"}, lambda: make_plan(self.config).steps_per_epoch or None)
 
     @property
     def left_out(self) -> int | None:
@@ -64,7 +66,7 @@ class Draft:
     @property
     def total_steps(self) -> int | None:
         keys = {"dataset", "global_batch_size", "epochs", "max_steps"}
-        return self._unless(keys, lambda: make_plan(self.config).total_steps)
+        return self._unless(keys, lambda: make_plan(self.config).total_steps or None)
 
     @property
     def memory(self) -> MemoryEstimate | None:
@@ -140,16 +142,30 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
     if draft.unreadable:
         return None
     words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
-    for key, value in changed_keys(draft.config, draft.base).items():
+    changes, passed = changed_keys(draft.config, draft.base), list[str]()
+    if draft.is_script and not preset:
+        script = draft.config.script
+        by_name = script.startswith(MODULE) or script.endswith(".py")
+        if by_name:
+            words += ["-m", script.removeprefix(MODULE)] if script.startswith(MODULE) else [script]
+        for key in ("backend", "script") if by_name else ():
+            changes.pop(key, None)
+    if draft.is_script and "arguments" in changes and "arguments" not in draft.problems:
+        passed = ["--", *split_words(str(changes.pop("arguments")))]
+    for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
     if runs_dir is not None:
         words += ["--runs-dir", runs_dir]
-    return shlex.join(words)
+    return shlex.join([*words, *passed])
 
 
 def device_words(config: RunConfig) -> str:
     """Describes the devices of a placed configuration."""
     one = config.devices == 1
+    if not BACKENDS[config.backend].builtin:
+        count = rank_processes(config)
+        processes = "1 process" if count == 1 else f"{count} processes"
+        return f"{processes} on {plural(config.devices, 'GPU') if config.platform == 'cuda' else 'the CPU'}"
     if config.platform == "cuda":
         return "1 GPU" if one else f"{config.devices} GPUs (nccl)"
     if BACKENDS[config.backend].process_per_device:

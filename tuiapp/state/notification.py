@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainers.config.script import data_name, subject
 from trainers.contract.summary import RunInfo
 from tuiapp.state.text import format_percent, sanitize, without_directories
 
@@ -39,11 +40,9 @@ def _through_tmux(sequence: str) -> str:
 def ending(info: RunInfo) -> str:
     """Describes how a run ended, in one short sentence."""
     config, accuracy = info.config, info.summary.test_accuracy
-    what = (
-        f"{without_directories(config.model)} on {without_directories(config.dataset)}"
-        if config
-        else info.directory.run_id
-    )
+    what = info.directory.run_id
+    if config:
+        what = " on ".join(filter(None, map(without_directories, (subject(config), data_name(config)))))
     came_to = f", test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
     why = f": {info.reason}" if info.status in ("failed", "lost") else ""
     return sanitize(f"{what} {info.status}{came_to}{why}")

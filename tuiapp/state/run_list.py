@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from trainers.config.catalog import takes
+from trainers.config.script import data_name, subject
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
 from trainers.contract.summary import RunInfo
 from tuiapp.state.metrics import KNOWN
@@ -55,12 +57,12 @@ def dataset(info: RunInfo) -> str:
     """Returns the data set; of a file its name without directories."""
     if info.config is None:
         return MISSING
-    return sanitize(without_directories(info.config.dataset), 80)
+    return sanitize(without_directories(data_name(info.config)), 80) or MISSING
 
 
 def model(info: RunInfo) -> str:
-    """Returns the model; of the user's own its file without directories, and its name."""
-    return sanitize(without_directories(info.config.model), 80) if info.config else MISSING
+    """Returns the model, of the user's own its file without directories, and its name; or the script's name."""
+    return sanitize(without_directories(subject(info.config)), 80) if info.config else MISSING
 
 
 def started(info: RunInfo) -> str:
@@ -86,6 +88,11 @@ def _of(info: RunInfo, key: str) -> str:
     return str(getattr(info.config, key)) if info.config else ""
 
 
+def _subject(info: RunInfo) -> str:
+    """The model, or the script's name."""
+    return sanitize(subject(info.config), 80) if info.config else ""
+
+
 COLUMNS = (
     Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
     Column(
@@ -97,8 +104,8 @@ COLUMNS = (
         2,
         left=True,
     ),
-    Column("model", "model", 8, model, lambda i: _text(_of(i, "model")), 3, left=True),
-    Column("dataset", "dataset", 13, dataset, lambda i: _text(_of(i, "dataset")), 7, left=True),
+    Column("model", "model", 8, model, lambda i: _text(subject(i.config) if i.config else ""), 3, left=True),
+    Column("dataset", "dataset", 13, dataset, lambda i: _text(data_name(i.config) if i.config else ""), 7, left=True),
     Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
     Column(
         "accuracy",
@@ -145,7 +152,9 @@ def words_of(info: RunInfo) -> str:
     """Returns the lower-case text that a filter's words are searched in."""
     config = info.config
     facts = [info.directory.run_id, info.status, info.reason, devices(info)]
-    facts += [config.backend, config.model, config.dataset, config.platform, config.optimizer] if config else []
+    if config:
+        facts += [config.backend, subject(config), data_name(config), config.platform]
+        facts += [config.optimizer] if takes(config.backend, "optimizer") else []
     return " ".join(facts).lower()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -11,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.script_texts import program_name
 from trainers.contract import events as ev
 from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_SECONDS
@@ -21,7 +23,7 @@ from tuiapp.state.devices.gpu import HISTORY, GpuState
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import UTILIZATION, ordered
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.text import sanitize
+from tuiapp.state.text import sanitize, without_directories
 
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
@@ -43,6 +45,13 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
     rank: int | None
     stream: Stream
     text: str
+
+
+def names(config: Mapping[str, object]) -> list[str]:
+    """Returns backend, model or script, and data set of a configuration as the journal has it; "" for none."""
+    subject = program_name(str(config["script"])) if "script" in config else config.get("model", "")
+    found = (config.get("backend", ""), subject, config.get("dataset", ""))
+    return [sanitize(without_directories(str(name)), 60) for name in found]
 
 
 @dataclass(eq=False, slots=True)
@@ -113,6 +122,8 @@ class RunState:
     def can_resume(self) -> bool:
         """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
         over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
+        if over and self.is_script:
+            return True
         if not over or self.resume_step is None:
             return over and self.lost
         return not self.total_steps or has_more(self.resume_step, self.total_steps, self.status)
@@ -138,6 +149,18 @@ class RunState:
     def world_size(self) -> int:
         """Ranks, or devices where one process owns them all."""
         return self.started.world_size if self.started else len(self.ranks)
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it is a program of the user's own, which saves its checkpoints itself."""
+        backend = BACKENDS.get(str(self.config.get("backend")))
+        return backend is not None and not backend.builtin
+
+    @property
+    def stop_grace_s(self) -> float | None:
+        """Seconds from SIGTERM to SIGKILL when a script is stopped; None for a built-in trainer."""
+        grace = self.config.get("stop_grace_s")
+        return float(grace) if self.is_script and isinstance(grace, int | float) else None
 
     @property
     def process_per_device(self) -> bool:

@@ -30,7 +30,7 @@ def compare_runs(options: Namespace) -> int:
     if options.json:
         configs = [to_toml_values(info.config) if info.config else None for info in infos]
         keys = [key for key in OPTIONS if key in {line.name for line in differences}]
-        differ = {key: [config and config[key] for config in configs] for key in keys}
+        differ = {key: [config and config.get(key) for config in configs] for key in keys}
         print(json.dumps({"runs": [list_facts(info) for info in infos], "differing": differ}, indent=2))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(infos))]

@@ -72,7 +72,7 @@ def _backends() -> Iterator[Finding]:
     usable = False
     for backend in BACKENDS.values():
         reason = backend.unavailable()
-        usable |= not reason
+        usable |= backend.builtin and not reason
         yield Finding(backend.name, "info" if reason else "pass", reason or f"can run: {backend.summary}")
     if not usable:
         yield Finding("backends", "fail", "none can run here")

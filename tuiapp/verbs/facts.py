@@ -83,9 +83,10 @@ def resume_command(run: RunDir) -> str:
     except (OSError, ValueError, ConfigError, DatasetError):
         return ""
     info = summarise(run)
-    if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:
+    if info.status in ("running", "completed") or not info.is_readable:
         return ""
-    if not has_more(point.step, plan.total_steps, info.status):
+    # A script saves its checkpoints itself.
+    if plan.facts and ((point := resume_point(run)) is None or not has_more(point.step, plan.total_steps, info.status)):
         return ""
     name = run.run_id if run.path.parent == default_runs_dir() else shlex.quote(str(run.path))
     return f"tuiapp run --resume {name}"

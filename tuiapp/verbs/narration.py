@@ -28,7 +28,7 @@ from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.metrics import metric
-from tuiapp.state.run_state import RunState
+from tuiapp.state.run_state import RunState, names
 from tuiapp.state.text import (
     format_clock,
     format_duration,
@@ -38,7 +38,6 @@ from tuiapp.state.text import (
     plural,
     sanitize,
     sanitize_lines,
-    without_directories,
 )
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
@@ -173,11 +172,11 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
         case RunStarted():
             config = event.config
-            what = [without_directories(str(config.get(key, ""))) for key in ("backend", "model", "dataset")]
-            again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
+            again = f"resumed from step {event.resumed_from:,}" if event.resumed_from else "started again"
+            attempt = f"{again}, attempt {event.attempt}" if event.attempt > 1 else ""
             platform = config.get("platform")
             devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
-            return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
+            return sanitize(f"run {event.run_id}: {join_words([*names(config), devices, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics():
@@ -195,6 +194,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return "saving a checkpoint after the current step"
         case StopRequested(now=True):
             return "stopping at once"
+        case StopRequested() if (grace := state.stop_grace_s) is not None:
+            return f"SIGTERM sent; the script has {format_duration(grace)} to end (Ctrl-C again: at once)"
         case StopRequested(save=True):
             return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():

@@ -8,6 +8,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from datetime import datetime
 
+from trainers.config.catalog import takes
 from trainers.config.options import format_value
 from trainers.config.run_config import to_mapping, to_toml_values
 from trainers.contract.events import Alert, AnyEvent, RankFailed
@@ -122,6 +123,8 @@ def show_run(options: Namespace) -> int:
         print(sanitize(info.problem))
     else:
         for key, value in to_mapping(info.config).items():
+            if not takes(info.config.backend, key):
+                continue
             print(f"{key:18}{sanitize(format_value(value))}")
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, damaged, resume_point(run) if hint else None)

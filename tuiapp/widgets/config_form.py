@@ -155,6 +155,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
             field.changed = key in draft.changed
             field.problem = draft.problems.get(key, "")
             field.display = key not in draft.hidden
+        for group in self.query(".group"):
+            group.display = any(field.display for field in group.query("OptionField"))
         for checklist in self.query(GpuChecklist):
             checklist.display = "device_ids" not in draft.hidden
             checklist.show(draft.config.device_ids)

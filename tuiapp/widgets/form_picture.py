@@ -11,7 +11,7 @@ from textual.content import Content
 
 from trainers.config.options import GROUPS
 from tuiapp.state.draft import Draft
-from tuiapp.widgets.field_words import CONTROL_CELLS, LABEL_CELLS, FieldWords
+from tuiapp.widgets.field_words import CONTROL_CELLS, FAINT, LABEL_CELLS, FieldWords
 
 BETWEEN_COLUMNS = 3
 CONTROL_STYLE = "$foreground on $surface"
@@ -22,14 +22,21 @@ def form_picture(words: Sequence[FieldWords], draft: Draft, *, width: int, colum
     first, second, third, last = GROUPS
     end = [Content("")] if roomy else []
 
+    shown = {one.option.group for one in words if one.option.key not in draft.hidden}
+
     def stack(names: Sequence[str], room: int) -> list[Content]:
+        names = [name for name in names if name in shown]
         return [_exactly(line, room) for name in names for line in [*_group(name, words, draft, room), *end]]
 
     if columns == 1:
         return stack(GROUPS, width)
     half = (width - BETWEEN_COLUMNS) // 2
     rooms = (half, width - BETWEEN_COLUMNS - half)
-    parts = [stack((second, last), rooms[0]), stack((third,), rooms[1])]
+    beside = third in shown
+    parts = [
+        stack((second, last) if beside else (second,), rooms[0]),
+        stack((third,) if beside else (last,), rooms[1]),
+    ]
     height = max(map(len, parts))
     filled = [
         [*part, *[_exactly(Content(""), room)] * (height - len(part))] for part, room in zip(parts, rooms, strict=True)
@@ -53,9 +60,12 @@ def _group(name: str, words: Sequence[FieldWords], draft: Draft, width: int) -> 
 
 def _line(words: FieldWords, changed: bool, width: int) -> Content:
     text = Content(words.text)
-    if words.option.prefix_of(words.text):
-        path = text.truncate(width - LABEL_CELLS - 2, ellipsis=False, pad=True)
-        return Content.assemble(words.label(changed), Content.assemble(" ", path, " ").stylize(CONTROL_STYLE))
+    if words.option.prefix_of(words.text) or words.option.text != "word":
+        # An empty input shows what it is for.
+        told = text or Content(words.option.help)
+        path = told.truncate(width - LABEL_CELLS - 2, ellipsis=False, pad=True)
+        control = Content.assemble(" ", path, " ").stylize(CONTROL_STYLE)
+        return Content.assemble(words.label(changed), control if text else control.stylize(FAINT))
     if words.option.menu:
         shown = text.truncate(CONTROL_CELLS - 4, ellipsis=True, pad=True).append(" ▾")
     else:

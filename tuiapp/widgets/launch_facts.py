@@ -13,6 +13,7 @@ from textual.widgets import Button, Static
 from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, on_host
 from trainers.config.run_config import OPTIONS
+from trainers.config.script import short_command
 from tuiapp.state.draft import Draft, device_words
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
@@ -107,6 +108,8 @@ class LaunchFacts(Vertical):
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
         rows = (("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine)))
+        if draft.is_script:
+            rows = (("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft)))
         return Content("\n").join(Content.assemble((name.ljust(LABEL_CELLS), FAINT), words) for name, words in rows)
 
     @staticmethod
@@ -123,9 +126,11 @@ class LaunchFacts(Vertical):
 def _devices(draft: Draft, machine: Machine | None) -> Content:
     if machine is None:
         return Content("detecting devices…")
-    if draft.placed is None or draft.batch_per_device is None:
+    if draft.placed is None:
         return Content(MISSING)
     words = device_words(draft.placed)
+    if draft.batch_per_device is None:
+        return Content(words)
     return Content(f"{words} · {draft.batch_per_device:,} examples a step on each")
 
 
@@ -136,6 +141,15 @@ def _training(draft: Draft) -> Content:
     words = f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters"
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
     return Content.assemble(words, (left_out, FAINT))
+
+
+def _script(draft: Draft) -> Content:
+    """What each process runs."""
+    return Content(sanitize(short_command(draft.placed))) if draft.placed else Content(MISSING)
+
+
+def _directory(draft: Draft) -> Content:
+    return Content(sanitize(draft.placed.working_directory)) if draft.placed else Content(MISSING)
 
 
 def _memory(draft: Draft, machine: Machine | None) -> Content:

@@ -18,6 +18,9 @@ from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.field_words import CONTROL_CELLS, FieldWords
 from tuiapp.widgets.path_suggester import PathSuggester
 
+COMPLETED = {"script": ".py", "program": "", "directory": "/"}
+"""How the names end that complete a path: no file's ends with "/"."""
+
 
 class OptionField(Widget):
     """Label, control and help on one line; the problem in words beneath.
@@ -38,7 +41,8 @@ class OptionField(Widget):
         Input, ChoiceInput { width: 20; margin-left: 17; }
         Input.-textual-compact { padding: 0 1; background: $surface; }
         Input:focus { background: $surface-lighten-1; }
-        Input.path { width: 1fr; }
+        Input.path, Input.line { width: 1fr; }
+        Input > .input--placeholder { color: $text-muted; }
 
         .problem {
             height: auto;
@@ -80,15 +84,22 @@ class OptionField(Widget):
             yield choice
             if self.option.prefixes:
                 box = Input(self._text, compact=True, select_on_focus=False, classes="path")
-                box.suggester = PathSuggester(self.option.prefixes)
+                box.suggester = PathSuggester({prefix: f".{prefix[:-1]}" for prefix in self.option.prefixes})
                 box.display = typed
                 yield box
+        elif self.option.text != "word":
+            # Not selected as a whole: the next key would replace a long text.
+            words = self.option.help
+            box = Input(self._text, placeholder=words, compact=True, select_on_focus=False, classes="line")
+            if self.option.text in COMPLETED:
+                box.suggester = PathSuggester({"": COMPLETED[self.option.text]})
+            yield box
         else:
             yield Input(self._text, compact=True, select_on_focus=True)
 
     def render(self) -> Content:
         words = self._words_now
-        if self._is_typed_path:
+        if self._is_typed_path or self.option.text != "word":
             return words.label(self.changed)
         between = " " * (CONTROL_CELLS + 2)
         return Content.assemble(words.label(self.changed), between, words.help_within(self.size.width))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from textual.suggester import Suggester
@@ -13,23 +13,26 @@ from trainers.config.user_code import PY, UserCodeError, read_names
 
 
 class PathSuggester(Suggester):
-    """Suggests the first path that completes the typed one; a prefix "npz:" limits files to .npz.
+    """Suggests the first path that completes the typed one, by the prefix before it.
 
     After "py:FILE:" it suggests a name that FILE defines.
+
+    Args:
+        suffixes: Prefix, which may be empty, → how the names of files end; "/" for directories only.
     """
 
-    def __init__(self, prefixes: Sequence[str]) -> None:
+    def __init__(self, suffixes: Mapping[str, str]) -> None:
         # Not cached: directories change.
         super().__init__(use_cache=False, case_sensitive=True)
-        self._prefixes = prefixes
+        self._suffixes = suffixes
 
     async def get_suggestion(self, value: str) -> str | None:
         """Returns the whole completed value, or None."""
-        for prefix in self._prefixes:
+        for prefix, suffix in self._suffixes.items():
             if value.startswith(prefix):
                 typed = value.removeprefix(prefix)
                 # A directory may be on a server that does not answer.
-                found = await asyncio.to_thread(complete, typed, f".{prefix.rstrip(':')}", prefix == PY)
+                found = await asyncio.to_thread(complete, typed, suffix, prefix == PY)
                 return f"{prefix}{found}" if found else None
         return None
 

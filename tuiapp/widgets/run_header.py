@@ -8,15 +8,13 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuiapp.state.run_state import RunState, RunStatus
+from tuiapp.state.run_state import RunState, RunStatus, names
 from tuiapp.state.text import (
     format_duration,
     format_percent,
     format_rate,
     join_words,
     plural,
-    sanitize,
-    without_directories,
 )
 from tuiapp.widgets.colors import MUTED
 
@@ -74,12 +72,13 @@ class RunHeader(Widget):
 
     def _what(self) -> str:
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
+        if self._state.is_script and isinstance(given := config.get("devices"), int):
+            devices = given  # its one process may own several
         if not config:
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        names = [sanitize(without_directories(str(config.get(key, ""))), 60) for key in ("backend", "model", "dataset")]
-        return join_words([*names, plural(devices, platform)])
+        return join_words([*names(config), plural(devices, platform)])
 
     def _where(self) -> str:
         state = self._state

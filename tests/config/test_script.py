@@ -1,0 +1,158 @@
+"""Configurations of the user's own script: their texts, their files, the command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers.config.machine import Gpu, Machine
+from trainers.config.memory import check_data_fits
+from trainers.config.options import ConfigError
+from trainers.config.placement import place
+from trainers.config.plan import make_plan, read_plan, write_plan
+from trainers.config.relevance import inapplicable_keys
+from trainers.config.run_config import RunConfig, build_config, to_mapping
+from trainers.config.script import command, data_name, read_code, short_command, subject
+from trainers.config.script_texts import compile_pattern, program_name, read_environment, split_words
+from trainers.contract.rundir import RUN_ID, make_run_dir
+
+GPUS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="H200") for index in range(5))
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    return RunConfig(backend="script", script="train.py")
+
+
+def problems(config: RunConfig, machine: Machine) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        place(config, machine)
+    return {problem.key: problem.message for problem in caught.value.problems}
+
+
+def test_placing_fixes_what_depends_on_where_it_is_launched(
+    script: RunConfig, machine: Machine, tmp_path: Path
+) -> None:
+    config = build_config({**to_mapping(script), "tensorboard_dir": "logs", "arguments": "-a 'b c'"})
+    placed = place(config, machine)
+    assert (placed.script, placed.working_directory) == (str(tmp_path / "train.py"), str(tmp_path))
+    assert placed.tensorboard_dir == str(tmp_path / "logs")
+    assert (placed.platform, placed.devices) == ("cpu", 2)
+    assert place(placed, machine) == placed
+    assert command(placed) == [sys.executable, "-u", str(tmp_path / "train.py"), "-a", "b c"]
+    assert short_command(placed) == "python train.py -a 'b c'"
+    assert (subject(placed), data_name(placed)) == ("train.py", "")
+    assert read_code(placed) == ("train.py", b"print(1)\n")
+
+
+def test_an_interpreter_is_found_as_a_shell_finds_it(
+    script: RunConfig, machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bin_dir = tmp_path / "venv" / "bin"
+    bin_dir.mkdir(parents=True)
+    (bin_dir / "python").symlink_to(sys.executable)
+    for name in ("venv/bin/python", str(bin_dir / "python")):
+        placed = place(build_config({**to_mapping(script), "python": name}), machine)
+        # A virtual environment is known by the link.
+        assert placed.python == str(bin_dir / "python")
+    monkeypatch.setenv("PATH", str(bin_dir))
+    assert place(build_config({**to_mapping(script), "python": "python"}), machine).python == str(bin_dir / "python")
+
+
+def test_a_module(script: RunConfig, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text("pass")
+    placed = place(build_config({**to_mapping(script), "script": "module:package.train"}), machine)
+    assert command(placed) == [sys.executable, "-u", "-m", "package.train"]
+    assert subject(placed) == "package.train"
+    assert read_code(placed) == ("train.py", b"pass")
+
+
+@pytest.mark.parametrize(("processes", "devices"), [("per-device", 5), ("one", 1)])
+def test_devices_and_processes(script: RunConfig, processes: str, devices: int) -> None:
+    machine = Machine(cpu_cores=8, memory_total_bytes=1 << 34, memory_available_bytes=1, gpus=GPUS)
+    placed = place(build_config({**to_mapping(script), "processes": processes}), machine)
+    # No global batch is there to be divided, no model whose memory could be too much.
+    assert len(placed.device_ids) == placed.devices == 5
+    assert check_data_fits(placed, machine) == []
+    plan = make_plan(placed)
+    assert (plan.processes, plan.world_size) == (devices, devices)
+    assert (plan.total_steps, plan.steps_per_epoch, plan.parameters, plan.flops_per_example) == (0, 0, None, None)
+    with pytest.raises(ValueError, match="a run of backend script has no data set"):
+        _ = plan.data
+
+
+def test_its_plan_is_read_as_it_was_written(script: RunConfig, machine: Machine, tmp_path: Path) -> None:
+    plan = make_plan(place(script, machine))
+    write_plan(tmp_path / "plan.json", plan)
+    assert read_plan(tmp_path / "plan.json") == plan
+
+
+def test_one_process_on_the_cpu_is_one_device(script: RunConfig, machine: Machine) -> None:
+    placed = place(build_config({**to_mapping(script), "processes": "one"}), machine)
+    assert placed.devices == 1
+    assert "devices" in problems(build_config({**to_mapping(script), "processes": "one", "devices": 2}), machine)
+
+
+def test_only_its_own_keys_apply(script: RunConfig) -> None:
+    idle = inapplicable_keys(to_mapping(script))
+    assert {"model", "dataset", "epochs", "seed", "nan_policy", "momentum"} <= idle
+    assert not idle & {"script", "arguments", "devices", "device_ids", "platform", "stop_grace_s"}
+    assert {"script", "stop_grace_s"} <= inapplicable_keys(to_mapping(RunConfig()))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may do everything")
+def test_a_directory_that_cannot_be_entered(script: RunConfig, machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    wrong = problems(build_config({**to_mapping(script), "working_directory": "closed"}), machine)
+    assert "cannot be entered: Permission denied" in wrong["working_directory"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", {}),
+        ("A=1 B='x y'", {"A": "1", "B": "x y"}),
+        ("A= B==", {"A": "", "B": "="}),
+        ("A=1 A=2", {"A": "2"}),
+    ],
+)
+def test_environment_variables(text: str, found: dict[str, str]) -> None:
+    assert read_environment(text) == found
+
+
+@pytest.mark.parametrize("text", ["'", 'a "b', "a\\"])
+def test_words_that_cannot_be_split(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be split into words"):
+        split_words(text)
+
+
+def test_patterns() -> None:
+    assert compile_pattern("") is not None
+    assert set(compile_pattern(r"(?P<step>\d+) (?P<test__loss>\S+)").groupindex) == {"step", "test__loss"}
+    for text in ("(", "(?P<1a>x)", "[z-a](?P<x>1)", "(?P<a>x)(?P<a>y)", "x{99999999999999999}(?P<x>1)"):
+        with pytest.raises(ValueError, match="no regular expression"):
+            compile_pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("train.py", "train"),
+        ("package.train", "package-train"),
+        ("Train My Net (2).PY", "train-my-net-2"),
+        ("é.py", "run"),
+        ("x" * 90 + ".py", "x" * 40),
+        ("net", "net"),
+    ],
+)
+def test_the_runs_name(tmp_path: Path, name: str, slug: str) -> None:
+    run = make_run_dir(tmp_path, "script", name)
+    assert f"-script-{slug}-" in run.run_id
+    assert RUN_ID.fullmatch(run.run_id)
+    assert program_name(f"/a/b/{name}") == name

@@ -1,0 +1,71 @@
+"""What is shown of a run of the user's own script: nothing that it did not report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.state.folding import fold
+from trainers.config.run_config import RunConfig, to_toml_values
+from trainers.contract.events import AnyEvent, RunEnded, RunStarted, StopRequested, Summary
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
+from tuiapp.state.condition import headline
+from tuiapp.state.notification import ending
+from tuiapp.state.run_list import BY_NAME, words_of
+from tuiapp.state.run_state import names
+from tuiapp.verbs.live_view import live_view, progress_words
+
+CONFIG = RunConfig(backend="script", script="/x/train.py", platform="cpu", devices=2, stop_grace_s=90)
+
+
+def started(attempt: int = 1) -> RunStarted:
+    return RunStarted(
+        run_id=h.RUN_ID, attempt=attempt, host="box", pid=1, config=to_toml_values(CONFIG), world_size=2,
+        steps_per_epoch=0, total_steps=0, **h.at(0),
+    )  # fmt: skip
+
+
+def ended(status: str, **more: object) -> AnyEvent:
+    return RunEnded(status=status, reason="on request", summary=Summary(seconds=9, **more), **h.at(9))  # type: ignore[arg-type]
+
+
+def test_names_and_unknown_totals() -> None:
+    state = fold([started()])
+    assert names(state.config) == ["script", "train.py", ""]
+    assert state.is_script
+    assert (state.progress, state.total_steps, state.epochs) == (None, 0, 0)
+    assert not any(word in line for line in live_view(state, h.START, 120) for word in ("0/0", "%", "epoch"))
+    assert progress_words(state) == ""
+
+
+@pytest.mark.parametrize(("status", "can"), [("stopped", True), ("failed", True), ("completed", False)])
+def test_it_can_be_started_again_unless_it_is_complete(status: str, can: bool) -> None:
+    state = fold([started(), ended(status)])
+    assert state.can_resume is can
+    found = headline(state)
+    assert found is not None
+    assert ("u: start it again" in found.text) is can
+    assert "step" not in found.text
+    assert "epoch" not in found.text
+
+
+def test_how_it_stops() -> None:
+    found = headline(fold([started(), StopRequested(by="command", save=True, **h.at(1))]))
+    assert found is not None
+    assert found.text == "SIGTERM sent; the script has 1m 30s to end · s again: stop now"
+
+
+def test_its_second_start() -> None:
+    state = fold([started(), ended("stopped"), started(attempt=2)])
+    assert "run started again, attempt 2, on box: 2 rank processes" in state.log[-1].text
+
+
+def test_in_the_list_of_runs() -> None:
+    info = RunInfo(RunDir(Path("runs/x")), "failed", CONFIG, "", Summary(), "rank 0 failed", None)
+    assert [BY_NAME[name].cell(info) for name in ("backend", "model", "dataset")] == ["script", "train.py", "–"]
+    assert "train.py" in words_of(info)
+    assert not {"net", "digits", "adam"} & set(words_of(info).split())
+    assert ending(info) == "train.py failed: rank 0 failed"
