@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
 from tests.user_files import write_data, write_images, write_model
+from trainers.config import memory
 from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
@@ -152,3 +153,30 @@ def test_a_run_on_a_folder_of_images(
     assert end.summary.test_accuracy > 0.9
     said = [line.text for line in run.of(LogLine) if line.text.startswith("decoded")]
     assert said == [f"decoded {tmp_path}/images: 180 images"]
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.slow)])
+def test_images_read_batch_by_batch_train_like_those_in_memory(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    config = RunConfig(
+        backend=backend,
+        dataset=write_data(tmp_path, "mapped"),
+        model="net",
+        platform="cpu",
+        devices=2,
+        global_batch_size=30,
+        epochs=2,
+    )
+    told = []
+    for part in (0.5, 0.0):
+        monkeypatch.setattr(memory, "RESIDENT_PART", part)
+        with launched(config, runs_dir) as run:
+            assert read_plan(run.run.plan).streamed == (part == 0)
+            assert run.end().status == "completed"
+            evaluated = [(one.step, one.loss, one.accuracy) for one in run.evaluations()]
+            told.append((run.losses(0), run.losses(1), evaluated))
+            waited = [value for event in run.reports(0) for value in event.values["data_wait"]]
+            run.wait_gone()
+        assert len(waited) == 20
+    assert told[0] == told[1]

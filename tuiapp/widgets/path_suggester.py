@@ -9,7 +9,11 @@ from pathlib import Path
 
 from textual.suggester import Suggester
 
+from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY, UserCodeError, read_names
+
+SUFFIXES = {HF: ".parquet"}
+"""Prefix of a value → how the files it takes end, if not like the prefix."""
 
 
 class PathSuggester(Suggester):
@@ -29,7 +33,7 @@ class PathSuggester(Suggester):
             if value.startswith(prefix):
                 typed = value.removeprefix(prefix)
                 # A directory may be on a server that does not answer.
-                found = await asyncio.to_thread(complete, typed, f".{prefix.rstrip(':')}", prefix == PY)
+                found = await asyncio.to_thread(complete, typed, SUFFIXES.get(prefix, f".{prefix[:-1]}"), prefix == PY)
                 return f"{prefix}{found}" if found else None
         return None
 
