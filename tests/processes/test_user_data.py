@@ -14,7 +14,7 @@ from trainers.config import memory
 from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import LogLine
+from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError, launch
 
@@ -122,6 +122,38 @@ def test_what_is_no_data_set_is_refused(runs_dir: Path, tmp_path: Path, returned
     assert f"dataset: py:{file}:arrays" in str(caught.value)
     assert words in str(caught.value)
     assert not runs_dir.exists() or os.listdir(runs_dir) == []
+
+
+def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(
+        f"import numpy as np\ndef arrays():\n    return np.random.rand(60, 12, 10), {Y}, np.ones((9, 12, 10)), {Y}[:9]\n"
+    )
+    with launched(RunConfig(dataset=f"py:{file}:arrays", model="mlp", platform="cpu", devices=1), runs_dir) as run:
+        assert run.end().status == "failed"
+        (failed,) = run.of(RankFailed)
+        run.wait_gone()
+    assert failed.error.endswith("All ranks must get the same: give random numbers a seed.")
+
+
+def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
+    net = write_model(tmp_path, "keras")
+    data = write_data(tmp_path)
+    file = Path(net.split(":")[1])
+    file.write_text(file.read_text() + Path(data.split(":")[1]).read_text())
+    config = RunConfig(
+        backend="keras-jax",
+        model=net,
+        dataset=f"py:{file}:arrays",
+        platform="cpu",
+        devices=1,
+        global_batch_size=30,
+        epochs=1,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    assert [path.name for path in run.run.code.iterdir()] == [file.name]
 
 
 def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path) -> None:
