@@ -126,9 +126,8 @@ def test_what_is_no_data_set_is_refused(runs_dir: Path, tmp_path: Path, returned
 
 def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.py"
-    file.write_text(
-        f"import numpy as np\ndef arrays():\n    return np.random.rand(60, 12, 10), {Y}, np.ones((9, 12, 10)), {Y}[:9]\n"
-    )
+    returned = f"np.random.rand(60, 12, 10), {Y}, np.ones((9, 12, 10)), {Y}[:9]"
+    file.write_text(f"import numpy as np\ndef arrays():\n    return {returned}\n")
     with launched(RunConfig(dataset=f"py:{file}:arrays", model="mlp", platform="cpu", devices=1), runs_dir) as run:
         assert run.end().status == "failed"
         (failed,) = run.of(RankFailed)
