@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +96,11 @@ def write_images(directory: Path, *parts: str, each: int = 12, size: tuple[int, 
                 suffix = ("png", "jpg", "webp", "JPEG")[number % 4]
                 Image.fromarray(pixels).save(folder / f"{number}.{suffix}")
     return f"folder:{directory}"
+
+
+def encoded(label: int, number: int, size: int = 20) -> bytes:
+    """A PNG image of a class's colour."""
+    noise = np.random.default_rng(number).normal(0, 20, (size, size, 3))
+    with io.BytesIO() as file:
+        Image.fromarray(np.clip(list(COLOURS.values())[label] + noise, 0, 255).astype(np.uint8)).save(file, "png")
+        return file.getvalue()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from subprocess import PIPE
 
 import msgspec
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.run_config import RunConfig
@@ -27,7 +30,11 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 def examine(config: RunConfig) -> Dataset:
     """Examines a configuration's data set; raises DatasetError if it is invalid, UserCodeError if its code raises."""
     command = [sys.executable, "-P", "-m", "trainers.data.examine"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    # A file that defines the model as well may import any framework. JAX would reserve most of a GPU.
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    if keras_backend := BACKENDS[config.backend].keras_backend:
+        environment["KERAS_BACKEND"] = keras_backend
+    with subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=PIPE) as process:
         try:
             answer, said = process.communicate(msgspec.json.encode(config))
         except BaseException:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax import Array
 from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
@@ -18,6 +19,7 @@ from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
+from trainers.data.prefetch import prefetch
 from trainers.runtime.reporter import Reporter
 from trainers.trees import leaf_name
 
@@ -32,7 +34,7 @@ PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "defaul
 Batch: TypeAlias = tuple[Array, Array]
 """Images, float32, and labels, int32."""
 
-TestBatches: TypeAlias = list[tuple[Array, Array, Array]]
+TestBatch: TypeAlias = tuple[Array, Array, Array]
 """Images, labels and weights, split over the devices."""
 
 
@@ -92,11 +94,75 @@ def scale(images: Array) -> Array:
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
-def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) -> TestBatches:
-    """The test set on the devices, in batches that split evenly."""
-    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // devices)
-    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * devices)
-    return [jax.device_put((x, y.astype(np.int32), weights), split) for x, y, weights in batches]
+class TrainingSet:
+    """The training set on every device, for a program that indexes it; or its batches, read ahead and split.
+
+    `put_whole` puts arrays on every device. With `axis` a batch gets a leading axis of so many devices, as in pmap.
+    """
+
+    def __init__(
+        self,
+        arrays: datasets.Arrays | datasets.StoredArrays,
+        split: NamedSharding,
+        put_whole: Callable[[tuple[Any, Any]], tuple[Any, Any]],
+        axis: int | None = None,
+    ) -> None:
+        self._images, self._labels = arrays.x_train, arrays.y_train.astype(np.int32)
+        self._split, self._axis = split, axis
+        self._whole = None if isinstance(arrays, datasets.StoredArrays) else put_whole((self._images, self._labels))
+
+    def place(self, order: datasets.Rows) -> Iterable[Any]:
+        """What `arguments` takes for each step, given example numbers, int64 [steps, global batch]."""
+        return iter(order) if self._whole else prefetch(order, self._read)
+
+    def arguments(self, placed: Any) -> tuple[Any, Any, Any]:
+        """Images and labels, and the numbers of the batch's examples among them; None if they are the batch."""
+        return (*self._whole, self._on_axis(placed)) if self._whole else (*placed, None)
+
+    def first(self, count: int) -> tuple[Any, Any, Any]:
+        """Arguments for a batch of the first examples."""
+        return self.arguments(next(iter(self.place(np.arange(count)[None]))))
+
+    def _read(self, rows: datasets.Rows) -> Any:
+        return jax.device_put((self._on_axis(self._images[rows]), self._on_axis(self._labels[rows])), self._split)
+
+    def _on_axis(self, array: Any) -> Any:
+        return array if self._axis is None else array.reshape(self._axis, -1, *array.shape[1:])
+
+
+class TestSet:
+    """The test set in batches that split evenly, with weights: on the devices, or read each time."""
+
+    def __init__(
+        self,
+        arrays: datasets.Arrays | datasets.StoredArrays,
+        devices: int,
+        split: NamedSharding,
+        axis: int | None = None,
+    ) -> None:
+        self._arrays, self._split, self._axis = arrays, split, axis
+        self._batch_size = -(-min(EVAL_BATCH, len(arrays.y_test)) // devices) * devices
+        self._put = None if isinstance(arrays, datasets.StoredArrays) else list(self._batches())
+
+    def __iter__(self) -> Iterator[TestBatch]:
+        return iter(self._put) if self._put is not None else self._batches()
+
+    def _batches(self) -> Iterator[TestBatch]:
+        for x, y, weights in datasets.weighted_batches(self._arrays.x_test, self._arrays.y_test, self._batch_size):
+            batch: tuple[Any, ...] = (x, y.astype(np.int32), weights)
+            if self._axis is not None:
+                batch = tuple(one.reshape(self._axis, -1, *one.shape[1:]) for one in batch)
+            yield jax.device_put(batch, self._split)
+
+
+def fetch(results: Iterable[Array]) -> npt.NDArray[np.float32]:
+    """Results of many calls, stacked, on the host; few of the calls wait for the devices at a time."""
+    found: list[Array] = []
+    for result in results:
+        found.append(result)
+        if len(found) > STEPS_IN_FLIGHT:
+            jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
+    return np.stack(jax.device_get(found))
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:

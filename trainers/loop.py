@@ -109,8 +109,8 @@ def training(
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
     `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
-    device at once rather than step by step. `wait` waits until a loss is computed, if the framework itself does not
-    bound steps in flight; there are then at most `limit`.
+    device at once rather than step by step, or the batches themselves, read ahead. `wait` waits until a loss is
+    computed, if the framework itself does not bound steps in flight; there are then at most `limit`.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     in_flight = InFlight(limit, wait)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
 from math import prod
@@ -20,6 +20,8 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
+from trainers.data.prefetch import prefetch
+from trainers.data.stored import StoredImages
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
 
@@ -166,6 +168,13 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
     return placed
 
 
+def to_floats(x: Tensor, layout: torch.memory_format | None) -> Tensor:
+    """Images as float32, uint8 scaled to 0–1, in `layout`."""
+    if layout is not None:
+        x = x.contiguous(memory_format=layout)
+    return x.float().div_(255) if x.dtype == torch.uint8 else x
+
+
 class Images:
     """A data set's images, on a device in the type of the file: bytes as float32 would take four times the memory.
 
@@ -187,21 +196,76 @@ class Images:
         return len(self._stored)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Images as float32, uint8 scaled to 0–1."""
-        x = self._stored[rows]
-        if self._layout is not None:
-            x = x.contiguous(memory_format=self._layout)
-        return x.float().div_(255) if x.dtype == torch.uint8 else x
+        return to_floats(self._stored[rows], self._layout)
+
+
+class Streamed:
+    """`Images` that are read when they are indexed: none is kept on the device."""
+
+    def __init__(self, images: StoredImages, device: torch.device, layout: torch.memory_format | None) -> None:
+        self._images, self._device, self._layout = images, device, layout
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        return self.move(self.read(rows if isinstance(rows, slice) else rows.numpy(force=True)))
+
+    def read(self, rows: datasets.Rows | slice) -> Tensor:
+        """Images [n, H, W, C] in memory from which a GPU copies while it computes."""
+        x = torch.from_numpy(self._images[rows])
+        return x.pin_memory() if self._device.type == "cuda" else x
+
+    def move(self, x: Tensor) -> Tensor:
+        """What `read` gave, on the device as `Images` has it."""
+        x = x.to(self._device, non_blocking=True)
+        return to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), self._layout)
+
+
+class TrainingSet:
+    """Batches of the training set: indexed on the device, where all of it lies, or read ahead from where it is."""
+
+    def __init__(
+        self,
+        images: datasets.Images | StoredImages,
+        labels: datasets.Labels,
+        device: torch.device,
+        layout: torch.memory_format | None = None,
+    ) -> None:
+        self._device = device
+        self._images, self._labels = to_device(images, labels, device, layout)
+
+    def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | None]]:
+        """Returns what `batch` takes for each step, given example numbers, int64 [steps, batch].
+
+        The numbers are on the device, moved at once and not step by step; images that are read are on the host.
+        """
+        order = np.ascontiguousarray(order)
+        numbers = torch.from_numpy(order).to(self._device).unbind()
+        if isinstance(self._images, Streamed):
+            return zip(numbers, prefetch(order, self._images.read), strict=True)
+        return ((rows, None) for rows in numbers)
+
+    def batch(self, placed: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+        """Images as float32, and labels, on the device."""
+        rows, read = placed
+        x = self._images[rows] if read is None or isinstance(self._images, Images) else self._images.move(read)
+        return x, self._labels[rows]
+
+    def first(self, count: int) -> tuple[Tensor, Tensor]:
+        """A batch of the first examples."""
+        return self.batch((torch.arange(count, device=self._device), None))
 
 
 def to_device(
-    images: datasets.Images,
+    images: datasets.Images | StoredImages,
     labels: datasets.Labels,
     device: torch.device,
     layout: torch.memory_format | None = None,
-) -> tuple[Images, Tensor]:
-    """`Images`, and labels as int64 [N], on the device."""
-    return Images(images, device, layout), torch.from_numpy(labels).to(device)
+) -> tuple[Images | Streamed, Tensor]:
+    """`Images` on the device, or `Streamed` ones, and labels as int64 [N] on the device."""
+    kind = Streamed(images, device, layout) if isinstance(images, StoredImages) else Images(images, device, layout)
+    return kind, torch.from_numpy(labels).to(device)
 
 
 def distribute(model: nn.Module) -> DistributedDataParallel:
@@ -221,7 +285,9 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 
 
 @torch.no_grad()
-def sum_up(model: Callable[[Tensor], Tensor], x: Images, y: Tensor, context: AbstractContextManager[object]) -> Tensor:
+def sum_up(
+    model: Callable[[Tensor], Tensor], x: Images | Streamed, y: Tensor, context: AbstractContextManager[object]
+) -> Tensor:
     """Summed loss, correct answers and examples, float64 [3] on the labels' device, of a model in evaluation mode."""
     sums = torch.zeros(3, dtype=torch.float64, device=y.device)
     for start in range(0, len(x), EVAL_BATCH):

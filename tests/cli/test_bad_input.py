@@ -55,6 +55,17 @@ SETTINGS = {
     "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it applies only to sgd."),
     "nesterov": ("nesterov=true", "nesterov: true would have no effect with optimizer adam: it applies only to sgd."),
     "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
+    "code-without-name": ("model=py:net.py", "model: 'py:net.py' is not allowed; it must be py:FILE:NAME"),
+    "code-that-is-missing": ("model=py:/none/net.py:net", "model: /none/net.py cannot be read: No such file"),
+    "code-prefix": ("model=py:", "model: 'py:' is not allowed; it must be one of mlp, net, convnet, resnet18, py:FILE"),
+    "data-code-that-is-missing": ("dataset=py:/none/net.py:net", "dataset: /none/net.py cannot be read: No such file"),
+    "folder-that-is-missing": ("dataset=folder:/none", "dataset: /none cannot be read: No such file or directory."),
+    "saved-data-that-is-missing": ("dataset=hf:/none", "dataset: "),
+    "image-size": ("image_size=0", "image_size: 0 is not allowed; it must be a whole number of at least 8 and of at"),
+    "idle-image-size": (
+        "image_size=32",
+        "image_size: 32 would have no effect with dataset digits: it goes with folder: or hf:.",
+    ),
     "devices": ("devices=12", "devices: 12 is more than this machine has: "),
 }
 
@@ -255,3 +266,21 @@ def test_data_that_take_most_of_the_memory_are_warned_of(
     done = tuiapp("run", *(word for setting in settings for word in ("--set", setting)))
     assert done.code == 0, done
     assert "tuiapp: the data take 29.3 MiB of 50.0 MiB free on this machine: it may not fit\n" in done.err
+
+
+def test_users_code_that_fails_is_refused_with_its_traceback(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text("def arrays():\n    raise ValueError('mine')\n")
+    done = tuiapp("run", "--set", f"dataset=py:{file}:arrays", "--json")
+    check_refused(
+        done, runs_dir, f"tuiapp: py:{file}:arrays failed:", f'"{file}", line 2, in arrays', "ValueError: mine"
+    )
+    assert "trainers/" not in done.err
+
+
+def test_a_folder_without_images_is_refused(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+    done = tuiapp("run", "--set", f"dataset=folder:{tmp_path}/images", "--json")
+    check_refused(done, runs_dir, f"dataset: {tmp_path}/images/cat has no image (.jpg, .jpeg, .png, .webp)")
+    assert not (tmp_path / "home" / ".cache" / "tuiapp" / "datasets" / "images").exists()

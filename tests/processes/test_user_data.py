@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from tests.processes.harness import launched, resumed
 from tests.user_files import write_data, write_images, write_model
+from trainers.config import memory
 from trainers.config.options import ConfigError
 from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import LogLine
+from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError, launch
 
@@ -123,6 +124,37 @@ def test_what_is_no_data_set_is_refused(runs_dir: Path, tmp_path: Path, returned
     assert not runs_dir.exists() or os.listdir(runs_dir) == []
 
 
+def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    returned = f"np.random.rand(60, 12, 10), {Y}, np.ones((9, 12, 10)), {Y}[:9]"
+    file.write_text(f"import numpy as np\ndef arrays():\n    return {returned}\n")
+    with launched(RunConfig(dataset=f"py:{file}:arrays", model="mlp", platform="cpu", devices=1), runs_dir) as run:
+        assert run.end().status == "failed"
+        (failed,) = run.of(RankFailed)
+        run.wait_gone()
+    assert failed.error.endswith("All ranks must get the same: give random numbers a seed.")
+
+
+def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
+    net = write_model(tmp_path, "keras")
+    data = write_data(tmp_path)
+    file = Path(net.split(":")[1])
+    file.write_text(file.read_text() + Path(data.split(":")[1]).read_text())
+    config = RunConfig(
+        backend="keras-jax",
+        model=net,
+        dataset=f"py:{file}:arrays",
+        platform="cpu",
+        devices=1,
+        global_batch_size=30,
+        epochs=1,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    assert [path.name for path in run.run.code.iterdir()] == [file.name]
+
+
 def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path) -> None:
     config = RunConfig(dataset=write_data(tmp_path), platform="cpu", global_batch_size=302)
     with pytest.raises(ConfigError, match="global_batch_size: 302 is more than the 300 training examples"):
@@ -152,3 +184,30 @@ def test_a_run_on_a_folder_of_images(
     assert end.summary.test_accuracy > 0.9
     said = [line.text for line in run.of(LogLine) if line.text.startswith("decoded")]
     assert said == [f"decoded {tmp_path}/images: 180 images"]
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", pytest.param("keras-torch", marks=pytest.mark.slow)])
+def test_images_read_batch_by_batch_train_like_those_in_memory(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    config = RunConfig(
+        backend=backend,
+        dataset=write_data(tmp_path, "mapped"),
+        model="net",
+        platform="cpu",
+        devices=2,
+        global_batch_size=30,
+        epochs=2,
+    )
+    told = []
+    for part in (0.5, 0.0):
+        monkeypatch.setattr(memory, "RESIDENT_PART", part)
+        with launched(config, runs_dir) as run:
+            assert read_plan(run.run.plan).streamed == (part == 0)
+            assert run.end().status == "completed"
+            evaluated = [(one.step, one.loss, one.accuracy) for one in run.evaluations()]
+            told.append((run.losses(0), run.losses(1), evaluated))
+            waited = [value for event in run.reports(0) for value in event.values["data_wait"]]
+            run.wait_gone()
+        assert len(waited) == 20
+    assert told[0] == told[1]

@@ -193,3 +193,23 @@ def test_names_of_a_file_are_completed(tmp_path: Path) -> None:
     assert complete(f"{tmp_path}/net.py:", ".py", named=True) == f"{tmp_path}/net.py:first"
     assert complete(f"{tmp_path}/net.py:S", ".py", named=True) == f"{tmp_path}/net.py:Second"
     assert complete(f"{tmp_path}/none.py:S", ".py", named=True) is None
+
+
+async def test_a_folder_of_images_has_a_size(start: Start, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+    async with start(size=(120, 40)) as pilot:
+        assert not field(pilot, "image_size").display
+        box = await open_input(pilot)
+        box.value = f"folder:{tmp_path}/images/cat"
+        await pilot.pause()
+        expected = f"{tmp_path}/images/cat has 0 folders; it must have one for each class, two at least."
+        assert field(pilot, "dataset").problem == expected
+        box.value = f"folder:{tmp_path}/images"
+        await pilot.pause()
+        assert field(pilot, "dataset").problem == ""
+        assert field(pilot, "image_size").display
+        # A launch finds out how many there are.
+        assert "– steps per epoch" in words(pilot, "#facts")
+        await type_into(pilot, "image_size", "32")
+        assert screen(pilot).command == f"tuiapp run --set dataset=folder:{tmp_path}/images --set image_size=32"

@@ -16,6 +16,7 @@ Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -33,25 +34,32 @@ from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
-from trainers.jax_devices import EVAL_BATCH, STEPS_IN_FLIGHT, pick_devices, report_sharding, scale
+from trainers.jax_devices import (
+    STEPS_IN_FLIGHT,
+    TestBatch,
+    TestSet,
+    TrainingSet,
+    fetch,
+    pick_devices,
+    report_sharding,
+    scale,
+)
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.trees import fill, named_leaves
 
-TestBatches = list[tuple[Array, Array, Array]]
-"""Images, labels and weights, each with a leading axis of devices."""
-
 
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     devices = pick_devices(config, report)
-    arrays = datasets.load(plan.data)
-    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
-    x_train, y_train = replicate((arrays.x_train, arrays.y_train.astype(np.int32)), devices, "batch")
-    test_batches = split_test_set(arrays, devices)
+    split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
+    arrays = datasets.open_planned(plan)
+    # What fits lives on every device whole: a step then indexes, and copies no image from the host.
+    training_set = TrainingSet(arrays, split, lambda both: replicate(both, devices, "batch"), axis=config.devices)
+    test_set = TestSet(arrays, config.devices, split, axis=config.devices)
     del arrays
     state = replicate(create(plan), devices, "batch")
     if checkpoints.resumed:
@@ -60,53 +68,57 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
+    first = training_set.first(config.global_batch_size)
     rates = np.full(config.devices, learning_rate(plan, 1))
-    train_step = mapped_step.lower(state, x_train, y_train, rows, rates).compile()
+    train_step = mapped_step.lower(state, *first, rates).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(x_train, y_train, rows).compile()
+    mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(*first).compile()
+    del first
 
-    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
                 # Every argument has the leading axis: one without it would have to be spread at each step.
-                rows, rates = work.rows.reshape(config.devices, -1), np.full(config.devices, work.rate)
-                state, losses, norms = train_step(state, x_train, y_train, rows, rates)
+                batch, rates = training_set.arguments(work.rows), np.full(config.devices, work.rate)
+                state, losses, norms = train_step(state, *batch, rates)
                 work.done(losses, norms)
                 if work.is_first:
-                    report_sharding(report, state.params, state.opt_state, *mapped_batch(x_train, y_train, rows))
+                    report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
             case Evaluate():
                 state = average_statistics(state)
-                work.done(*evaluate(state, test_batches))
+                work.done(*evaluate(state, test_set))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
                 checkpoints.export(take_snapshot(state)[0])
 
 
-def take_batch(x_train: Array, y_train: Array, rows: Array) -> tuple[Array, Array]:
+def take_batch(x: Array, y: Array, rows: Array | None) -> tuple[Array, Array]:
     """One device's part of a batch: images, float32 [local batch, H, W, C], and labels, int32 [local batch]."""
-    return scale(x_train[rows]), y_train[rows]
+    if rows is not None:
+        x, y = x[rows], y[rows]
+    return scale(x), y
 
 
 def make_step(
-    config: RunConfig, state: TrainState, x_train: Array, y_train: Array, rows: Array, rate: Array
+    config: RunConfig, state: TrainState, x: Array, y: Array, rows: Array | None, rate: Array
 ) -> tuple[TrainState, Array, Array | None]:
     """One device's part of an update, without the leading axis of devices.
 
     Args:
         config: Whether gradients are clipped.
         state: This device's replica.
-        x_train: All images, [N, H, W, C].
-        y_train: All labels, int32 [N].
-        rows: The numbers of its examples, int [local batch].
+        x: All images, [N, H, W, C], or those of its part of the batch.
+        y: Their labels, int32 [N].
+        rows: The numbers of its examples, int [local batch]; None if they are all.
         rate: The learning rate, float32 [].
 
     Returns:
         The state after the update; the mean loss over this device's images before it, float32 []; and the averaged
         gradients' norm, float32 [], if they are clipped.
     """
-    x, y = take_batch(x_train, y_train, rows)
+    x, y = take_batch(x, y, rows)
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 
@@ -155,24 +167,10 @@ def mean_over_devices(tree: object) -> object:
     return lax.pmean(tree, "batch")
 
 
-def split_test_set(arrays: datasets.Arrays, devices: list[jax.Device]) -> TestBatches:
-    """The test set on the devices, in batches that split evenly, with a leading axis of devices."""
-    count, split = len(devices), NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
-    per_device = -(-min(EVAL_BATCH, len(arrays.x_test)) // count)
-    batches = datasets.weighted_batches(arrays.x_test, arrays.y_test, per_device * count)
-    return [
-        jax.device_put(
-            (x.reshape(count, -1, *x.shape[1:]), y.astype(np.int32).reshape(count, -1), weights.reshape(count, -1)),
-            split,
-        )
-        for x, y, weights in batches
-    ]
-
-
-def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:
+def evaluate(state: TrainState, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
     """Mean loss, accuracy and number of examples over the test set, each example counted once."""
     # [batches, devices, 3]
-    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum((0, 1), dtype=np.float64)
+    sums = fetch(eval_step(state, *batch) for batch in batches).sum((0, 1), dtype=np.float64)
     return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
 
 

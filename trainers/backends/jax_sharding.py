@@ -14,7 +14,8 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,11 +32,13 @@ from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     Batch,
-    TestBatches,
+    TestBatch,
+    TestSet,
+    TrainingSet,
+    fetch,
     pick_devices,
     report_sharding,
     scale,
-    split_test_set,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
@@ -50,41 +53,46 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    arrays = datasets.load(plan.data)
-    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
-    x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
-    test_batches = split_test_set(arrays, config.devices, split)
+    arrays = datasets.open_planned(plan)
+    # What fits lives on every device whole: a step then indexes, and copies no image from the host.
+    training_set = TrainingSet(arrays, split, lambda both: jax.device_put(both, whole))
+    test_set = TestSet(arrays, config.devices, split)
     del arrays
     state = create(plan)
     if checkpoints.resumed:
         state = restore(state, checkpoints.resumed)
     state = jax.device_put(state, whole)
 
-    def take_batch(x: Array, y: Array, rows: Array) -> Batch:
-        batch: Batch = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
+    def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
+        if rows is not None:
+            x, y = x[rows], y[rows]
+        batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
         return batch
 
-    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
+    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array | None, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         return make_step(state, *take_batch(x, y, rows), rate, config)
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    rows = np.arange(config.global_batch_size)
-    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
+    first = training_set.first(config.global_batch_size)
+    train_step = jitted_step.lower(state, *first, learning_rate(plan, 1)).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
+    taken_batch = jax.jit(take_batch).lower(*first).compile()
+    del first
 
-    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
-                state, losses, norm = train_step(state, x_train, y_train, work.rows, work.rate)
+                batch = training_set.arguments(work.rows)
+                state, losses, norm = train_step(state, *batch, work.rate)
                 work.done(losses, norm)
                 if work.is_first:
-                    report_sharding(report, state.params, state.opt_state, *taken_batch(x_train, y_train, work.rows))
+                    report_sharding(report, state.params, state.opt_state, *taken_batch(*batch))
             case Evaluate():
-                work.done(*evaluate(state, test_batches))
+                work.done(*evaluate(state, test_set))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -119,9 +127,9 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 
 
-def evaluate(state: TrainState, batches: TestBatches) -> tuple[float, float, int]:
+def evaluate(state: TrainState, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
     """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum(0, dtype=np.float64)
+    sums = fetch(eval_step(state, *batch) for batch in batches).sum(0, dtype=np.float64)
     return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
 
 

@@ -14,7 +14,7 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,11 +31,13 @@ from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     Batch,
-    TestBatches,
+    TestBatch,
+    TestSet,
+    TrainingSet,
+    fetch,
     pick_devices,
     report_sharding,
     scale,
-    split_test_set,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
@@ -59,10 +61,10 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     config = plan.config
     mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    arrays = datasets.load(plan.data)
-    # Small data sets live on every device whole: a step then indexes, and copies no image from the host.
-    x_train, y_train = jax.device_put((arrays.x_train, arrays.y_train.astype(np.int32)), whole)
-    test_batches = split_test_set(arrays, config.devices, split)
+    arrays = datasets.open_planned(plan)
+    # What fits lives on every device whole: a step then indexes, and copies no image from the host.
+    training_set = TrainingSet(arrays, split, lambda both: jax.device_put(both, whole))
+    test_set = TestSet(arrays, config.devices, split)
     del arrays
     pure = Training(plan)
     if checkpoints.resumed:
@@ -70,11 +72,13 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # No alias: the first step takes over the state's buffers.
     state = jax.device_put(pure.state(), whole, may_alias=False)
 
-    def take_batch(x: Array, y: Array, rows: Array) -> Batch:
-        batch: Batch = jax.lax.with_sharding_constraint((scale(x[rows]), y[rows]), split)
+    def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
+        if rows is not None:
+            x, y = x[rows], y[rows]
+        batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
         return batch
 
-    def step_on_rows(state: State, x: Array, y: Array, rows: Array, rate: Array) -> Updated:
+    def step_on_rows(state: State, x: Array, y: Array, rows: Array | None, rate: Array) -> Updated:
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         return pure.step(state, *take_batch(x, y, rows), rate)
 
@@ -82,20 +86,23 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     eval_step = jax.jit(pure.eval_step)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    rows = np.arange(config.global_batch_size)
-    train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
+    first = training_set.first(config.global_batch_size)
+    train_step = jitted_step.lower(state, *first, learning_rate(plan, 1)).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
+    taken_batch = jax.jit(take_batch).lower(*first).compile()
+    del first
 
-    for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):
+    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
-                state, losses, norm = train_step(state, x_train, y_train, work.rows, work.rate)
+                batch = training_set.arguments(work.rows)
+                state, losses, norm = train_step(state, *batch, work.rate)
                 work.done(losses, norm)
                 if work.is_first:
-                    report_sharding(report, *pure.trees(state), *taken_batch(x_train, y_train, work.rows))
+                    report_sharding(report, *pure.trees(state), *taken_batch(*batch))
             case Evaluate():
-                work.done(*evaluate(eval_step, state, test_batches))
+                work.done(*evaluate(eval_step, state, test_set))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
@@ -182,7 +189,7 @@ class Training:
         return parameters, kept
 
 
-def evaluate(eval_step: Callable[..., Array], state: State, batches: TestBatches) -> tuple[float, float, int]:
+def evaluate(eval_step: Callable[..., Array], state: State, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
     """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    sums = np.stack(jax.device_get([eval_step(state, *batch) for batch in batches])).sum(0, dtype=np.float64)
+    sums = fetch(eval_step(state, *batch) for batch in batches).sum(0, dtype=np.float64)
     return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])

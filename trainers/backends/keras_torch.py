@@ -15,6 +15,7 @@ Source: https://keras.io/guides/distributed_training_with_torch/
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -31,6 +32,7 @@ from trainers.models import keras_state
 from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.torch_ranks import (
+    TrainingSet,
     average_statistics,
     build_optimizer,
     connect,
@@ -58,12 +60,11 @@ class Replica:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
         self.report, self.checkpoints = report, checkpoints
-        arrays = datasets.load(plan.data)
-        # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
-        self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device)
-        self.x_test, self.y_test = to_device(
-            arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device
-        )
+        arrays = datasets.open_planned(plan)
+        # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
+        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device)
+        part = slice(rank, None, config.devices)
+        self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device)
         # Made on the device: Keras takes the current one.
         self.keras_model = keras_state.create_model(plan)
         self.model = KerasModule(self.keras_model)
@@ -80,10 +81,10 @@ class Replica:
         for work in training(plan, report, self.checkpoints, place=self.place):
             match work:
                 case Step():
-                    x, y = self.x_train[work.rows], self.y_train[work.rows]
+                    x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
                     if work.is_first:
-                        split = work.rows, work.batch
+                        split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
                     work.done(*self.evaluate())
@@ -95,10 +96,10 @@ class Replica:
                         "model.keras", lambda path: keras_state.save(self.keras_model, plan, path)
                     )
 
-    def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
-        """This rank's examples of each step, int64 [local batch]: to the device at once, not step by step."""
+    def place(self, order: datasets.Rows) -> Iterable[Any]:
+        """This rank's examples of each step."""
         size = self.plan.local_batch_size
-        return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
+        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""

@@ -14,6 +14,9 @@ Source: https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -28,6 +31,7 @@ from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
+    TrainingSet,
     autocast,
     average_statistics,
     build_model,
@@ -58,13 +62,12 @@ class Replica:
         config = plan.config
         self.plan, self.config, self.rank, self.device = plan, config, rank, device
         self.report, self.checkpoints = report, checkpoints
-        arrays = datasets.load(plan.data)
-        # Small data sets live on the device whole: a step then indexes, and copies nothing from the host.
+        arrays = datasets.open_planned(plan)
+        # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, device)
-        self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, device, layout)
-        self.x_test, self.y_test = to_device(
-            arrays.x_test[rank :: config.devices], arrays.y_test[rank :: config.devices], device, layout
-        )
+        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
+        part = slice(rank, None, config.devices)
+        self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
         self.model = build_model(plan, device)
         if config.sync_batch_norm:
             self.model = synchronize(self.model, device)
@@ -81,16 +84,15 @@ class Replica:
     def train(self) -> None:
         plan, config, report = self.plan, self.config, self.report
         if config.compile:
-            rows = torch.arange(plan.local_batch_size, device=self.device)
-            x, y = self.x_train[rows], self.y_train[rows]
+            x, y = self.training_set.first(plan.local_batch_size)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
         for work in training(plan, report, self.checkpoints, place=self.place):
             match work:
                 case Step():
-                    x, y = self.x_train[work.rows], self.y_train[work.rows]
+                    x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
                     if work.is_first:
-                        split = work.rows, work.batch
+                        split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
                     work.done(*self.evaluate())
@@ -100,10 +102,10 @@ class Replica:
                     average_statistics(self.model, plan.config.devices)
                     self.checkpoints.export(self.snapshot()[0])
 
-    def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
-        """This rank's examples of each step, int64 [local batch]: to the device at once, not step by step."""
+    def place(self, order: datasets.Rows) -> Iterable[Any]:
+        """This rank's examples of each step."""
         size = self.plan.local_batch_size
-        return torch.tensor(order[:, self.rank * size : (self.rank + 1) * size], device=self.device).unbind()
+        return self.training_set.place(order[:, self.rank * size : (self.rank + 1) * size])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""

@@ -29,6 +29,7 @@ from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
 from trainers.torch_compile import compile_ahead, compile_model
 from trainers.torch_ranks import (
+    TrainingSet,
     autocast,
     build_model,
     build_optimizer,
@@ -56,10 +57,10 @@ class Trainer:
         self.plan, self.config, self.devices = plan, config, devices
         self.report, self.checkpoints = report, checkpoints
         self.device = devices[0]
-        arrays = datasets.load(plan.data)
-        # Small data sets live on the first device whole: a step then indexes, and copies nothing from the host.
+        arrays = datasets.open_planned(plan)
+        # What fits lives on the first device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, self.device)
-        self.x_train, self.y_train = to_device(arrays.x_train, arrays.y_train, self.device, layout)
+        self.training_set = TrainingSet(arrays.x_train, arrays.y_train, self.device, layout)
         self.x_test, self.y_test = to_device(arrays.x_test, arrays.y_test, self.device, layout)
         self.model = build_model(plan, self.device)
         self.seed_dropout()
@@ -76,26 +77,21 @@ class Trainer:
 
     def train(self) -> None:
         if self.config.compile:
-            rows = torch.arange(self.config.global_batch_size, device=self.device)
-            x, y = self.x_train[rows], self.y_train[rows]
+            x, y = self.training_set.first(self.config.global_batch_size)
             compile_ahead(self.report, self.model, self.device, lambda: self.losses(x, y).mean())
-        for work in training(self.plan, self.report, self.checkpoints, place=self.place):
+        for work in training(self.plan, self.report, self.checkpoints, place=self.training_set.place):
             match work:
                 case Step():
-                    x, y = self.x_train[work.rows], self.y_train[work.rows]
+                    x, y = self.training_set.batch(work.rows)
                     work.done(*self.step(x, y, float(work.rate)))
                     if work.is_first:
-                        self.report_sharding(x, y, work.rows)
+                        self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
                     work.done(*self.evaluate())
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
                     self.checkpoints.export(self.snapshot()[0])
-
-    def place(self, order: datasets.Rows) -> tuple[Tensor, ...]:
-        """The examples of each step, int64 [global batch]: to the device at once, not step by step."""
-        return torch.tensor(order, device=self.device).unbind()
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""

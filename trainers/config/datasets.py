@@ -13,6 +13,7 @@ from trainers.config import npz as npz_facts
 from trainers.config.dataset_error import DatasetError, NotExaminedError
 from trainers.config.image_folder import FOLDER, find_parts, folder_path
 from trainers.config.npz import npz_path, read_facts
+from trainers.config.saved_dataset import HF, find_splits, saved_path
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
 
@@ -81,7 +82,7 @@ DATASETS = {
 
 NPZ = "npz:"
 
-EXAMINED = (PY, FOLDER)
+EXAMINED = (PY, FOLDER, HF)
 """Prefixes of the data sets whose facts are not known before a launch."""
 
 CHECKED_BYTES = 256 << 20
@@ -119,6 +120,9 @@ def check_source(name: str) -> None:
     """Checks what can be told at once of a data set that a launch examines; raises DatasetError if it is wrong."""
     if name.startswith(FOLDER):
         find_parts(folder_path(name.removeprefix(FOLDER)))
+        return
+    if name.startswith(HF):
+        find_splits(saved_path(name.removeprefix(HF)))
         return
     try:
         check_code(name)

@@ -13,6 +13,7 @@ from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
+from trainers.config.saved_dataset import HF, saved_path
 from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
@@ -87,6 +88,8 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
         dataset = str(parse_code(dataset))
     elif dataset.startswith(FOLDER):
         dataset = f"{FOLDER}{folder_path(dataset.removeprefix(FOLDER))}"
+    elif dataset.startswith(HF):
+        dataset = f"{HF}{saved_path(dataset.removeprefix(HF))}"
     elif dataset.startswith(NPZ):
         dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
     return msgspec.structs.replace(config, model=model, dataset=dataset)

@@ -14,6 +14,7 @@ from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_
 from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
 from trainers.config.image_folder import FOLDER
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+from trainers.config.saved_dataset import HF
 from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
 
@@ -99,7 +100,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "pixels a side",
             minimum=8,
             maximum=1024,
-            only=("dataset", (FOLDER,)),
+            only=("dataset", (FOLDER, HF)),
         ),
     ] = 64
 

@@ -18,16 +18,21 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED, NPZ, Dataset
 from trainers.config.image_folder import FOLDER
 from trainers.config.plan import Plan
+from trainers.config.saved_dataset import HF
 from trainers.data import npz, public, user_data
 from trainers.data.arrays import Arrays, Images, Labels, StoredArrays
+from trainers.data.stored import StoredImages
 
 __all__ = [
     "Arrays",
     "Images",
     "Labels",
     "Rows",
+    "StoredArrays",
     "epoch_order",
     "load",
+    "open_planned",
+    "part",
     "remaining",
     "weighted_batches",
 ]
@@ -36,6 +41,16 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of examples in the training set, int64 [N]."""
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
+
+
+def open_planned(plan: Plan) -> Arrays | StoredArrays:
+    """Loads the data set of a run, or opens it if the plan has its images read batch by batch; raises DatasetError."""
+    if not plan.streamed:
+        return load(plan.data)
+    if plan.data.name.startswith(EXAMINED):
+        return open_stored(plan.data)
+    arrays = load(plan.data)
+    return StoredArrays(StoredImages(arrays.x_train), arrays.y_train, StoredImages(arrays.x_test), arrays.y_test)
 
 
 def load(data: Dataset) -> Arrays:
@@ -56,7 +71,16 @@ def open_stored(data: Dataset) -> StoredArrays:
         from trainers.data import image_folder
 
         return image_folder.load(data)
+    if data.name.startswith(HF):
+        from trainers.data import saved_dataset
+
+        return saved_dataset.load(data)
     return user_data.load(data)
+
+
+def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
+    """Some of the images; stored ones are not read."""
+    return images.part(rows) if isinstance(images, StoredImages) else images[rows]
 
 
 def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
@@ -82,7 +106,7 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
 
 
 def weighted_batches(
-    images: Images, labels: Labels, batch_size: int
+    images: Images | StoredImages, labels: Labels, batch_size: int
 ) -> Iterator[tuple[Images, Labels, npt.NDArray[np.float32]]]:
     """Iterates over examples in batches of one size, in which each example counts once.
 

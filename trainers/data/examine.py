@@ -11,6 +11,7 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import Dataset
 from trainers.config.image_folder import FOLDER
 from trainers.config.run_config import RunConfig
+from trainers.config.saved_dataset import HF
 from trainers.config.user_code import UserCodeError, files_of
 from trainers.data import user_data
 from trainers.examination import Examined
@@ -23,6 +24,10 @@ def find_facts(config: RunConfig) -> Dataset:
         from trainers.data import image_folder
 
         return image_folder.examine(config.dataset, config.image_size, config.seed)
+    if config.dataset.startswith(HF):
+        from trainers.data import saved_dataset
+
+        return saved_dataset.examine(config.dataset, config.image_size, config.seed)
     return user_data.examine(config.dataset)
 
 

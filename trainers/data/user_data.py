@@ -25,12 +25,6 @@ def examine(value: str) -> Dataset:
     x_train, x_test = arrays.x_train, arrays.x_test
     labels = np.concatenate([arrays.y_train, arrays.y_test])
     height, width, channels = x_train.shape[1:]
-    checksum = 0
-    for images in (x_train, x_test):
-        for block in _blocks(images):
-            checksum = zlib.crc32(np.ascontiguousarray(block).data, checksum)
-            if block.dtype != np.uint8 and not np.isfinite(block).all():
-                raise DatasetError(f"{value} returns images that are not finite; replace such values.")
     return Dataset(
         value,
         f"{len(x_train):,} training images of {value}",
@@ -39,7 +33,7 @@ def examine(value: str) -> Dataset:
         (height, width, channels),
         1 + int(labels.max()),
         x_train.dtype.itemsize,
-        f"{checksum:08x}{zlib.crc32(labels.data):08x}",
+        _checksum(value, arrays),
         mapped=x_train.is_mapped and x_test.is_mapped,
     )
 
@@ -47,10 +41,11 @@ def examine(value: str) -> Dataset:
 def load(facts: Dataset) -> StoredArrays:
     """The arrays in a rank; raises DatasetError if they are others than at the launch."""
     arrays = read(facts.name)
-    shapes = (facts.train_examples, *facts.input_shape), (facts.test_examples, *facts.input_shape)
-    labels = np.concatenate([arrays.y_train, arrays.y_test])
-    if (arrays.x_train.shape, arrays.x_test.shape) != shapes or labels.max() >= facts.classes:
-        raise DatasetError(f"{facts.name} returned other arrays when the run was launched; start it again.")
+    if arrays.x_train.shape[1:] != facts.input_shape or _checksum(facts.name, arrays) != facts.checksum:
+        raise DatasetError(
+            f"{facts.name} did not return the arrays that it returned when the run was launched. "
+            "All ranks must get the same: give random numbers a seed."
+        )
     return arrays
 
 
@@ -96,6 +91,18 @@ def _labels(value: str, name: str, array: npt.NDArray[Any]) -> Labels:
         wrong = least if least < 0 else greatest
         raise DatasetError(f"{value}: {name} has the label {wrong:,}; labels count from 0, below {MAX_CLASSES:,}.")
     return array.reshape(-1).astype(np.int64)
+
+
+def _checksum(value: str, arrays: StoredArrays) -> str:
+    """Of all numbers, or of some images if there are many; raises DatasetError if some of them are not finite."""
+    checksum = zlib.crc32(np.concatenate([arrays.y_train, arrays.y_test]).data)
+    for images in (arrays.x_train, arrays.x_test):
+        checksum = zlib.crc32(str(images.shape).encode(), checksum)
+        for block in _blocks(images):
+            checksum = zlib.crc32(np.ascontiguousarray(block).data, checksum)
+            if block.dtype != np.uint8 and not np.isfinite(block).all():
+                raise DatasetError(f"{value} returns images that are not finite; replace such values.")
+    return f"{checksum:08x}"
 
 
 def _blocks(images: StoredImages) -> list[npt.NDArray[Any]]:

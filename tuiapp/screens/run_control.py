@@ -92,8 +92,8 @@ async def confirm_resume(
     if script:
         choice = Choice(
             "Start this script again?",
-            f"{run.run_id}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads what "
-            "it has saved.",
+            f"{run.run_id}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads "
+            "what it has saved.",
             [("resume", "Start", "primary"), ("cancel", "Cancel", "default")],
         )
     else:

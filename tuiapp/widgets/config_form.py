@@ -19,6 +19,7 @@ from trainers.config.image_folder import FOLDER
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.run_config import OPTIONS
+from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
 from tuiapp.state.draft import Draft
 from tuiapp.state.text import sanitize
@@ -39,6 +40,7 @@ NOTES: dict[str, dict[str, str]] = {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
         PY: "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
         FOLDER: "your own images: a folder per class, below train and test",
+        HF: "your own images: parquet files, or a directory of save_to_disk",
         NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }
