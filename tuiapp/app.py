@@ -19,8 +19,8 @@ from trainers.config.options import Problem
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
-from tuiapp.library.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.navigation import Navigation
+from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.palette import system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched

@@ -15,7 +15,7 @@ from trainers.config.options import Problem
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract.summary import summarise
 from tuiapp.app import TuiApp
-from tuiapp.library.preferences import bindings, nodes
+from tuiapp.preferences import bindings, nodes
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.state.terminal_facts import wants_ascii

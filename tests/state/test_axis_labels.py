@@ -8,8 +8,7 @@ from math import log10
 
 import pytest
 
-from tuiapp.state.axes import log_ticks, value_range, value_ticks
-from tuiapp.state.axis_labels import LABEL_CELLS, axis_labels
+from tuiapp.state.axes import LABEL_CELLS, axis_labels, log_ticks, value_range, value_ticks
 from tuiapp.state.metrics import KNOWN
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}

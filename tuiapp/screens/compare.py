@@ -15,7 +15,6 @@ from textual.reactive import reactive
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.screens.chart_keys import view_actions, view_keys
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
@@ -29,6 +28,7 @@ from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.loss_chart import SMOOTHINGS
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.steady_footer import SteadyFooter
+from tuiapp.widgets.zoomable import view_actions, view_keys
 
 TICK_S = 0.25
 """Between two drawings of newly read events."""

@@ -18,7 +18,6 @@ from trainers.contract.rundir import RunDir
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
-from tuiapp.screens.chart_keys import view_keys
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
 from tuiapp.screens.run_reader import Reading, RunReader, steer
@@ -35,6 +34,7 @@ from tuiapp.widgets.replay_bar import ReplayBar
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
+from tuiapp.widgets.zoomable import view_keys
 
 TICK_S = 0.2
 """Interval at which new events are read and shown."""

@@ -9,11 +9,11 @@ from textual.content import Content
 from textual.screen import Screen
 
 from trainers.contract.metrics import TEST_ACCURACY
-from tuiapp.screens.chart_keys import view_actions
 from tuiapp.screens.metric_list import NOTHING, MetricList
 from tuiapp.state.metrics import first_choice, metric, second_choice
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.zoomable import view_actions
 
 SECOND_WIDTH, SECOND_HEIGHT = 160, 45
 """From this size on the second chart is shown by default."""

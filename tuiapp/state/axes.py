@@ -1,15 +1,21 @@
-"""Limits and ticks of a chart's axes."""
+"""A chart's axes: limits, ticks and their labels, and the visible part of the lower one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from math import ceil, floor, isfinite, log10
+from typing import Literal, TypeAlias
 
-from tuiapp.state.axis_labels import Unit, axis_labels, log_labels
+Ticks: TypeAlias = list[tuple[float, str]]
+Unit: TypeAlias = Literal["", "share", "%", "s"]  # unit of a metric: a share of 0 to 1 is shown in per cent
+Window: TypeAlias = tuple[float, float | None]  # its length, and its end; None: at the newest value
 
-Ticks = list[tuple[float, str]]
-
-PARTS = 8
-"""Number of steps that the span of an axis with a rounded end is divided into: at most one of them is empty."""
+PARTS = 8  # steps that the span of an axis with a rounded end is divided into: at most one of them is empty
+LABEL_CELLS = 7  # cells: constant, so that the curves do not move
+LEAST_PLAIN = 1e-3  # an axis that ends below it shows powers of ten
+MOST_DECIMALS = 12
+ZOOM = 0.5  # factor of the visible length per zoom step
 
 
 def round_up(value: float, span: float) -> float:
@@ -93,3 +99,108 @@ def nice_ticks(low: float, high: float, count: int, least: float = 0.0) -> list[
             break
         step = smaller
     return ticks
+
+
+def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
+    """Returns the labels of a linear axis for its ticks, in order."""
+    top = max(map(abs, values), default=0.0)
+    scale, shown = _shown(unit, top)
+    scaled = [value * scale for value in values]
+    gap = min((after - before for before, after in pairwise(scaled)), default=top * scale / 10)
+    units = (f" {shown}", shown, "") if shown else ("",)
+    labels: list[str] = []
+    for numbers in _forms(scaled, gap, top * scale):
+        for ending in units:
+            labels = [f"{number}{ending}" for number in numbers]
+            if _fit(labels):
+                return labels
+    return labels
+
+
+def log_labels(values: Iterable[float], unit: Unit = "") -> list[str]:
+    """Returns the labels of a logarithmic axis, each in its own unit and number of decimals."""
+    return [axis_labels([value], unit)[0] for value in values]
+
+
+def _shown(unit: Unit, top: float) -> tuple[float, str]:
+    if unit == "share":
+        return 100.0, "%"
+    if unit == "s":
+        return (1.0, "s") if top >= 1 else (1e3, "ms") if top >= 1e-3 else (1e6, "µs")
+    return 1.0, unit
+
+
+def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str]]:
+    """Yields ways to write numbers, the best first; only the last ones drop digits."""
+    decimals = _decimals(values, gap)
+    power = max(-300, floor(log10(top))) if top > 0 else 0
+    ones = [value / 10.0**power for value in values]
+    digits = _decimals(ones, gap / 10.0**power)
+    plain = [f"{value:z,.{decimals}f}" for value in values]
+    if top >= LEAST_PLAIN or not top:
+        yield plain
+    yield _with_power(ones, digits, power)
+    yield plain
+    yield [f"{value:z.{decimals}f}" for value in values]
+    for fewer in range(min(digits, LABEL_CELLS), -1, -1):
+        yield _with_power(ones, fewer, power)
+
+
+def _with_power(ones: Sequence[float], digits: int, power: int) -> list[str]:
+    return [f"{one:z.{digits}f}e{power}" if one else "0" for one in ones]
+
+
+def _decimals(values: Sequence[float], gap: float) -> int:
+    """Returns the fewest decimals that keep the labels visibly in place between two ticks."""
+    for decimals in range(MOST_DECIMALS):
+        if all(abs(round(value, decimals) - value) <= gap / 100 for value in values):
+            return decimals
+    return MOST_DECIMALS
+
+
+def _fit(labels: Iterable[str]) -> bool:
+    return all(len(label) <= LABEL_CELLS for label in labels)
+
+
+def zoomed(
+    window: Window | None,
+    by: int,
+    *,
+    x_range: tuple[float, float],
+    extent: tuple[float, float],
+    place: float | None,
+    least: float,
+) -> Window | None:
+    """Returns the visible part after zooming; None for all.
+
+    `by` is 1 to zoom in, -1 to zoom out. `x_range` are the axis' limits, `extent` those of the values. `place` stays
+    fixed; None for the newest value, or the right edge. `least` is the least visible length.
+    """
+    (left, right), (first, last) = x_range, extent
+    span = min(right, last) - left
+    wanted = max(least, span * (ZOOM if by > 0 else 1 / ZOOM))
+    if wanted >= last - first:
+        return None
+    if place is None:
+        return (wanted, window[1] if window else None)
+    end = place + (right - place) * wanted / max(span, 1e-12)
+    return (wanted, None if end >= last else max(end, first + wanted))
+
+
+def panned(window: Window | None, by: float, extent: tuple[float, float]) -> Window | None:
+    """Moves the visible part by a fraction of its length, negative for earlier; None, for all, does not move."""
+    if window is None:
+        return None
+    (span, end), (first, last) = window, extent
+    moved = (last if end is None else end) + by * span
+    return (span, None if moved >= last else max(moved, first + span))
+
+
+def in_sight(window: Window | None, extent: tuple[float, float]) -> tuple[float, float]:
+    """Returns the limits of the lower axis, within the extent of the values."""
+    first, last = extent
+    if window is None:
+        return extent
+    span = min(window[0], last - first)
+    end = last if window[1] is None else min(max(window[1], first + span), last)
+    return end - span, end

@@ -8,11 +8,10 @@ from math import ceil
 import numpy as np
 
 from trainers.contract.metrics import HELD_OUT, LOSS
-from tuiapp.state.axes import Ticks, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
+from tuiapp.state.axes import Ticks, in_sight, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
 from tuiapp.state.metrics import UTILIZATION, metric
 from tuiapp.state.run_state import RunState
 from tuiapp.state.series import Floats, Reduced, Series, smooth
-from tuiapp.state.window import in_sight
 
 MAX_LINES = 4  # more ranks are drawn as their mean and a band from minimum to maximum
 MAX_EVALUATIONS = 400

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainers.contract.metrics import LOSS
-from tuiapp.state.axes import short_duration, step_ticks, time_ticks, value_ticks
+from tuiapp.state.axes import Window, in_sight, short_duration, step_ticks, time_ticks, value_ticks
 from tuiapp.state.chart import Chart, Curve, scaled, set_y_axis
 from tuiapp.state.curves import ALL, Axis, Curves
 from tuiapp.state.metrics import metric
 from tuiapp.state.series import smooth
 from tuiapp.state.text import MISSING
-from tuiapp.state.window import Window, in_sight
 
 LETTERS_EVERY = 80  # dot columns between two letters of the same curve
 

@@ -20,7 +20,7 @@ from trainers.contract.metrics import (
     TEST_SECONDS,
     group_of,
 )
-from tuiapp.state.axis_labels import Unit
+from tuiapp.state.axes import Unit
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
 
 UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports

@@ -19,8 +19,10 @@ def read_all() -> tuple[Settings, list[Problem]]:
     found = list(problems)
     if settings.theme or settings.keys:
         # It imports Textual, and every screen for the keys.
-        from tuiapp.library.preferences import check_keys, check_theme
+        from tuiapp.preferences import check_keys, check_theme
 
+        if settings.keys:
+            import tuiapp.app  # noqa: F401 (its keys count as well)
         found += [*check_theme(settings.theme), *check_keys(settings.keys)]
     return settings, found
 
@@ -59,7 +61,8 @@ def path(_: Namespace) -> int:
 def keys(options: Namespace) -> int:
     """Prints the key bindings, under the names that the file uses for them."""
     # It imports every screen.
-    from tuiapp.library.preferences import bindings
+    import tuiapp.app  # noqa: F401 (its keys count as well)
+    from tuiapp.preferences import bindings
 
     found = list(bindings())
     if options.json:

@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tuiapp.state.axis_labels import LABEL_CELLS
+from tuiapp.state.axes import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
 from tuiapp.widgets.colors import BAND_COLOR, series_color

@@ -1,18 +1,24 @@
-"""A chart that keys and mouse zoom, pan and read out at a cursor."""
+"""A chart that keys and mouse zoom, pan and read out at a cursor; the keys are the same on every screen."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from textual import on
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.reactive import reactive
 
+from tuiapp.state.axes import Window, panned, zoomed
 from tuiapp.state.chart import Chart
-from tuiapp.state.window import Window, panned, zoomed
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2
 """Fraction of the visible range that a key pans by."""
+
+FAR_CELLS = 10
+"""Cells that shift moves the cursor by."""
 
 
 class Zoomable(Vertical, can_focus=True):
@@ -83,3 +89,35 @@ class Zoomable(Vertical, can_focus=True):
     def _drag(self, event: Plot.Dragged) -> None:
         event.stop()
         self.pan(-event.cells / self.query_one(Plot).columns)
+
+
+def view_keys(screen: str, *, show: bool) -> list[BindingType]:
+    """Returns bindings of the action `chart`; `screen` prefixes their ids, `show` puts the main ones in the footer."""
+    return [
+        Binding("v", "chart('cursor')", "Read values", id=f"{screen}.read-values", show=show),
+        Binding("plus,equals_sign", "chart('in')", "Zoom in", id=f"{screen}.zoom-in", key_display="+", show=show),
+        Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
+        Binding("0", "chart('whole')", "Whole run", id=f"{screen}.whole-run", show=False),
+        Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),
+        Binding("right", "chart('right')", "Later", id=f"{screen}.later", show=False),
+        Binding("shift+left", "chart('far_left')", "Much earlier", id=f"{screen}.much-earlier", show=False),
+        Binding("shift+right", "chart('far_right')", "Much later", id=f"{screen}.much-later", show=False),
+    ]
+
+
+def view_actions(active: Callable[[], Zoomable]) -> dict[str, Callable[[], None]]:
+    """Returns the function of each argument of the action `chart`, for the chart that `active` returns."""
+
+    def whole() -> None:
+        active().window = None
+
+    return {
+        "cursor": lambda: active().toggle_cursor(),
+        "in": lambda: active().zoom(1),
+        "out": lambda: active().zoom(-1),
+        "whole": whole,
+        "left": lambda: active().move(-1),
+        "right": lambda: active().move(1),
+        "far_left": lambda: active().move(-FAR_CELLS),
+        "far_right": lambda: active().move(FAR_CELLS),
+    }

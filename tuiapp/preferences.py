@@ -88,14 +88,13 @@ def bindings() -> Iterator[Bound]:
 
 
 def nodes() -> list[type[DOMNode]]:
-    """Returns the dashboard's screens and widgets, all of which this imports."""
+    """Returns the classes of the dashboard: the app, which must be imported, and its screens and widgets."""
     import tuiapp
 
     for package in ("screens", "widgets"):
         path = [f"{directory}/{package}" for directory in tuiapp.__path__]
         for module in pkgutil.iter_modules(path, f"tuiapp.{package}."):
             importlib.import_module(module.name)
-    importlib.import_module("tuiapp.app")
     return sorted(_below(DOMNode), key=lambda node: node.__qualname__)
 
 
