@@ -127,14 +127,17 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def _timer_ends(self) -> None:
         self._timer_runs = False
+        if self._charts[0].cursor is not None:
+            # It is drawn when the cursor goes.
+            return
         moment, step = self._drawn
-        ago, charts = time.monotonic() - moment, self.visible_charts
-        columns = max((2 * chart.plot.columns for chart in charts), default=0)
+        columns = max((2 * chart.plot.columns for chart in self.visible_charts), default=0)
         grown = (self._source.step - step) * columns >= self._source.step
-        if self._charts[0].cursor is None and (ago >= SLOW_REDRAW_S or grown or not charts):
+        if grown or not columns or time.monotonic() - moment >= SLOW_REDRAW_S:
             self._arrange()
-        elif self._charts[0].cursor is None:
-            self._draw_soon()
+        else:
+            self._timer_runs = True
+            self.set_timer(REDRAW_S, self._timer_ends)
 
     def _arrange(self) -> None:
         """Lays out the charts of the page on which the selected one is, and draws them."""
