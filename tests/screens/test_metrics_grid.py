@@ -37,9 +37,9 @@ async def opened(pilot: Pilot[Any], app: App[Any]) -> MetricsGrid:
 
 
 async def drawn(pilot: Pilot[Any], app: App[Any]) -> None:
-    await until(pilot, lambda: grid(app).is_current and all(one.size for one in grid(app).visible_charts))
+    await until(pilot, lambda: grid(app).is_drawn and all(one.size for one in grid(app).visible_charts))
     await pilot.pause()
-    await until(pilot, lambda: grid(app).is_current)
+    await until(pilot, lambda: grid(app).is_drawn)
 
 
 def shown(app: App[Any]) -> list[str]:
@@ -259,3 +259,23 @@ async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None
         with open(runs[0].journal, "ab") as journal:
             journal.writelines(encode(event) for event in more)
         await until(pilot, lambda: any(chart.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
+
+
+async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        screen = await opened(pilot, app)
+        painted: list[bool] = []
+        refresh = screen._compositor_refresh
+
+        def note_and_refresh() -> None:
+            painted.append(screen.is_drawn)
+            refresh()
+
+        monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)
+        for _ in range(5):
+            screen.update()
+            screen._select(1)
+            await until(pilot, lambda: not screen._dirty_widgets)
+        assert False in painted

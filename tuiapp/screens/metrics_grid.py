@@ -31,6 +31,9 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 SLOW_REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
+DRAW_BUDGET_S = 0.01
+"""Longest time for drawing before keys are served and the screen is painted, but for the last chart begun."""
+
 PAGE_CELLS = 14
 """Kept free in the heading for "page 10 of 12"."""
 
@@ -79,7 +82,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.set_reactive(MetricsGrid.smoothing, look.smoothing)
         self._charts = [GridChart() for _ in range(MOST)]
         self._stale: dict[GridChart, None] = {}
-        """Still to be drawn, one after the other: a key waits for one drawing at most."""
+        """Still to be drawn, a few at a time."""
         self._draws = self._due = self._timer_runs = False
         self._drawn = (0.0, 0)
         """Time of the last drawing of a page, and the last step in it."""
@@ -110,7 +113,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         return [chart for chart in self._charts if chart.display] if self.is_mounted else []
 
     @property
-    def is_current(self) -> bool:
+    def is_drawn(self) -> bool:
         """Whether all that is visible is drawn."""
         return self.is_mounted and not self._due and not self._stale
 
@@ -169,23 +172,24 @@ class MetricsGrid(CoveredScreenFix[None]):
     def _draw_all(self) -> None:
         self._stale = dict.fromkeys(self.visible_charts)
         self._show_heading()
-        self._draw_next()
+        self._draw_stale()
 
-    def _draw_next(self) -> None:
+    def _draw_stale(self) -> None:
         if self._draws or not self._stale:
             return
         self._draws = True
-        # In between, keys are served.
-        self.call_later(self._draw_one)
+        self.call_later(self._draw_some)
 
-    def _draw_one(self) -> None:
-        self._draws = False
-        chart = next(iter(self._stale), None)
-        if chart is None:
-            return
-        del self._stale[chart]
-        self._draw(chart)
-        self._draw_next()
+    def _draw_some(self) -> None:
+        self._draws, until = False, time.monotonic() + DRAW_BUDGET_S
+        while self._stale and time.monotonic() < until:
+            chart = next(iter(self._stale))
+            del self._stale[chart]
+            self._draw(chart)
+        if self._stale:
+            self._draws = True
+            # In between, what is drawn is painted, and keys are served.
+            self.call_after_refresh(self._draw_some)
 
     def _draw(self, chart: GridChart) -> None:
         plot, name = chart.plot, chart.name_shown
@@ -212,7 +216,7 @@ class MetricsGrid(CoveredScreenFix[None]):
     @on(GridChart.Stale)
     def _draw_again(self, event: GridChart.Stale) -> None:
         self._stale[event.chart] = None
-        self._draw_next()
+        self._draw_stale()
 
     def update_heading(self) -> None:
         if self.is_mounted:
