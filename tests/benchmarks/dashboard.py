@@ -3,6 +3,7 @@
 - Watching 8 ranks at 200 steps/s each, written by a process of its own: the share of a core, and the bytes written to
   the terminal per second.
 - Meanwhile 56 keys, one after the other: from the key to the moment when the terminal has got what it asks for.
+- The same in the grid of all metrics, six charts on a page.
 - Drawing one frame of the chart, of eight ranks: with plotext, and with numpy's cells.
 
 Beside each figure of wall time stands the machine's load: on a busy machine it says little.
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -38,6 +40,18 @@ KEYS = [
     ("[", None),
 ]
 """A key, and what must come; None: whatever comes first."""
+
+GRID_KEYS = [
+    ("y", None),
+    ("y", None),
+    ("\x1b[6~", b"page 2"),
+    ("\x1b[5~", b"page 1"),
+    ("\x1b[C", "▸".encode()),
+    ("\x1b[D", "▸".encode()),
+    ("\r", b" of "),
+    ("\r", b"page"),
+]
+"""The same in the grid of all metrics."""
 
 
 class Home:
@@ -74,11 +88,11 @@ def share_of_core(terminal: Terminal, seconds: float) -> tuple[float, float]:
     return 100 * used / passed, (len(terminal.raw) - written) / passed / 1e3
 
 
-def key_latencies(terminal: Terminal) -> list[float]:
+def key_latencies(terminal: Terminal, keys: Sequence[tuple[str, bytes | None]]) -> list[float]:
     """Milliseconds from each key to what it asks for."""
     found = []
     for number in range(56):
-        key, wanted = KEYS[number % len(KEYS)]
+        key, wanted = keys[number % len(keys)]
         until = time.monotonic() + 0.05 + 0.013 * (number % 7)
         while time.monotonic() < until:
             terminal._pump(0.005)
@@ -97,7 +111,7 @@ def key_latencies(terminal: Terminal) -> list[float]:
 
 def measure_live(home: Home) -> None:
     run = home.run("0002")
-    command = [sys.executable, "-m", "tests.benchmarks.long_run", str(run.path), str(PAST_STEPS), "90"]
+    command = [sys.executable, "-m", "tests.benchmarks.long_run", str(run.path), str(PAST_STEPS), "150"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         try:
             assert writer.stdout
@@ -106,15 +120,24 @@ def measure_live(home: Home) -> None:
                 terminal.wait("RUNNING")
                 share_of_core(terminal, 3)
                 shares, rates = zip(*(share_of_core(terminal, WATCH_S / 4) for _ in range(4)), strict=True)
-                latencies = key_latencies(terminal)
+                latencies = key_latencies(terminal, KEYS)
+                terminal.press("G")
+                terminal.wait("page 1")
+                share_of_core(terminal, 3)
+                grid_share, grid_rate = share_of_core(terminal, WATCH_S)
+                grid_latencies = key_latencies(terminal, GRID_KEYS)
         finally:
             writer.kill()
     print(
         f"share of a core       {statistics.median(shares):.1f} %   {min(shares):.1f} to {max(shares):.1f} %   (10 %)"
     )
     print(f"written to terminal   {statistics.median(rates):.1f} kB/s")
+    print(f"the same, in the grid {grid_share:.1f} %   {grid_rate:.1f} kB/s")
     print(
         f"key to screen         median {statistics.median(latencies):.0f} ms, worst {max(latencies):.0f} ms   (50 ms)"
+    )
+    print(
+        f"the same, in the grid median {statistics.median(grid_latencies):.0f} ms, worst {max(grid_latencies):.0f} ms"
     )
 
 

@@ -104,7 +104,7 @@ async def test_many_metrics_are_searched() -> None:
         await until(pilot, lambda: len(listed(app)) == 2 * 14)
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.run_screen)
-        assert one.metric == "layer 24/norm"
+        assert one.metric == "layer 14/norm"
         await pilot.press("m")
         await until(pilot, lambda: isinstance(app.screen, MetricList))
         await pilot.press(*"nothing like it")

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from tests import histories as h
 from tests import interrupted
+from tests import own_metrics as own
 from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
 from tests.snapshots.conftest import ComparePicture
@@ -83,12 +84,34 @@ SCENES: dict[str, Scene] = {
     "no-color": Scene(lambda: h.running(4, gpus=True), no_color=True),
     "no-color-failed": Scene(interrupted.failed, no_color=True),
     "failed-ranks": Scene(interrupted.failed, keys=("3",)),
+    "own-metrics": Scene(lambda: own.running(2), now=62.0),
+    "own-metrics-completed": Scene(own.completed, now=62.0),
+    "own-metrics-ranks": Scene(lambda: own.running(4), now=62.0, keys=("3",)),
+    "grid": Scene(lambda: h.running(8, gpus=True), keys=("G",)),
+    "grid-own": Scene(lambda: own.running(2), now=62.0, keys=("G", "right", "down")),
+    "grid-filter": Scene(lambda: own.running(2), now=62.0, keys=("G", "slash", *"loss")),
+    "grid-large": Scene(lambda: own.running(2), now=62.0, keys=("G", "end", "left", "enter")),
+    "grid-values": Scene(lambda: own.running(2), now=62.0, keys=("G", "end", "left", "enter", "v", "shift+left")),
+    "grid-many": Scene(many_metrics, keys=("G", "pagedown")),
+    "grid-none": Scene(lambda: own.running(2)[:3], now=2.0, keys=("G",)),
+    "grid-unicode-off": Scene(lambda: own.running(2), now=62.0, keys=("G",), unicode="off"),
 }
 
-LIGHT = ("alert", "failed", "gpu-8", "panel-devices", "panel-sharding")
+LIGHT = ("grid", "alert", "failed", "gpu-8", "panel-devices", "panel-sharding")
 """Where colour says most: in the light theme, too."""
 
-LARGE = ("gpu-8", "gpu-16", "cpu-16", "failed", "hang", "second-chart", "panel-devices", "panel-sharding")
+LARGE = (
+    "grid",
+    "own-metrics",
+    "gpu-8",
+    "gpu-16",
+    "cpu-16",
+    "failed",
+    "hang",
+    "second-chart",
+    "panel-devices",
+    "panel-sharding",
+)
 """Where much room changes the layout: at 200×60, too."""
 
 

@@ -132,6 +132,8 @@ SCENES: dict[str, Scene] = {
     "compare-by-time": Scene(compare(3), ("t", "y", "1"), compared),
     "compare-zoomed": Scene(compare(3), ("plus", "plus", *["left"] * 4), compared),
     "compare-values": Scene(compare(8), ("v", *["shift+left"] * 2), compared),
+    "compare-grid": Scene(compare(3), ready=compared, keys=("G",)),
+    "compare-grid-large": Scene(compare(3), ready=compared, keys=("G", "right", "enter", "v", "shift+left")),
     "replay": Scene(replay, ready=in_the_middle),
     "devices-cpu": Scene(devices(0)),
     "devices-2": Scene(devices(2)),

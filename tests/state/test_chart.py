@@ -13,7 +13,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import step_event
 from tests.state.folding import fold
-from trainers.contract.metrics import EXAMPLES, RATE, STEP_TIME
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, View, build_chart
 from tuiapp.state.metrics import KNOWN, metric
@@ -216,3 +216,19 @@ def test_lines_have_their_names_at_their_ends() -> None:
     cells = rasterize(Chart(curves=curves, x_range=(0, 19)), 10, 5)
     assert "".join(map(chr, cells.characters[2, 6:9])) == "012"
     assert cells.inks[2, 6:9].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("rows", [7, 12, 29])
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.6, 0.9])
+def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
+    state = fold(h.running(1))
+    for name in (LEARNING_RATE, STEP_TIME):
+        chart = build_chart(state, View(name, smoothing=weight), columns=120, rows=rows)
+        drawn = "".join(text(chart, 60, rows)).split()
+        assert len(set("".join(drawn)) - {"⢀", "⡀", "⠁", "⠈", "⠂", "⠐", "⠄", "⠠"}) == 1
+
+
+def test_examples_have_no_marks_of_the_test_set() -> None:
+    chart = build_chart(fold(h.running(1)), View(EXAMPLES), columns=120, rows=10)
+    assert chart.evaluations == []
+    assert chart.y_range == pytest.approx((21.6, 26.4))

@@ -15,10 +15,13 @@ from textual.reactive import reactive
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis
+from tuiapp.state.grid import Pages
 from tuiapp.state.metrics import first_choice, metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
@@ -43,6 +46,7 @@ class CompareScreen(CoveredScreenFix[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric", "Metric", id="compare.metric"),
+        Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="compare.grid"),
         Binding("t", "axis", "Axis", id="compare.axis"),
         Binding("y", "toggle_log_scale", "Log y", id="compare.log"),
         Binding("left_square_bracket", "smooth(-1)", "Less smooth", key_display="[", id="compare.rougher", show=False),
@@ -78,6 +82,10 @@ class CompareScreen(CoveredScreenFix[None]):
         self._hidden: set[int] = set()
         self._chosen = False
         """The user chose the metric."""
+        self._grid: MetricsGrid | None = None
+        self._pages = Pages()
+        self._shown_in_grid = -1
+        """Version of the curves in it."""
         self._patience = 2
         """Ticks before an empty chart is explained."""
 
@@ -112,6 +120,11 @@ class CompareScreen(CoveredScreenFix[None]):
         return any(run.progress is not None for run in self._feed.runs)
 
     def _draw_if_changed(self) -> None:
+        if self._grid is not None:
+            if self._feed.version != self._shown_in_grid:
+                self._shown_in_grid = self._feed.version
+                self._grid.update()
+            return
         self._patience -= 1
         if self._patience == 0:
             self._drawn = -1
@@ -224,6 +237,14 @@ class CompareScreen(CoveredScreenFix[None]):
     def _names(self) -> dict[str, None]:
         """Returns the metrics of all runs; the loss before any. The feed's lock must be held."""
         return {name: None for run in self._feed.runs for name in run.curves.names} or {LOSS: None}
+
+    def action_grid(self) -> None:
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale)
+        self._grid = MetricsGrid(ComparisonSource(self._feed, self._hidden), look, self._pages)
+        self.app.push_screen(self._grid)
+
+    def on_screen_resume(self) -> None:
+        self._grid = None
 
     def action_axis(self) -> None:
         self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]

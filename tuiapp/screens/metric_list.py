@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.state.metrics import metric
+from tuiapp.state.metrics import grouped, metric
 from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 
@@ -73,17 +73,11 @@ class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
         getattr(self.query_one(OptionList), f"action_{where}")()
 
     def _show(self, search: str) -> None:
-        words = search.lower().split()
-        groups: dict[str, list[int]] = {"": []}
-        for place, name in enumerate(self._names):
-            shown = metric(name)
-            if all(word in f"{name} {shown.label}".lower() for word in words):
-                groups.setdefault(shown.group, []).append(place)
-        options = [Option(Content(self._nothing), id="-1")] if self._nothing and not words else []
-        for group, places in groups.items():
+        options = [Option(Content(self._nothing), id="-1")] if self._nothing and not search.strip() else []
+        for group, names in grouped(self._names, search).items():
             if group:
                 options.append(Option(Content.styled(group, "$text-primary"), disabled=True))
-            options += [Option(self._line(self._names[place]), id=str(place)) for place in places]
+            options += [Option(self._line(name), id=str(self._names.index(name))) for name in names]
         if not options:
             options.append(Option(Content("no such metric"), disabled=True))
         box = self.query_one(OptionList)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -21,6 +21,7 @@ from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
 from tuiapp.screens.run_reader import Reading, RunReader, steer
+from tuiapp.state.grid import Pages
 from tuiapp.state.run_state import RunState, Topic
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.alert_strip import AlertStrip
@@ -35,6 +36,9 @@ from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
 from tuiapp.widgets.zoomable import view_keys
+
+if TYPE_CHECKING:
+    from tuiapp.screens.metrics_grid import MetricsGrid
 
 TICK_S = 0.2
 """Interval at which new events are read and shown."""
@@ -66,8 +70,9 @@ REPLAY_KEYS: list[BindingType] = [
 
 CHART_KEYS: list[BindingType] = [
     Binding("m", "chart('metric')", "Metric", id="run.metric"),
+    Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
     Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
-    Binding("y", "chart('log')", "Log y", id="run.log-y"),
+    Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
     Binding("t", "chart('time')", "By time or step", id="run.by-time-or-step", show=False),
     Binding(
         "left_square_bracket", "chart('rougher')", "Less smooth", id="run.less-smooth", key_display="[", show=False
@@ -126,6 +131,10 @@ class RunScreen(CoveredScreenFix[None]):
         """This attempt was asked to stop, whether or not it has confirmed."""
         self._resuming = False
         self._charts = RunCharts(self, self.arrange_panels)
+        self._grid: MetricsGrid | None = None
+        self._pages = Pages()
+        self._held: frozenset[Topic] = frozenset()
+        """What changed while the grid covered the screen."""
         self._put_off = 0
         self._arranged: Arrangement | None = None
         self._attempt = 0
@@ -199,7 +208,21 @@ class RunScreen(CoveredScreenFix[None]):
             )
         self.set_timer(CATCH_UP_S if reading.more else TICK_S, self._take)
 
+    def on_screen_resume(self) -> None:
+        """Shows what changed while the grid covered the screen."""
+        self._grid = None
+        held, self._held = self._held, frozenset()
+        if held:
+            self._show_topics(held)
+
     def _show_topics(self, topics: frozenset[Topic]) -> None:
+        if self._grid is not None:
+            self._held |= topics
+            if "curves" in topics:
+                self._grid.update()
+            elif "run" in topics:
+                self._grid.update_heading()
+            return
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
@@ -268,6 +291,17 @@ class RunScreen(CoveredScreenFix[None]):
 
     def action_chart(self, what: str) -> None:
         self._charts.do(what)
+
+    def action_grid(self) -> None:
+        # Imported here: its parts must not delay the screen's first picture.
+        from tuiapp.screens.grid_sources import RunSource
+        from tuiapp.screens.metrics_grid import MetricsGrid
+        from tuiapp.state.comparison_chart import Look
+
+        chart = self._charts.main
+        look = Look(chart.metric, "time" if chart.by_time else "step", chart.smoothing, chart.log_scale)
+        self._grid = MetricsGrid(RunSource(lambda: self.state, chart.rank), look, self._pages)
+        self.app.push_screen(self._grid)
 
     def action_next_rank(self) -> None:
         rank = self.query_one(LogView).rank

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from trainers.contract.metrics import HELD_OUT, LOSS
+from trainers.contract.metrics import EXAMPLES, HELD_OUT, LOSS
 from tuiapp.state.axes import Ticks, in_sight, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
 from tuiapp.state.metrics import UTILIZATION, metric
 from tuiapp.state.run_state import RunState
@@ -193,7 +193,9 @@ def scaled(values: Floats, log: bool) -> Floats:
 def _mark_evaluations(chart: Chart, state: RunState, view: View) -> None:
     """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(view.metric)
-    names = [view.metric] if shown.held_out else [f"{group}/{view.metric}" for group in HELD_OUT]
+    # The number of examples in an evaluation is no counterpart of that in a step.
+    counterparts = [f"{group}/{view.metric}" for group in HELD_OUT if view.metric != EXAMPLES]
+    names = [view.metric] if shown.held_out else counterparts
     name = next((name for name in names if name in state.curves.names), "")
     series = state.curves.first(name)
     if not len(series):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -85,11 +86,26 @@ def metric(name: str) -> Metric:
     return KNOWN.get(name) or Metric(name, sanitize(name, MAX_LABEL))
 
 
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
 def ordered(names: Iterable[str]) -> list[str]:
-    """Returns the known metrics in their order, the loss first, then the others by group and name."""
+    """Returns the known metrics in their order, the loss first, then the others by group and name, 2 before 10."""
     found = set(names)
     known = [name for name in KNOWN if name in found]
-    return known + sorted(found - KNOWN.keys(), key=lambda name: (group_of(name), name))
+    return known + sorted(found - KNOWN.keys(), key=lambda name: (_natural(group_of(name)), _natural(name)))
+
+
+def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
+    """Returns the metrics by group, those without one first; only those in which all words of `search` are found."""
+    words = search.lower().split()
+    groups: dict[str, list[str]] = {"": []}
+    for name in ordered(names):
+        shown = metric(name)
+        if all(word in f"{name} {shown.label}".lower() for word in words):
+            groups.setdefault(shown.group, []).append(name)
+    return groups
 
 
 def first_choice(names: Iterable[str]) -> str:

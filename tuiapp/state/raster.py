@@ -12,6 +12,7 @@ from tuiapp.state.series import Floats
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
+TOLERANCE = 1e-6  # of a dot
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # Unicode's bit of each dot in a cell
 
 
@@ -91,7 +92,8 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
     """Returns the top and bottom dot of each column, so that neighbouring columns touch."""
     low, high = chart.y_range
     scale = (height - 1) / (high - low)
-    top, bottom = (high - curve.high) * scale, (high - curve.low) * scale
+    # A constant is halfway between two dots: errors of rounding must not make it jump.
+    top, bottom = ((high - values) * scale - TOLERANCE for values in (curve.high, curve.low))
     known = np.flatnonzero(~np.isnan(top) & ~np.isnan(bottom))
     if not len(known):
         return top, bottom

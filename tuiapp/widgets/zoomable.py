@@ -94,8 +94,16 @@ class Zoomable(Vertical, can_focus=True):
 def view_keys(screen: str, *, show: bool) -> list[BindingType]:
     """Returns bindings of the action `chart`; `screen` prefixes their ids, `show` puts the main ones in the footer."""
     return [
-        Binding("v", "chart('cursor')", "Read values", id=f"{screen}.read-values", show=show),
-        Binding("plus,equals_sign", "chart('in')", "Zoom in", id=f"{screen}.zoom-in", key_display="+", show=show),
+        Binding("v", "chart('cursor')", "Values", tooltip="Read values", id=f"{screen}.read-values", show=show),
+        Binding(
+            "plus,equals_sign",
+            "chart('in')",
+            "Zoom",
+            tooltip="Zoom in",
+            id=f"{screen}.zoom-in",
+            key_display="+",
+            show=show,
+        ),
         Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
         Binding("0", "chart('whole')", "Whole run", id=f"{screen}.whole-run", show=False),
         Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),

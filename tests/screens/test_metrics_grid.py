@@ -1,0 +1,281 @@
+"""All metrics of a run, or of several, as small charts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from tests import histories as h
+from tests import own_metrics as own
+from tests.contract.recorded import record
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.screens.test_compare_screen import CompareApp, read
+from tests.screens.test_run_screen import text_of
+from trainers.contract.events import AnyEvent, encode
+from tuiapp.screens.keys_help import KeysHelp
+from tuiapp.screens.metrics_grid import MetricsGrid
+from tuiapp.widgets.grid_chart import GridChart
+from tuiapp.widgets.run_header import RunHeader
+
+
+def grid(app: App[Any]) -> MetricsGrid:
+    assert isinstance(app.screen, MetricsGrid)
+    return app.screen
+
+
+async def opened(pilot: Pilot[Any], app: App[Any]) -> MetricsGrid:
+    await pilot.press("G")
+    await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
+    await drawn(pilot, app)
+    return grid(app)
+
+
+async def drawn(pilot: Pilot[Any], app: App[Any]) -> None:
+    await until(pilot, lambda: grid(app).is_drawn and all(one.size for one in grid(app).visible_charts))
+    await pilot.pause()
+    await until(pilot, lambda: grid(app).is_drawn)
+
+
+def shown(app: App[Any]) -> list[str]:
+    return [one.name_shown for one in grid(app).visible_charts]
+
+
+def selected(app: App[Any]) -> str:
+    return next(one.name_shown for one in grid(app).visible_charts if one.selected)
+
+
+def heading(app: App[Any]) -> str:
+    return str(app.screen.query_one("#heading", Static).render())
+
+
+def picture(one: GridChart) -> str:
+    return "\n".join(one.plot.render_line(y).text for y in range(one.plot.size.height))
+
+
+@pytest.mark.parametrize(("size", "count"), [((40, 12), 1), (SMALL, 4), (LARGE, 6), ((200, 60), 8)])
+async def test_as_many_charts_as_fit_all_drawn(size: tuple[int, int], count: int) -> None:
+    app = RunApp(own.running(2), now=62.0)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        charts = grid(app).visible_charts
+        assert len(charts) == count
+        for one in charts:
+            assert not one.has_class("-empty")
+            assert any("⠀" < sign <= "⣿" for sign in picture(one)), one.name_shown
+            assert app.screen.region.contains_region(one.region)
+        for one, other in pairwise(charts):
+            assert not one.region.overlaps(other.region)
+
+
+async def test_arrows_and_pages_reach_every_metric_and_escape_leads_back() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        assert selected(app) == "reward"
+        assert "page 1 of 3" in heading(app)
+        assert shown(app) == ["reward", "eval/bleu", "eval/f1", "eval/loss"]
+        assert "metrics 1  eval 3  grad 2  train 3" in heading(app)
+        await pilot.press("right", "down")
+        assert selected(app) == "eval/loss"
+        await pilot.press("right")
+        await drawn(pilot, app)
+        assert shown(app)[0] == selected(app) == "grad/clipped"
+        await pilot.press("pageup", "pageup", "pagedown", "pagedown", "pagedown")
+        await drawn(pilot, app)
+        assert shown(app) == ["train/tokens"]
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await opened(pilot, app)
+        assert selected(app) == "train/tokens"
+        await pilot.press("home")
+        await drawn(pilot, app)
+        assert "page 1 of 3" in heading(app)
+
+
+async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
+    app = RunApp(own.running(2), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        await pilot.press(*["right"] * 6, "v", "plus")
+        assert all(one.window is None and one.cursor is None for one in grid(app).visible_charts)
+        await pilot.press("enter")
+        await drawn(pilot, app)
+        assert shown(app) == ["train/loss"]
+        assert "7 of 9" in heading(app)
+        one = grid(app).visible_charts[0]
+        assert one.size.height == 38
+        legend = one.query_one("#legend", Static)
+        assert str(legend.render()) == "train/loss  rank  0 ━  1 ━"
+        await pilot.press("plus")
+        await drawn(pilot, app)
+        assert "50 % in sight" in heading(app)
+        await pilot.press("0", "v", "left")
+        await drawn(pilot, app)
+        assert str(legend.render()).startswith("step 11")
+        await pilot.press("v", "pagedown")
+        await drawn(pilot, app)
+        assert shown(app) == ["train/ppl"]
+        assert str(legend.render()).startswith("train/ppl")
+        await pilot.press("escape")
+        await drawn(pilot, app)
+        assert len(shown(app)) == 9 - 6
+        assert selected(app) == "train/ppl"
+
+
+async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        await pilot.press("slash", *"loss")
+        await drawn(pilot, app)
+        assert shown(app) == ["eval/loss", "train/loss"]
+        await pilot.press("enter", "right")
+        assert selected(app) == "train/loss"
+        assert app.screen.query_one("#filter", Input).display
+        await pilot.press("slash", *" x")
+        await pilot.pause()
+        assert "no metric has all these words" in text_of(app.screen)
+        await pilot.press("escape")
+        await drawn(pilot, app)
+        assert len(shown(app)) == 4
+        assert app.focused is None
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+
+
+async def test_settings_are_those_of_the_chart_and_their_keys_work() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("t", "y", "right_square_bracket")
+        await opened(pilot, app)
+        assert "by time · logarithmic · smoothing 0.8" in heading(app)
+        assert grid(app).visible_charts[0].drawn.log
+        await pilot.press("t", "y", *["left_square_bracket"] * 4)
+        await drawn(pilot, app)
+        assert "by step · not smoothed" in heading(app)
+        assert not grid(app).visible_charts[0].drawn.by_time
+
+
+async def test_it_is_live_and_the_screen_beneath_is_up_to_date_again_afterwards() -> None:
+    app = RunApp([own.started()], now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        assert "waiting for the first metric…" in text_of(app.screen)
+        app.feed.events = own.running(last_step=40)[1:]
+        await until(pilot, lambda: len(shown(app)) == 6)
+        await drawn(pilot, app)
+        for one in grid(app).visible_charts:
+            assert one.drawn.extent[1] == 40
+        app.feed.events = [own.logged(60, [*own.TRAIN, "a/first"])]
+        await until(pilot, lambda: shown(app)[:2] == ["reward", "a/first"])
+        await drawn(pilot, app)
+        assert grid(app).visible_charts[0].drawn.extent[1] == 60
+        app.feed.events = [own.ended(step=60)]
+        await until(pilot, lambda: "COMPLETED" in heading(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        await until(pilot, lambda: "step 60" in str(app.run_screen.query_one(RunHeader).render()))
+        assert "COMPLETED" in str(app.run_screen.query_one(RunHeader).render())
+
+
+async def test_a_click_selects_and_a_second_one_enlarges() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        one = grid(app).visible_charts[1]
+        await pilot.click(one, offset=(20, 5))
+        assert selected(app) == one.name_shown
+        await pilot.click(one, offset=(20, 5), times=2)
+        await drawn(pilot, app)
+        assert grid(app).large
+
+
+async def test_a_resize_lays_it_out_anew() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        await pilot.resize_terminal(*SMALL)
+        await until(pilot, lambda: len(shown(app)) == 4)
+        await drawn(pilot, app)
+        assert selected(app) == "reward"
+        for one in grid(app).visible_charts:
+            assert app.screen.region.contains_region(one.region)
+
+
+async def test_its_keys_are_in_the_help() -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        screen = await opened(pilot, app)
+        app.push_screen(KeysHelp(screen))
+        await until(pilot, lambda: isinstance(app.screen, KeysHelp) and app.screen.is_mounted)
+        await pilot.pause()
+        said = text_of(app.screen)
+        for words in ("Show one chart large", "Next page or chart", "Filter by words", "Axis"):
+            assert words in said
+
+
+async def test_compare_has_a_curve_per_run_in_each_chart(tmp_path: Path) -> None:
+    runs = [record(tmp_path, f"20261120T10150{n}-script-x-000{n}", own.running(2)) for n in range(2)]
+    runs.append(record(tmp_path, "20261120T101509-torch-ddp-net-0009", h.completed()))
+    app = CompareApp(runs)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await read(pilot, app)
+        assert app.compare_screen.metric == "loss"
+        await pilot.press("2")
+        await opened(pilot, app)
+        assert "Compare 3 runs" in heading(app)
+        assert len(shown(app)) == 8
+        assert [curve.label for curve in grid(app).visible_charts[0].drawn.curves] == ["c"]
+        await pilot.press("slash", *"ppl", "enter", "enter", "t", "t")
+        await drawn(pilot, app)
+        one = grid(app).visible_charts[0]
+        # Its length is not known.
+        assert "by epoch" in heading(app)
+        assert one.drawn.is_empty
+        await pilot.press("t")
+        await drawn(pilot, app)
+        assert [curve.label for curve in one.drawn.curves] == ["a"]
+        await pilot.press("v")
+        await pilot.pause()
+        assert "step 120  a ━ 9.780" in str(one.query_one("#legend", Static).render())
+        await pilot.press("v", "escape", "escape")
+        await drawn(pilot, app)
+        more: list[AnyEvent] = [own.logged(200, ["train/ppl"])]
+        with open(runs[0].journal, "ab") as journal:
+            journal.writelines(encode(event) for event in more)
+        await until(pilot, lambda: any(chart.drawn.extent[1] == 200 for chart in grid(app).visible_charts))
+
+
+async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = RunApp(own.running(), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        screen = await opened(pilot, app)
+        painted: list[bool] = []
+        refresh = screen._compositor_refresh
+
+        def note_and_refresh() -> None:
+            painted.append(screen.is_drawn)
+            refresh()
+
+        monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)
+        for _ in range(5):
+            screen.update()
+            screen._select(1)
+            await until(pilot, lambda: not screen._dirty_widgets)
+        assert False in painted
