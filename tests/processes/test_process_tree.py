@@ -179,6 +179,7 @@ def test_death_before_the_first_step_is_told_within_two_seconds(
         ("segv", "rank 1 was killed by SIGSEGV before its first step — a crash in native code"),
         ("bus", "rank 1 was killed by SIGBUS before its first step — is /dev/shm, or the disk under a"),
         ("exit", "rank 1 exited with code 3 before its first step"),
+        ("exit0", "rank 1 exited with code 0 before its first step"),
         ("memory", "rank 1 failed before its first step: MemoryError"),
     ],
 )
