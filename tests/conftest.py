@@ -22,11 +22,12 @@ from trainers.config.machine import Machine
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the frameworks compiled for one test is there for the next, in whichever of pytest-xdist's processes."""
-    own = tmp_path_factory.getbasetemp()
-    directory = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
-    directory.mkdir(exist_ok=True)
-    return directory
+    """What the frameworks compiled for one test is there for the next.
+
+    Each of pytest-xdist's processes has its own: JAX writes it in place, and others would read what is half written.
+    With JAX's lock a rank killed while it writes would leave an entry that no process can evict.
+    """
+    return tmp_path_factory.mktemp("compiled")
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +39,6 @@ def home(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled / "jax"))
-    # With a limit JAX takes a lock: no process reads what another has half written.
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_MAX_SIZE", str(1 << 30))
     for name in ("XDG_CACHE_HOME", "TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return directory
