@@ -25,7 +25,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the frameworks compiled for one test is there for the next.
 
     Each of pytest-xdist's processes has its own: JAX writes it in place, and others would read what is half written.
-    With JAX's lock a rank killed while it writes would leave an entry that no process can evict.
     """
     return tmp_path_factory.mktemp("compiled")
 
