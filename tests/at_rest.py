@@ -80,9 +80,9 @@ def make_pilots_patient(patch: pytest.MonkeyPatch) -> None:
         if delay is None:
             await come_to_rest(self.app)
 
-    # Its own measure costs 20 ms at least, up to a second on a busy machine, and says less than rest does.
+    # After each key Textual waits twice until the process is idle, up to two seconds on a busy machine; that says less
+    # than rest does. A pause keeps that wait: it is also time for timers.
     patch.setattr("textual.app.wait_for_idle", give_way)
-    patch.setattr("textual.pilot.wait_for_idle", give_way)
     patch.setattr(Pilot, "press", press_and_rest)
     patch.setattr(Pilot, "pause", pause_and_rest)
 
