@@ -67,6 +67,9 @@ def make_pilots_patient(patch: pytest.MonkeyPatch) -> None:
     """Have a pilot wait for rest: after each key, and where it waits for nothing else."""
     press, pause = Pilot.press, Pilot.pause
 
+    async def give_way(*_: float) -> None:
+        await asyncio.sleep(0)
+
     async def press_and_rest(self: Pilot[Any], *keys: str) -> None:
         for key in keys:
             await press(self, key)
@@ -77,6 +80,9 @@ def make_pilots_patient(patch: pytest.MonkeyPatch) -> None:
         if delay is None:
             await come_to_rest(self.app)
 
+    # After each key Textual waits twice until the process is idle, up to two seconds on a busy machine; that says less
+    # than rest does. A pause keeps that wait: it is also time for timers.
+    patch.setattr("textual.app.wait_for_idle", give_way)
     patch.setattr(Pilot, "press", press_and_rest)
     patch.setattr(Pilot, "pause", pause_and_rest)
 

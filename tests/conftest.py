@@ -22,7 +22,10 @@ from trainers.config.machine import Machine
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the frameworks compiled for one test is there for the next."""
+    """What the frameworks compiled for one test is there for the next.
+
+    Each of pytest-xdist's processes has its own: JAX writes it in place, and others would read what is half written.
+    """
     return tmp_path_factory.mktemp("compiled")
 
 
@@ -35,7 +38,7 @@ def home(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("XDG_CONFIG_HOME", str(directory / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(directory / "data"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled / "jax"))
-    for name in ("TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
+    for name in ("XDG_CACHE_HOME", "TUIAPP_RUNS_DIR", "TUIAPP_DATA_DIR", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     return directory
 

@@ -54,3 +54,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setenv(f"TUIAPP_TEST_{name.upper()}_S", str(value))
 
     return set_fake
+
+
+@pytest.fixture
+def no_framework(fake: Callable[..., None]) -> None:
+    """For tests of what is the same whichever framework trains: ranks that need none."""
+    fake()

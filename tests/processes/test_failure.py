@@ -1,4 +1,4 @@
-"""Ranks, and supervisors, that die."""
+"""Ranks, and supervisors, that die, with real torch; `test_process_tree` has the same without a framework."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
         assert run.steps_of(1) == list(range(1, (failed.step or 0) + 1))
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
@@ -68,8 +69,8 @@ def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:
     ("kind", "words"),
     [
         ("segv", "rank 1 was killed by SIGSEGV"),
-        ("exit", "rank 1 exited with code 3"),
-        ("exit0", "rank 1 exited with code 0"),
+        pytest.param("exit", "rank 1 exited with code 3", marks=pytest.mark.slow),
+        pytest.param("exit0", "rank 1 exited with code 0", marks=pytest.mark.slow),
     ],
 )
 def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], None], kind: str, words: str) -> None:
@@ -81,6 +82,7 @@ def test_other_deaths_are_named_in_words(runs_dir: Path, fault: Callable[[str], 
         run.wait_gone()
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_supervisor_leaves_no_rank_behind(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
@@ -102,6 +104,7 @@ def test_ranks_without_supervisor_and_reaper_end_themselves(runs_dir: Path) -> N
         run.wait_gone(ORPHAN_S + GONE_S)
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_run_whose_directory_is_removed_ends(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)

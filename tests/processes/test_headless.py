@@ -45,6 +45,7 @@ def test_the_last_line_of_stdout_is_the_result(runs_dir: Path) -> None:
     assert "COMPLETED" in done.stderr
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_failed_run_shows_the_first_traceback_and_exits_1(runs_dir: Path, fault: Callable[[str], None]) -> None:
     fault("raise:1:5")
     done = subprocess.run(_run(runs_dir), capture_output=True, text=True, timeout=120, check=False)
@@ -55,6 +56,7 @@ def test_a_failed_run_shows_the_first_traceback_and_exits_1(runs_dir: Path, faul
     Watched(find_run("latest", runs_dir)).wait_gone()
 
 
+@pytest.mark.usefixtures("no_framework")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 3)])
 def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
@@ -79,6 +81,7 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
         process.wait()
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_kill_9_of_the_headless_program_does_not_touch_the_run(
     runs_dir: Path, gate: Callable[[int, int], Gate]
 ) -> None:
@@ -97,6 +100,7 @@ def test_kill_9_of_the_headless_program_does_not_touch_the_run(
         process.wait()
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
     process = subprocess.Popen(_run(runs_dir, "epochs=8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -110,6 +114,7 @@ def test_a_reader_of_stderr_that_leaves_changes_nothing(runs_dir: Path) -> None:
         assert run.end(1).status == "completed"
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None:
     process = subprocess.Popen(
         _run(runs_dir, "epochs=99999"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -128,6 +133,7 @@ def test_a_lost_run_is_reported_with_what_it_had_come_to(runs_dir: Path) -> None
         process.wait()
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_detached_runs_are_stopped_by_name(runs_dir: Path) -> None:
     command = [*_run(runs_dir, "epochs=99999"), "--detach"]
     started = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

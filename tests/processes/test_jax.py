@@ -21,20 +21,18 @@ from tuiapp.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
 
-pytestmark = pytest.mark.parametrize("backend", JAX_BACKENDS)
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test has compiled the next one reads."""
-    cache = tmp_path_factory.getbasetemp() / "cache"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+EACH = pytest.mark.parametrize("backend", JAX_BACKENDS)
+ONE_AT_LEAST = pytest.mark.parametrize(
+    "backend", [JAX_BACKENDS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in JAX_BACKENDS[1:])]
+)
+"""A process ends in the same way with all of them: the others' tests are slow ones."""
 
 
 def _on(backend: str, config: RunConfig = MLP, **changes: object) -> RunConfig:
     return msgspec.structs.replace(config, backend=backend, **changes)
 
 
+@EACH
 def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
     config = _on(backend, model="net", epochs=4)
     with launched(config, runs_dir) as run:
@@ -72,6 +70,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
 
 
 @pytest.mark.slow
+@EACH
 def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:
         run.at_step(20)
@@ -83,6 +82,7 @@ def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
         run.wait_gone()
 
 
+@ONE_AT_LEAST
 def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[str], None]) -> None:
     fault("raise:0:20")
     with launched(_on(backend), runs_dir) as run:
@@ -96,6 +96,7 @@ def test_a_process_that_raises(runs_dir: Path, backend: str, fault: Callable[[st
         run.wait_gone()
 
 
+@ONE_AT_LEAST
 def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:
         run.at_step(1)
@@ -109,6 +110,7 @@ def test_a_process_that_is_killed(runs_dir: Path, backend: str) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("devices", [2, 4])
+@EACH
 def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, devices: int) -> None:
     """Collectives of virtual CPU devices deadlock where XLA's threads are too few: see `rank_environment`."""
     for _ in range(20):

@@ -8,10 +8,9 @@ import stat
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
-from tests.processes.harness import MLP, launched
+from tests.processes.harness import launched
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Phase, RankSample, RankStarted, Sharding
@@ -93,26 +92,6 @@ def test_what_lies_in_the_run_directory(
     # The frameworks make their caches, which hold code, as the umask says.
     for path in (home / ".cache", home / ".cache" / "tuiapp", home / ".cache" / "tuiapp" / "torch"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
-
-
-def test_nothing_listens_beyond_loopback(runs_dir: Path) -> None:
-    with launched(MLP, runs_dir) as run:
-        run.at_step(1)
-        listening = [
-            connection.laddr.ip
-            for rank in (0, 1)
-            for connection in psutil.Process(run.pid(rank)).net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        ]
-        assert listening
-        assert set(listening) <= {"127.0.0.1", "::1"}
-
-
-def test_two_runs_at_once_keep_out_of_each_others_way(runs_dir: Path) -> None:
-    config = RunConfig(model="mlp", platform="cpu", devices=2, epochs=1)
-    with launched(config, runs_dir) as one, launched(config, runs_dir) as other:
-        assert one.run != other.run
-        assert one.end().status == other.end().status == "completed"
 
 
 @pytest.mark.slow

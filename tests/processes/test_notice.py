@@ -22,6 +22,8 @@ from trainers.config.run_config import RunConfig
 from trainers.config.settings import settings_path
 from trainers.contract.rundir import RunDir
 
+pytestmark = pytest.mark.usefixtures("no_framework")
+
 SHORT = msgspec.structs.replace(MLP, devices=1, max_steps=5)
 
 

@@ -39,10 +39,7 @@ def test_colour_images_of_floats_with_torch_ddp(
         assert summarise(run.run).status == "completed"
 
 
-def test_grey_images_of_bytes_with_jax_sharding(
-    runs_dir: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+def test_grey_images_of_bytes_with_jax_sharding(runs_dir: Path, tmp_path: Path) -> None:
     name = write_npz(tmp_path / "grey.npz", make_arrays((12, 14), dtype="uint8", train=300, test=91))
     config = RunConfig(
         dataset=name, model="net", backend="jax-sharding", platform="cpu", global_batch_size=30, epochs=6

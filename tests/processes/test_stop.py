@@ -14,8 +14,10 @@ from trainers.contract import mailbox
 from trainers.contract.events import StopRequested
 
 
-@pytest.mark.parametrize("how", ["command", "SIGTERM"])
-def test_all_ranks_stop_after_the_same_step(runs_dir: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "real"), [("command", True), ("SIGTERM", False)])
+def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., None], how: str, real: bool) -> None:
+    if not real:
+        fake()
     with launched(MLP, runs_dir) as run:
         run.at_step(20)
         if how == "command":
@@ -32,6 +34,7 @@ def test_all_ranks_stop_after_the_same_step(runs_dir: Path, how: str) -> None:
         print(f"\nstop by {how}: all ranks gone {took:.2f} s after the request, at step {end.summary.steps}")
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_stopping_before_the_first_step(runs_dir: Path, gate: Callable[[int, int], Gate]) -> None:
     start = gate(1, 0)
     with launched(MLP, runs_dir) as run:
@@ -43,6 +46,7 @@ def test_stopping_before_the_first_step(runs_dir: Path, gate: Callable[[int, int
         run.wait_gone()
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
@@ -53,6 +57,7 @@ def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
         assert end.mono - run.of(StopRequested)[0].mono < 3
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_a_rank_that_hears_nothing_is_ended_all_the_same(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.conftest import fake as fake
+from tests.processes.conftest import no_framework as no_framework
 from trainers.config.run_config import RunConfig
 from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import save_preset

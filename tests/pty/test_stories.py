@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from tests import histories as h
@@ -104,6 +105,7 @@ def test_stop_and_save_then_resume(runs_dir: Path) -> None:
     assert len(list_runs(runs_dir)) == 1
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "endless")
@@ -129,6 +131,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
                 second.wait("started on cpu")
 
 
+@pytest.mark.usefixtures("no_framework")
 def test_the_run_goes_on_however_the_dashboard_dies(runs_dir: Path) -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         launch(terminal, "endless")

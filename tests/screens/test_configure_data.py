@@ -20,8 +20,11 @@ from tuiapp.widgets.path_suggester import complete
 
 
 @pytest.fixture
-def name(tmp_path: Path) -> str:
-    return write_npz(tmp_path / "faces.npz", make_arrays((16, 16, 3), train=130))
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A data set in the current directory: every letter of its path is typed."""
+    monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path / "faces.npz", make_arrays((16, 16, 3), train=130))
+    return "npz:faces.npz"
 
 
 async def open_input(pilot: Pilot[None]) -> Input:
@@ -60,12 +63,12 @@ async def test_a_path_is_typed_after_the_menus_last_entry(start: Start, launches
 async def test_what_is_wrong_with_a_file_is_said_beside_the_field(start: Start, name: str, tmp_path: Path) -> None:
     async with start(size=(120, 40)) as pilot:
         await open_input(pilot)
-        await pilot.press(*f"{tmp_path}/none.npz")
+        await pilot.press(*"none.npz")
         await pilot.pause()
         assert field(pilot, "dataset").problem == f"{tmp_path}/none.npz cannot be read: No such file or directory."
         assert "— steps per epoch" in words(pilot, "#facts").replace("–", "—")
         # Nothing else that follows from it stands in the way of going on.
-        assert screen(pilot).command == f"tuiapp run --set dataset=npz:{tmp_path}/none.npz"
+        assert screen(pilot).command == "tuiapp run --set dataset=npz:none.npz"
         shutil.copy(tmp_path / "faces.npz", tmp_path / "none.npz")
         await type_into(pilot, "epochs", "3")
         assert field(pilot, "dataset").problem == ""
@@ -87,10 +90,10 @@ async def test_escape_goes_back_to_the_menu(start: Start, name: str) -> None:
         assert (await open_input(pilot)).value == name
 
 
-async def test_a_path_is_completed(start: Start, name: str, tmp_path: Path) -> None:
+async def test_a_path_is_completed(start: Start, name: str) -> None:
     async with start(size=(120, 40)) as pilot:
         box = await open_input(pilot)
-        await pilot.press(*f"{tmp_path}/fa")
+        await pilot.press(*"fa")
         await until(pilot, lambda: box._suggestion == name)
         await pilot.press("right")
         assert box.value == name
@@ -119,11 +122,12 @@ async def test_presets_with_and_without_a_file_of_ones_own(start: Start, name: s
         assert len(pilot.app.screen_stack) > 1
 
 
-async def test_images_too_small_for_the_model(start: Start, tmp_path: Path) -> None:
-    name = write_npz(tmp_path / "small.npz", make_arrays((5, 5)))
+async def test_images_too_small_for_the_model(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_npz(tmp_path / "small.npz", make_arrays((5, 5)))
     async with start(size=(120, 40)) as pilot:
         await open_input(pilot)
-        await pilot.press(*name.removeprefix("npz:"))
+        await pilot.press(*"small.npz")
         await pilot.pause()
         assert "net needs images of at least 10×10 pixels" in field(pilot, "model").problem
         field(pilot, "model").query_one(ChoiceInput).take("mlp")

@@ -65,6 +65,8 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
 ) -> None:
     ready = False
     monkeypatch.setattr("tuiapp.terminal.key_queue.READY_PATIENCE_S", 60.0)
+    # Keys wait for the test: the app does not rest before they may go on.
+    monkeypatch.setattr("tests.at_rest.REST_S", 0.1)
     async with start() as pilot:
         monkeypatch.setattr(ConfigureScreen, "takes_keys", property(lambda _: ready))
         first, second = (field(pilot, key).query_one(Input) for key in ("epochs", "max_steps"))
@@ -74,7 +76,7 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         for kind in (MouseDown, MouseUp):
             pilot.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
         type_at_once(pilot, "end", "ctrl+u", "4", "2")
-        await pilot.pause()
+        await until(pilot, lambda: len(pilot.app._keys._waiting) == 6)  # type: ignore[attr-defined]
         assert first.has_focus
         ready = True
         await until(pilot, lambda: second.value == "42")
