@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.config.run_config import RunConfig
-from tuiapp.library.find import default_runs_dir
+from trainers.contract.rundir import default_runs_dir
 from tuiapp.library.presets import save_preset
 
 

@@ -29,8 +29,11 @@ class Rank(Voter, Protocol):
 
 
 class Teardown:
-    def __init__(self, agreement: Agreement) -> None:
+    """`term_grace_s`: from SIGTERM to SIGKILL, unless the run is asked to stop at once."""
+
+    def __init__(self, agreement: Agreement, term_grace_s: float = TERM_GRACE_S) -> None:
         self._agreement = agreement
+        self._term_grace_s = term_grace_s
         self.stopping = False
         self.killing = False
         """Ranks are being ended by signals: their exits are not reported."""
@@ -42,10 +45,11 @@ class Teardown:
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
         if request.now:
-            self._term_at = now
-        elif not self.stopping:
+            self._term_at, self._term_grace_s = now, TERM_GRACE_S
+        elif not self.stopping and self._agreement.propose(live, stop=True, save=request.save):
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
-            self._agreement.propose(live, stop=True, save=request.save)
+        elif not self.stopping:
+            self._term_at = now
         self._by = self._by or request.by
         self.stopping = True
 
@@ -68,7 +72,7 @@ class Teardown:
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True
-            self._kill_at = now + TERM_GRACE_S
+            self._kill_at = now + self._term_grace_s
             for rank in live:
                 rank.kill(signal.SIGTERM)
 

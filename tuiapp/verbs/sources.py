@@ -20,10 +20,9 @@ from trainers.config.run_config import (
     parse_toml,
     to_toml_values,
 )
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError
-from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import load_config
 
 
