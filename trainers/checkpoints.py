@@ -112,7 +112,8 @@ class Checkpoints:
             _sync(partial)
             partial.replace(directory / name)
             _sync(directory)
-        except OSError as error:
+        except Exception as error:
+            # A model of the user's own may have no way to be saved; it is in the checkpoints all the same.
             partial.unlink(missing_ok=True)
             self._report.alert("export", f"the trained model was not exported to {directory / name}: {_why(error)}")
 
@@ -139,7 +140,7 @@ class Checkpoints:
         except Exception as error:
             # Nobody waits for this thread's exception, and training need not end with it.
             shutil.rmtree(pending, ignore_errors=True)
-            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; those before it are as they were"
+            text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; earlier checkpoints are intact"
             self._report.alert("checkpoint", text)
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
@@ -258,4 +259,6 @@ def _remove_hidden(directory: Path) -> None:
 
 
 def _why(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,4 +1,4 @@
-"""The devices of a JAX backend, and where its arrays lie."""
+"""The devices of a JAX backend, and how its arrays are sharded."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def keep_what_is_compiled() -> None:
 
 def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
     """What JAX's allocator holds of each device; devices that do not report it, such as the CPU, are skipped."""
-    told = []
+    samples = []
     for rank, device in enumerate(devices):
         if stats := device.memory_stats():
-            told.append(
+            samples.append(
                 FrameworkMemory(
                     rank=rank,
                     used_bytes=stats.get("bytes_in_use"),
@@ -84,7 +84,7 @@ def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
                     limit_bytes=stats.get("bytes_limit"),
                 )
             )
-    return told
+    return samples
 
 
 def scale(images: Array) -> Array:
@@ -100,7 +100,7 @@ def split_test_set(arrays: datasets.Arrays, devices: int, split: NamedSharding) 
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
-    """Reports how the batch, its labels, the largest parameter and its optimizer state lie on the devices.
+    """Reports how the batch, its labels, the largest parameter and its optimizer state are sharded over the devices.
 
     A parameter's state has its path in `optimizer_state`, below the field's name:
     `.inner_state[1].mu['fc1']['kernel']`. `x` and `y` are a global batch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -17,16 +18,19 @@ from typing import NamedTuple
 
 from trainers.config.catalog import BACKENDS, installed_version
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import check_images
+from trainers.config.datasets import EXAMINED, check_images, find_dataset
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
+from trainers.config.memory import check_data_fits, wants_streaming
 from trainers.config.options import ConfigError, Problem
-from trainers.config.placement import place
+from trainers.config.placement import check_facts, place
 from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
+from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract import mailbox
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
@@ -37,6 +41,7 @@ from trainers.contract.resume_point import ResumePoint, first_usable, has_more, 
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.contract.strays import end_supervisor
 from trainers.contract.summary import read_config, read_only_reason, summarise, unreadable_reason
+from trainers.examination import examine
 
 START_TIMEOUT_S = 30.0
 
@@ -62,7 +67,10 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
-    run = _make_directory(plan, runs_dir, machine)
+    return _start(_make_directory(plan, runs_dir, machine))
+
+
+def _start(run: RunDir) -> RunDir:
     try:
         _start_supervisor(run)
     except OSError as error:
@@ -72,6 +80,26 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
         shutil.rmtree(run.path, ignore_errors=True)
         raise
     return run
+
+
+def record(runs_dir: Path, world_size: int) -> RunDir:
+    """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
+
+    Raises LaunchError if the directory cannot be written, or the supervisor does not start.
+    """
+    machine = inspect_machine()
+    program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+    config = RunConfig(
+        backend="script",
+        script=os.path.abspath(program) if os.path.exists(program) else program,
+        arguments=shlex.join(sys.argv[1:]),
+        python=sys.executable,
+        working_directory=_working_directory() or "/",
+        platform="cuda" if machine.gpus else "cpu",
+        devices=world_size,
+    )
+    plan = Plan(config=config, facts=None, processes=0, steps_per_epoch=0, total_steps=0)
+    return _start(_make_directory(plan, runs_dir, machine))
 
 
 def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:
@@ -107,7 +135,12 @@ def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None
 def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
     try:
         before = _config_text(run)
-        plan = _plan(config or read_config(run), machine or inspect_machine())
+        launched = read_config(run)
+        plan = _plan(config or launched, machine or inspect_machine())
+        if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
+            if launched.backend != plan.config.backend:
+                raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
+            return _restart(run, lock, status, plan, before)
         config, data = plan.config, plan.data
         found, problems = list_checkpoints(run.checkpoints)
         point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
@@ -124,15 +157,33 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         limited = step == config.max_steps
         more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
         more = f"tuiapp run --resume {run.run_id} --set {more}"
-        raise LaunchError(f"{run.run_id} has made all its {plan.total_steps:,} steps. To go on further: {more}")
+        raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
     newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
     if newer and point.covered and not notes:
-        notes = [f"{newer[0]} is newer than what the journal holds of this run"]
+        notes = [f"{newer[0]} is newer than the run's journal"]
     if checkpoint.manifest.data_checksum != data.checksum:
         notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
-    notes = [f"{note}; going on from {checkpoint.path.name}" for note in notes]
-    # Views find missing steps by themselves: they are not written into the journal.
+    notes = [f"{note}; resuming from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
+    # Views find missing steps on their own: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
+    started, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
+    return Resumed(started.attempt, step, [*notes, *gap], offset)
+
+
+def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> Resumed:
+    """Starts a script again, which loads what it has saved itself."""
+    if status == "completed":
+        raise LaunchError(f"{run.run_id} is complete. To run the script anew: tuiapp run --like {run.run_id}")
+    started, offset = _start_attempt(run, plan, before, lock, "")
+    return Resumed(started.attempt, 0, [], offset)
+
+
+def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[RunStarted, int]:
+    """Starts the supervisor of a further attempt; returns its first event, and that event's offset in the journal.
+
+    `before` is the text of run.toml, restored if it does not start; `resumed` the supervisor's arguments after the
+    lock.
+    """
     try:
         for directory in _directories(run, plan):
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -141,16 +192,15 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
         write_notification_config(run, read_settings()[0])
         # Before run.toml, which alone a later resume reads.
         write_plan(run.plan, plan)
-        _rewrite(run.config, to_toml(config).encode())
+        _rewrite(run.config, to_toml(plan.config).encode())
         try:
             offset = journal_end(run.journal)
-            started = _start_supervisor(run, offset, (lock,), str(lock), checkpoint.path.name, *notes)
+            return _start_supervisor(run, offset, (lock,), str(lock), *resumed), offset
         except BaseException:
             _rewrite(run.config, before)
             raise
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
-    return Resumed(started.attempt, step, [*notes, *gap], offset)
 
 
 def _what_lacks(run: RunDir, point: ResumePoint) -> str:
@@ -173,14 +223,45 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     telemetry_interval_s()
     hang_limit_s()
     config = without_idle(place(config, machine))
+    if not BACKENDS[config.backend].builtin:
+        return make_plan(config)
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
-        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or take platform cpu."
+        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
-        return make_plan(config)
+        if not config.dataset.startswith(EXAMINED):
+            data = find_dataset(config.dataset)
+        else:
+            data = examine(config)
+            if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
+                raise ConfigError(problems)
     except DatasetError as error:
         raise ConfigError([Problem("dataset", str(error))]) from None
+    except UserCodeError as error:
+        raise LaunchError(f"{config.dataset} failed:\n{error}") from None
+    return make_plan(config, data, streamed=wants_streaming(config, data, machine))
+
+
+def _code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
+    """The user's own files → their copies in the run's directory; of two of one name the second gets a number."""
+    copies: dict[Path, Path] = {}
+    for file in files_of(config.model, config.dataset):
+        twin = run.code / file.name in copies.values()
+        copies[file] = run.code / (f"{file.stem}-2.py" if twin else file.name)
+    return copies
+
+
+def _changed_code(run: RunDir, config: RunConfig) -> list[str]:
+    changed = []
+    for file, copy in _code_copies(run, config).items():
+        try:
+            same = read_text(file) == read_text(copy)
+        except UserCodeError:
+            same = False
+        if not same:
+            changed.append(f"{file} has changed since the run was launched with what is kept in {copy}")
+    return changed
 
 
 def _rewrite(path: Path, data: bytes) -> None:
@@ -197,10 +278,10 @@ def _directories(run: RunDir, plan: Plan) -> list[Path]:
 def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
     try:
         make_private(runs_dir)
-        run = make_run_dir(runs_dir.absolute(), plan.config.backend, plan.config.model)
+        run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
     except OSError as error:
         raise LaunchError(
-            f"Cannot make a run directory in {runs_dir}: {error.strerror}. "
+            f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
             f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
         ) from error
     try:
@@ -210,11 +291,26 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         write_plan(run.plan, plan)
         environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
+        _keep_code(run, plan.config)
         write_notification_config(run, read_settings()[0])
+        for file, copy in _code_copies(run, plan.config).items():
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(copy, read_text(file).encode())
+    except UserCodeError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(str(error)) from error
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
     return run
+
+
+def _keep_code(run: RunDir, config: RunConfig) -> None:
+    """Copies a script for the record."""
+    if not BACKENDS[config.backend].builtin and (code := read_code(config)):
+        name, text = code
+        run.code.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(run.code / name, text)
 
 
 def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
@@ -281,13 +377,14 @@ def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, obje
         "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name} for gpu in machine.gpus],
         "command_line": sys.argv,
         "working_directory": _working_directory(),
-        "git_commit": _git_commit(),
+        "git_commit": _git_commit(config.working_directory or None),
     }
 
 
-def _git_commit() -> str | None:
+def _git_commit(directory: str | None) -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=2, check=False)
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=2, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None

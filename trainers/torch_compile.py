@@ -66,7 +66,7 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
         # The message of Inductor on the CPU ("No working C++ compiler found"), and of Triton on GPUs.
         if "C++ compiler" not in str(error) and "C compiler" not in str(error):
             raise
-        message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and there is none"
+        message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and none was found"
         raise RuntimeError(f"{message}: install one, or set compile = false.") from error
     model.zero_grad()
     with torch.no_grad():

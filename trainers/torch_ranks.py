@@ -36,7 +36,7 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
     report.rank_started(str(device), properties.name, config.device_ids[device.index])
-    tell_memory(report, {int(os.environ["RANK"]): device})
+    report_memory(report, {int(os.environ["RANK"]): device})
     return device
 
 
@@ -50,18 +50,18 @@ def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
     for number, device in enumerate(devices):
         name = torch.cuda.get_device_properties(device).name
         report.rank_started(str(device), name, config.device_ids[number], number)
-    tell_memory(report, dict(enumerate(devices)))
+    report_memory(report, dict(enumerate(devices)))
     return devices
 
 
-def tell_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
+def report_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
     """Makes the reporter send what PyTorch's allocator holds of each rank's GPU."""
 
     def read() -> list[FrameworkMemory]:
-        told = []
+        samples = []
         for rank, device in devices.items():
             stats = torch.cuda.memory_stats(device)
-            told.append(
+            samples.append(
                 FrameworkMemory(
                     rank=rank,
                     used_bytes=stats.get("allocated_bytes.all.current"),
@@ -69,7 +69,7 @@ def tell_memory(report: Reporter, devices: dict[int, torch.device]) -> None:
                     reserved_bytes=stats.get("reserved_bytes.all.current"),
                 )
             )
-        return told
+        return samples
 
     report.memory = read
 
@@ -277,7 +277,7 @@ def report_sharding(
     rank: int,
     split: tuple[Tensor, datasets.Rows],
 ) -> None:
-    """Reports how the arrays of the last step lie on the ranks: batch, labels, a parameter, its optimizer state."""
+    """Reports the layout of the last step's arrays over the ranks: batch, labels, a parameter, its optimizer state."""
     mesh = {"batch": dist.get_world_size()}
     for name, part in zip(("batch", "labels"), batch, strict=True):
         report_array(report, name, part, rank, mesh, split)

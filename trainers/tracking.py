@@ -320,9 +320,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
-    worker = multiprocessing.current_process().daemon and rank is None
+    process = multiprocessing.current_process()
+    # The workers of a DataLoader import the script too, before they know that they are daemons.
+    worker = rank is None and (process.daemon or getattr(process, "_inheriting", False))
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
-        # The workers of a DataLoader import the script too.
         return Run()
     from trainers.contract.rundir import RunDir, default_runs_dir
     from trainers.runtime.client import Client
@@ -429,7 +430,7 @@ def _unsupported(name: str) -> Dropped:
     return _dropped
 
 
-def _ignore(values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+def _ignore(values: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
     pass
 
 

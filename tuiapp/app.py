@@ -45,7 +45,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     TITLE = "tuiapp"
 
-    # Textual reads the stylesheets of all screens but the default one by itself.
+    # Textual reads the stylesheets of all screens but the default one itself.
     CSS_PATH = ["app.tcss", "screens/configure.tcss"]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -179,7 +179,7 @@ class TuiApp(ReliableTimers, App[None]):
             self.notify("Answer the question first: escape cancels.", markup=False)
             return
         if self._configure and self._configure.launching:
-            self.notify("A run is being started; leave when that is done.", severity="warning", markup=False)
+            self.notify("A run is starting. Quit once it has started.", severity="warning", markup=False)
             return
         if await self._navigation.may_leave():
             self.exit()

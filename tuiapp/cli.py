@@ -40,7 +40,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     from tuiapp.verbs.broken_pipe import redirect_to_devnull
 
     _stand_in_for_closed_streams()
-    options = build_parser().parse_args(arguments)
+    options = _parse(sys.argv[1:] if arguments is None else arguments)
     module, _, function = options.does.partition(":")
     try:
         code: int = getattr(importlib.import_module(f"tuiapp.verbs.{module}"), function)(options)
@@ -65,6 +65,16 @@ def _run(arguments: Sequence[str] | None) -> int:
             print(f"tuiapp: {sanitize(line)}", file=sys.stderr)
         return USAGE_ERROR
     return code
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parses a command; what follows `--` is a script's, whatever it looks like."""
+    parser, words = build_parser(), list(words)
+    if "--" in words:
+        end = words.index("--")
+        if {"run", "save"} & set(words[:end]):
+            return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
+    return parser.parse_args(words, argparse.Namespace(arguments=None))
 
 
 def _stand_in_for_closed_streams() -> None:
@@ -118,8 +128,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_presets(verbs)
     _add_settings(verbs)
     _add_devices(verbs)
-    doctor = verbs.add_parser("doctor", help="say what can run here, and what is in the way")
-    doctor.add_argument("--end-strays", action="store_true", help="end processes whose run's supervisor is gone")
+    doctor = verbs.add_parser("doctor", help="check what can run on this machine, and what prevents the rest")
+    doctor.add_argument("--end-strays", action="store_true", help="end processes of runs whose supervisor has died")
     _json(doctor)
     _runs_dir(doctor, again=True)
     doctor.set_defaults(does="doctor:examine")
@@ -127,13 +137,23 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = verbs.add_parser("run", help="launch a run, or resume one, and report on it until it ends")
-    run.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where its configuration starts from")
-    run.add_argument("--like", metavar="RUN", help="start a new run from that run's configuration")
-    run.add_argument("--resume", metavar="RUN", help="go on with that run from its newest checkpoint that is whole")
+    run = verbs.add_parser(
+        "run",
+        help="launch or resume a run, and report its progress until it ends",
+        epilog="What follows -- are a script's own arguments: tuiapp run train.py --set devices=2 -- --epochs 5",
+    )
+    run.add_argument(
+        "source",
+        nargs="?",
+        metavar="PRESET|FILE|SCRIPT",
+        help="preset or configuration file to start from, or a Python script of your own (.py)",
+    )
+    run.add_argument("-m", dest="module", metavar="MODULE", help="run a module of your own, as python -m does")
+    run.add_argument("--like", metavar="RUN", help="start a new run with that run's configuration")
+    run.add_argument("--resume", metavar="RUN", help="resume that run from its newest complete checkpoint")
     _set(run)
-    run.add_argument("--plain", action="store_true", help="report in lines, on a terminal too")
-    run.add_argument("--detach", action="store_true", help="do not wait for the end; print the run's id")
+    run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
+    run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
     _runs_dir(run, again=True)
     run.set_defaults(does="run:launch_run")
@@ -141,36 +161,34 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 
 def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     attach = verbs.add_parser("attach", help="watch a run in the dashboard, from its first step")
-    attach.add_argument("run", nargs="?", default="latest", metavar="RUN", help="by default the latest")
+    attach.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
     _runs_dir(attach, again=True)
     attach.set_defaults(does="dashboard:open_dashboard")
 
-    replay = verbs.add_parser(
-        "replay", help="watch a run over again, from its first step, at the pace at which it went"
-    )
-    replay.add_argument("run", nargs="?", default="latest", metavar="RUN", help="by default the latest")
-    replay.add_argument(
-        "--speed", type=arguments.speed, default=1.0, metavar="X", help="so many times as fast: 0.25 to 1024"
-    )
+    replay = verbs.add_parser("replay", help="replay a run from its first step at its original pace")
+    replay.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
+    replay.add_argument("--speed", type=arguments.speed, default=1.0, metavar="X", help="speed factor, 0.25 to 1024")
     _runs_dir(replay, again=True)
     replay.set_defaults(does="dashboard:open_dashboard")
 
-    stop = verbs.add_parser("stop", help="stop a run, all its ranks after the same step, with a checkpoint")
+    stop = verbs.add_parser("stop", help="stop a run: all ranks save a checkpoint and end after the same step")
     stop.add_argument("run", metavar="RUN")
-    stop.add_argument("--now", action="store_true", help="do not wait for the step under way, nor save a checkpoint")
+    stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
     _runs_dir(stop, again=True)
     stop.set_defaults(does="control:stop_run")
 
-    checkpoint = verbs.add_parser("checkpoint", help="have a run save a checkpoint now; print its directory")
+    checkpoint = verbs.add_parser("checkpoint", help="save a checkpoint of a live run; print its directory")
     checkpoint.add_argument("run", metavar="RUN")
     _runs_dir(checkpoint, again=True)
     checkpoint.set_defaults(does="control:save_checkpoint")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
-    runs.add_argument("words", nargs="*", metavar="WORD", help="only those with all these words: torch-ddp, failed, …")
+    runs.add_argument(
+        "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, …"
+    )
     runs.add_argument("--sort", choices=SORTS, default=SORTS[0], metavar="COLUMN", help=", ".join(SORTS))
-    runs.add_argument("--reverse", action="store_true", help="the other way round")
-    runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="only the first N")
+    runs.add_argument("--reverse", action="store_true", help="reverse the order")
+    runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
     _json(runs)
     _runs_dir(runs, again=True)
     runs.set_defaults(does="runs:list_all")
@@ -183,26 +201,26 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    compare = verbs.add_parser("compare", help="print in which keys runs differ, and what each came to")
+    compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more")
     _json(compare)
     _runs_dir(compare, again=True)
     compare.set_defaults(does="compare:compare_runs")
 
-    export = verbs.add_parser("export", help="write a run's figures as csv or jsonl, by default to stdout")
+    export = verbs.add_parser("export", help="write a run's metrics or samples as csv or jsonl, by default to stdout")
     export.add_argument("run", metavar="RUN")
-    export.add_argument("--format", choices=("csv", "jsonl"), help="by default what -o ends in, or else csv")
+    export.add_argument("--format", choices=("csv", "jsonl"), help="default: the extension of -o, or csv")
     tables = ("steps", "evaluations", "metrics", "samples")
-    what = "the steps' metrics (the default), those of evaluations, all, or what the sampler measured"
+    what = "step metrics (default), evaluation metrics, both, or device samples"
     export.add_argument("--what", choices=tables, default="steps", help=what)
-    export.add_argument("-o", "--output", metavar="FILE", help="write it there, whole or not at all")
+    export.add_argument("-o", "--output", metavar="FILE", help="output file, written atomically")
     export.add_argument("--force", action="store_true", help="overwrite FILE")
     _runs_dir(export, again=True)
     export.set_defaults(does="export:export_run")
 
-    rm = verbs.add_parser("rm", help="delete runs that are over, with their checkpoints; asks first")
+    rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     rm.add_argument("runs", nargs="+", metavar="RUN")
-    rm.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     _runs_dir(rm, again=True)
     rm.set_defaults(does="remove:remove_runs")
 
@@ -214,47 +232,50 @@ def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     listing = actions.add_parser("list", help="list them (the default)")
     _json(listing)
     listing.set_defaults(does="presets:list_all")
-    show = actions.add_parser("show", help="print one as a configuration file")
+    show = actions.add_parser("show", help="print a preset as a configuration file")
     show.add_argument("name", metavar="PRESET")
     show.set_defaults(does="presets:show")
     save = actions.add_parser("save", help="save a configuration under a name")
     save.add_argument("name", metavar="NAME")
-    save.add_argument("source", nargs="?", metavar="PRESET|FILE", help="where it starts from; by default the defaults")
+    save.add_argument(
+        "source",
+        nargs="?",
+        metavar="PRESET|FILE|SCRIPT",
+        help="preset, configuration file or script to start from; default: all defaults",
+    )
     _set(save)
-    save.add_argument("--description", default="", metavar="TEXT", help="one line that the list shows")
+    save.add_argument("--description", default="", metavar="TEXT", help="one-line description, shown in the list")
     save.add_argument("--force", action="store_true", help="overwrite a preset of that name")
     save.set_defaults(does="presets:save")
-    rename = actions.add_parser("rename", help="give one of yours another name")
+    rename = actions.add_parser("rename", help="rename one of your presets")
     rename.add_argument("name", metavar="PRESET")
     rename.add_argument("new_name", metavar="NAME")
     rename.set_defaults(does="presets:rename")
-    delete = actions.add_parser("delete", help="delete one of yours")
+    delete = actions.add_parser("delete", help="delete one of your presets")
     delete.add_argument("name", metavar="PRESET")
     delete.set_defaults(does="presets:delete")
-    path = actions.add_parser("path", help="print the directory of yours")
+    path = actions.add_parser("path", help="print the directory of your presets")
     path.set_defaults(does="presets:path")
 
 
 def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    settings = verbs.add_parser(
-        "settings", help="show your settings, where they lie, and the keys that can be remapped"
-    )
+    settings = verbs.add_parser("settings", help="show your settings, their file, and the keys that can be remapped")
     settings.set_defaults(does="settings:show", json=False)
     actions = settings.add_subparsers(title="actions", metavar="ACTION")
-    show = actions.add_parser("show", help="show those in force (the default)")
+    show = actions.add_parser("show", help="show the current settings (the default)")
     _json(show)
     show.set_defaults(does="settings:show")
     path = actions.add_parser("path", help="print the path of the file")
     path.set_defaults(does="settings:path")
-    keys = actions.add_parser("keys", help="list what keys do, by the names that [keys] takes")
+    keys = actions.add_parser("keys", help="list the actions and their keys, by the names used in [keys]")
     _json(keys)
     keys.set_defaults(does="settings:keys")
 
 
 def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    devices = verbs.add_parser("devices", help="show what the GPUs and the host do, without a run")
+    devices = verbs.add_parser("devices", help="show readings of the GPUs and the host, without a run")
     _json(devices)
-    devices.add_argument("--watch", action="store_true", help="again and again, until Ctrl-C")
+    devices.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     devices.add_argument(
         "--interval",
         type=arguments.interval,
@@ -282,5 +303,5 @@ def _runs_dir(parser: argparse.ArgumentParser, *, again: bool = False) -> None:
         type=arguments.directory,
         default=argparse.SUPPRESS if again else None,
         metavar="DIR",
-        help="where runs are kept (TUIAPP_RUNS_DIR)",
+        help="directory of the runs (TUIAPP_RUNS_DIR)",
     )

@@ -77,7 +77,7 @@ class Navigation:
         live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
         chosen = next(iter([*self.live_runs(), *([live] if live else []), *self.runs[::-1]]), None)
         if chosen is None:
-            self._app.notify("No run goes on here. Ctrl+R launches one.", markup=False)
+            self._app.notify("There is no live run. Ctrl+R launches one.", markup=False)
         else:
             self.watch(chosen)
 

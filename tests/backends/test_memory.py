@@ -21,7 +21,7 @@ def test_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.cuda, "memory_stats", memory_stats)
     report = cast(Reporter, SimpleNamespace(memory=None))
-    torch_ranks.tell_memory(report, {0: torch.device("cuda", 0), 3: torch.device("cuda", 1)})
+    torch_ranks.report_memory(report, {0: torch.device("cuda", 0), 3: torch.device("cuda", 1)})
     assert report.memory is not None
     first, second = report.memory()
     assert (first.rank, first.used_bytes, first.peak_bytes, first.reserved_bytes) == (0, 10, 20, 30)

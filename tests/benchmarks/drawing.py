@@ -11,6 +11,7 @@ from textual_plotext.plot import Plot as Plotext
 from tests.benchmarks.long_run import EPOCH, Run
 from trainers.contract.events import AnyEvent
 from tuiapp.state.chart import Chart, View, build_chart
+from tuiapp.state.fold import apply
 from tuiapp.state.raster import rasterize
 from tuiapp.state.run_state import RunState
 
@@ -46,7 +47,7 @@ def time_drawing() -> None:
     for first in range(1, 20 * EPOCH, 40):
         events += run.flush(first)  # type: ignore[arg-type]
     for event in events:
-        state.apply(event)
+        apply(state, event)
     view = View(smoothing=0.6)
     chart = build_chart(state, view, columns=2 * COLUMNS, rows=ROWS)
     plt = Plotext()

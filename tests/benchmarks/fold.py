@@ -21,6 +21,7 @@ from trainers.contract.journal import JournalWriter
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 STEPS, RANKS = 100_000, 8
@@ -72,7 +73,7 @@ def read_and_fold(run: RunDir) -> tuple[float, RunState]:
     while state.ended is None:
         events = feed.take(64)
         for event in events:
-            state.apply(event)
+            apply(state, event)
         if not events:
             time.sleep(0.001)
     feed.close()

@@ -34,9 +34,9 @@ def check_refused(done: Done, runs_dir: Path, *words: str) -> None:
 
 
 SETTINGS = {
-    "unknown-key": ("epoch=3", "epoch: there is no such key. Did you mean 'epochs'?"),
-    "unknown-key-like-none": ("zzz=3", f"zzz: there is no such key. The keys are: {', '.join(OPTIONS)}."),
-    "no-key": ("=3", "'': there is no such key."),
+    "unknown-key": ("epoch=3", "epoch: unknown key. Did you mean 'epochs'?"),
+    "unknown-key-like-none": ("zzz=3", f"zzz: unknown key. The keys are: {', '.join(OPTIONS)}."),
+    "no-key": ("=3", "'': unknown key."),
     "no-value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
     "empty-value": ("epochs=", "epochs: '' is not allowed; it must be a whole number of at least 1"),
     "wrong-type": ("epochs=many", "epochs: 'many' is not allowed; it must be a whole number of at least 1"),
@@ -49,11 +49,11 @@ SETTINGS = {
     "nan": ("learning_rate=nan", "learning_rate: 'nan' is not allowed; it must be a number above 0"),
     "choice": ("optimizer=adm", "one of sgd, adam, adamw, adadelta. Did you mean 'adam'?"),
     "escape": ("optimizer=\x1b]52;c;aGk=\x07", r"optimizer: '\x1b]52;c;aGk=\x07' is not allowed"),
-    "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': there is no such key."),
+    "escape-in-key": ("\x1b[31mx=1", r"'\x1b[31mx': unknown key."),
     "no-utf8": ("optimizer=\udcff", r"optimizer: '\udcff' is not allowed"),
     "batch": ("global_batch_size=47", "global_batch_size: 47 cannot be split evenly over 2 devices; 46 or 48 can."),
-    "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it goes with sgd."),
-    "nesterov": ("nesterov=true", "nesterov: true would have no effect with optimizer adam: it goes with sgd."),
+    "momentum": ("momentum=0.5", "momentum: 0.5 would have no effect with optimizer adam: it applies only to sgd."),
+    "nesterov": ("nesterov=true", "nesterov: true would have no effect with optimizer adam: it applies only to sgd."),
     "gpu": ("platform=cuda", "platform: cuda cannot be used here: "),
     "devices": ("devices=12", "devices: 12 is more than this machine has: "),
 }
@@ -69,7 +69,7 @@ def test_a_setting_that_is_wrong(tuiapp: Command, runs_dir: Path, name: str) -> 
 
 def test_every_wrong_setting_is_named(tuiapp: Command, runs_dir: Path) -> None:
     done = tuiapp("run", "--set", "epochs=0", "--set", "optimzer=adam", "--set", "seed=x")
-    check_refused(done, runs_dir, "epochs: 0", "optimzer: there is no such key", "seed: 'x'")
+    check_refused(done, runs_dir, "epochs: 0", "optimzer: unknown key", "seed: 'x'")
     assert len(done.err.splitlines()) == 3
 
 
@@ -83,7 +83,7 @@ def test_as_a_real_process(runs_dir: Path, home: Path) -> None:
 
 def test_a_preset_that_is_not_there(tuiapp: Command, runs_dir: Path) -> None:
     check_refused(tuiapp("run", "quickstrat"), runs_dir, "no preset 'quickstrat'. Did you mean 'quickstart'?")
-    check_refused(tuiapp("run", ""), runs_dir, "no preset ''. There are: ")
+    check_refused(tuiapp("run", ""), runs_dir, "no preset ''. Available: ")
     check_refused(tuiapp("run", "..", "--json"), runs_dir, "no preset '..'.")
 
 
@@ -99,9 +99,9 @@ def test_what_has_no_effect_is_refused_where_somebody_asks_for_it(tuiapp: Comman
     def refused(*settings: str) -> Done:
         return tuiapp("run", "quickstart", *(word for text in settings for word in ("--set", text)))
 
-    words = "sync_batch_norm: true would have no effect with model mlp: it goes with net or convnet or resnet18."
+    words = "sync_batch_norm: true would have no effect with model mlp: it applies only to net or convnet or resnet18."
     check_refused(refused("model=mlp", "sync_batch_norm=true"), runs_dir, words)
-    words = "compile: true would have no effect with backend jax-sharding: it goes with torch-ddp or torch-dp."
+    words = "compile: true would have no effect with backend jax-sharding: it applies only to torch-ddp or torch-dp."
     check_refused(refused("backend=jax-sharding", "compile=true"), runs_dir, words)
 
 
@@ -124,13 +124,13 @@ def test_a_run_that_has_it_can_be_read(tmp_path: Path) -> None:
 
 
 FILES = {
-    "no-toml": (b"epochs: 3\n", "is no TOML: "),
+    "no-toml": (b"epochs: 3\n", "is not valid TOML: "),
     "binary": (b"\xff\xfe\x00", "is not UTF-8 text"),
     "long": (b"# long\n" * 1_500_000, "is longer than 64 KiB"),
     "deep": (b"epochs = " + b"[" * 50_000, "nested too deeply"),
-    "newer": (b"schema = 2\n", "schema: 2 is not known to this version of tuiapp; it reads schema 1."),
+    "newer": (b"schema = 2\n", "schema: 2 is not supported: this version of tuiapp reads schema 1."),
     "wrong-value": (b"epochs = true\n", "epochs: True is not allowed; it must be a whole number"),
-    "escape": (b'"\\u001b]52;c;aGk=\\u0007" = 1\n', r"'\x1b]52;c;aGk=\x07': there is no such key"),
+    "escape": (b'"\\u001b]52;c;aGk=\\u0007" = 1\n', r"'\x1b]52;c;aGk=\x07': unknown key"),
     "together": (b'platform = "cpu"\nprecision = "tf32"\n', "precision: tf32 is a GPU format"),
 }
 
@@ -167,7 +167,9 @@ def test_a_runs_directory_that_cannot_be_made(tuiapp: Command, runs_dir: Path, t
     in_the_way.write_text("in the way")
     for directory in (in_the_way, in_the_way / "runs", Path("/proc/runs")):
         done = tuiapp("run", "mlp", "--set", "platform=cpu", "--runs-dir", directory)
-        check_refused(done, runs_dir, f"Cannot make a run directory in {directory}: ", "--runs-dir or TUIAPP_RUNS_DIR")
+        check_refused(
+            done, runs_dir, f"Cannot create a run directory in {directory}: ", "--runs-dir or TUIAPP_RUNS_DIR"
+        )
     assert in_the_way.read_text() == "in the way"
 
 
@@ -239,7 +241,7 @@ def test_data_that_unpack_to_more_than_the_memory(
     arguments = ["run", "--set", f"dataset=npz:{file}", "--set", "platform=cpu", "--set", "model=mlp"]
     see_free(monkeypatch, machine, 3 * x.nbytes)
     words = f"dataset: npz:{file} takes 0.03 GiB of memory in each of 4 copies, 0.11 GiB in all, but 0.09 GiB are free."
-    check_refused(tuiapp(*arguments, "--set", "devices=4"), runs_dir, words, "Take less data or fewer devices")
+    check_refused(tuiapp(*arguments, "--set", "devices=4"), runs_dir, words, "Use less data or fewer devices")
 
 
 def test_data_that_take_most_of_the_memory_are_warned_of(

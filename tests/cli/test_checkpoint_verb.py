@@ -80,13 +80,13 @@ def test_checkpoint_of_a_run_whose_journal_is_full(
 ) -> None:
     run = record(runs_dir, h.RUN_ID, h.running())
     record_checkpoint(run, 29)
-    trouble = "the journal cannot be written: No space left on device. Training goes on"
+    trouble = "the journal cannot be written: No space left on device. Training continues"
     stand_in = Run(run, monkeypatch, trouble=trouble, then=lambda: record_checkpoint(run, 72))
     done = tuiapp("checkpoint", "latest")
     stand_in.close()
     assert (done.code, done.out) == (0, f"{run.checkpoints}/step-00000072\n")
     assert f"tuiapp: {trouble}\nwaiting for one to appear in {run.checkpoints} …\n" in done.err
-    assert "checkpoint step-00000072, committed since" in done.err
+    assert "checkpoint step-00000072, new" in done.err
 
 
 def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
@@ -99,7 +99,7 @@ def test_a_wait_that_is_in_vain_is_short_where_the_journal_is_full(
     done = tuiapp("checkpoint", "latest")
     stand_in.close()
     assert (done.code, done.out) == (1, "")
-    assert "no checkpoint yet, and it cannot tell why; the run goes on" in done.err
+    assert "no checkpoint yet, and the run cannot report why; the run continues" in done.err
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -107,18 +107,18 @@ def test_a_run_that_is_over_is_not_waited_for(
     tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, saved: bool
 ) -> None:
     run = record(runs_dir, h.RUN_ID, h.running())
-    trouble = "the journal cannot be written: No space left on device. The run is over and waits for room"
+    trouble = "the journal cannot be written: No space left on device. The run has ended and waits for disk space"
     stand_in = Run(run, monkeypatch, trouble=trouble, over=True, then=lambda: saved and record_checkpoint(run, 72))
     done = tuiapp("checkpoint", "latest")
     stand_in.close()
     # It may have saved one as it ended.
     assert (done.code, done.out) == ((0, f"{run.checkpoints}/step-00000072\n") if saved else (1, ""))
     assert f"tuiapp: {trouble}\n" in done.err
-    assert (f"{h.RUN_ID} has ended training: it saves no checkpoint any more." in done.err) is not saved
+    assert (f"{h.RUN_ID} has ended training and saves no more checkpoints." in done.err) is not saved
     assert "waiting for one" not in done.err
 
 
-@pytest.mark.parametrize(("verb", "words"), [("checkpoint", "may still save it"), ("stop", "it stops all the same")])
+@pytest.mark.parametrize(("verb", "words"), [("checkpoint", "may still save it"), ("stop", "the run still stops")])
 def test_ctrl_c_ends_the_wait(
     tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str, words: str
 ) -> None:
@@ -133,3 +133,16 @@ def test_ctrl_c_ends_the_wait(
     stand_in.close()
     assert (done.code, done.out) == (130, "")
     assert words in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("verb", ["checkpoint", "stop"])
+def test_where_the_latest_run_has_ended_the_live_one_is_named(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    live = Run(record(runs_dir, h.RUN_ID, h.running()), monkeypatch)
+    ended = record(runs_dir, "20261120T101600-torch-ddp-net-0001", h.completed())
+    named = f"tuiapp: {ended.run_id} is not running: completed. The newest live run is {h.RUN_ID}.\n"
+    assert tuiapp(verb, "latest").err == named
+    assert "live" not in tuiapp(verb, ended.run_id).err
+    live.close()
+    assert tuiapp(verb, "latest").err == f"tuiapp: {ended.run_id} is not running: completed.\n"

@@ -20,6 +20,7 @@ from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.curves import ALL
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 GARBAGE = b"\x00" * 40_000_000
@@ -72,7 +73,7 @@ def fold(feed: JournalFeed) -> RunState:
         behind = feed.behind
         events = feed.take(1000)
         for event in events:
-            state.apply(event)
+            apply(state, event)
         return not behind and not events
 
     feed.start()

@@ -112,7 +112,7 @@ def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mo
     assert words["SM clock"] == ["1,755 MHz", "1,755 MHz"]
     assert words["fan"] == ["30 %", "n/a"]
     assert words["perf. state"] == ["P0", "P0"]
-    assert words["held back by"] == ["hot", "nothing"]
+    assert words["throttled by"] == ["hot", "nothing"]
 
 
 @needs_compiler
@@ -223,4 +223,4 @@ def test_watching_on_a_terminal_draws_in_place(nvml: FakeNvml) -> None:
 def test_an_interval_that_cannot_be_is_refused(interval: str, tuiapp: Command) -> None:
     done = tuiapp("devices", "--watch", f"--interval={interval}")
     assert done.code == 2
-    assert "no number of seconds from 0.25 to 3600" in done.err
+    assert "not a number of seconds from 0.25 to 3600" in done.err

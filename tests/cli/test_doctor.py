@@ -33,7 +33,7 @@ def test_findings_as_json(home: Path) -> None:
     found = findings(done)
     assert {"tuiapp", "versions", "CPU", "runs", "presets", "disk", "/dev/shm", *BACKENDS} <= set(found)
     assert found["torch-ddp"]["status"] == "pass"
-    assert found["runs"] == {"name": "runs", "status": "pass", "detail": f"{home}/data/tuiapp/runs (will be made)"}
+    assert found["runs"] == {"name": "runs", "status": "pass", "detail": f"{home}/data/tuiapp/runs (will be created)"}
     assert list(home.iterdir()) == []
 
 
@@ -47,7 +47,7 @@ def test_where_the_data_sets_are(tuiapp: Command, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     found = findings(tuiapp("doctor", "--json"))
     assert found["mnist"]["status"] == found["cifar10"]["status"] == "info"
-    assert "the first run on it downloads 162 MiB" in found["cifar10"]["detail"]
+    assert "the first run that uses it downloads 162 MiB" in found["cifar10"]["detail"]
     (cifar,) = FILES["cifar10"]
     cache_dir("cifar10").mkdir(parents=True)
     (cache_dir("cifar10") / cifar.name).touch()

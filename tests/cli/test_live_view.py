@@ -20,6 +20,7 @@ from tests.processes.harness import START_S, Gate, watching
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from tuiapp.library.find import find_run
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_bar
@@ -52,7 +53,7 @@ class Screen:
 def state_of(events: list[AnyEvent]) -> RunState:
     state = RunState()
     for event in events:
-        state.apply(event)
+        apply(state, event)
     return state
 
 

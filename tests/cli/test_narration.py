@@ -13,6 +13,7 @@ from tests import histories as h
 from tests import interrupted
 from trainers.contract.events import AnyEvent, CheckpointRequested
 from trainers.contract.rundir import RunDir
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs import narration
 from tuiapp.verbs.live_view import live_view, progress_words
@@ -26,7 +27,7 @@ def told(events: Sequence[AnyEvent], *, bar: bool = False) -> list[str]:
     stream, state = StringIO(), RunState()
     narrator = LiveNarrator(stream, RUN) if bar else PlainNarrator(stream, RUN)
     for event in events:
-        state.apply(event)
+        apply(state, event)
         narrator.event(event, state)
     lines = [line.split("  ", 1)[-1] for line in stream.getvalue().splitlines()]
     return [line for line in lines if "checkpoint" in line or "attempt" in line]
@@ -36,7 +37,7 @@ def test_one_line_for_each_checkpoint_and_the_stop() -> None:
     assert told(interrupted.stopped()) == [
         "checkpoint step-00000029 · 2.70 MiB · 31.0 ms · best",
         "checkpoint step-00000058 · 2.70 MiB · 31.0 ms · best",
-        "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)",
+        "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)",
         "checkpoint step-00000072 · 2.70 MiB · 31.0 ms",
     ]
 
@@ -45,7 +46,7 @@ def test_above_a_bar_only_those_that_were_asked_for() -> None:
     assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
     asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
     assert told([*h.running(), *asked], bar=True) == [
-        "saving a checkpoint after the step under way",
+        "saving a checkpoint after the current step",
         "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
     ]
 
@@ -60,7 +61,7 @@ def test_a_further_attempt(bar: bool) -> None:
 def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -> None:
     stream, state = StringIO(), RunState()
     for event in h.running():
-        state.apply(event)
+        apply(state, event)
     narrator = LiveNarrator(stream, RUN) if bar else PlainNarrator(stream, RUN)
     for seconds in (1, 2):
         state.note_trouble(f"the journal cannot be written for {seconds} s: No space left on device")
@@ -87,7 +88,7 @@ def test_a_terminal_that_is_gone_is_written_to_no_more(monkeypatch: pytest.Monke
         for number, event in enumerate(interrupted.stopped()):
             if number == 10:
                 os.close(ours)
-            state.apply(event)
+            apply(state, event)
             narrator.event(event, state)
             narrator.tick(state)
         narrator.end(state)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.config.run_config import OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from trainers.config.run_config import SCHEMA, RunConfig, parse_toml, to_toml_values
 from tuiapp.library.presets import load_config, presets_dir
 
 
@@ -64,8 +64,8 @@ def test_nothing_wrong_is_saved(tuiapp: Command, directory: Path) -> None:
         (["save", "mine", "--set", "epochs=0"], "epochs: 0 is not allowed"),
         (["save", "mine", "--set", "global_batch_size=10", "--set", "devices=4"], "8 or 12 can"),
         (["save", "mine", "quickstrat"], "Did you mean 'quickstart'?"),
-        (["save", "../mine"], "is no name for a preset"),
-        (["save", "a\x1b]0;x\x07"], r"'a\x1b]0;x\x07' is no name"),
+        (["save", "../mine"], "is not a valid preset name"),
+        (["save", "a\x1b]0;x\x07"], r"'a\x1b]0;x\x07' is not a valid preset name"),
         (["save", "quickstart", "--force"], "built-in preset and read-only"),
         (["rename", "quickstart", "mine"], "built-in preset and read-only"),
         (["delete", "quickstart"], "built-in preset and read-only"),
@@ -104,7 +104,7 @@ def test_the_list_as_json(tuiapp: Command, directory: Path) -> None:
         "config": to_toml_values(RunConfig()),
     }
     assert facts["quickstart"]["builtin"] is True
-    assert list(facts["quickstart"]["config"]) == list(OPTIONS)
+    assert list(facts["quickstart"]["config"]) == list(to_toml_values(RunConfig()))
     assert "epochs: 0 is not allowed" in facts["broken"]["error"]
     assert facts["broken"]["config"] is None
 

@@ -38,10 +38,10 @@ REFUSALS = {
     "optimizer": ("optimizer=sgd", "was made with optimizer = adam, not sgd"),
     "seed": ("seed=1", "was made with seed = 0, not 1"),
     "batch": ("global_batch_size=96", "was made with global_batch_size = 48, not 96"),
-    "all steps made": ("epochs=2", "has made all its 58 steps. To go on further: tuiapp run --resume "),
+    "all steps made": ("epochs=2", "has finished its 58 steps. To train further: tuiapp run --resume "),
     "all steps allowed": ("max_steps=72", "--set max_steps=144"),
     "bad value": ("epochs=0", "epochs: 0 is not allowed; it must be a whole number of at least 1"),
-    "unknown key": ("epoch=20", "epoch: there is no such key. Did you mean 'epochs'?"),
+    "unknown key": ("epoch=20", "epoch: unknown key. Did you mean 'epochs'?"),
     "no value": ("epochs", "epochs: no value given; write --set epochs=VALUE."),
     "devices": ("devices=7", "48 cannot be split evenly over 7 devices"),
     "no such devices": ("devices=12", "devices: 12 is more than this machine has: 2 CPU cores take at most 8"),
@@ -64,7 +64,7 @@ def test_no_checkpoint(tuiapp: Command, run: RunDir) -> None:
     before = files(run)
     done = tuiapp("run", "--resume", h.RUN_ID)
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"tuiapp: {h.RUN_ID} cannot be resumed: there is no checkpoint that can be used.\n"
+    assert done.err == f"tuiapp: {h.RUN_ID} cannot be resumed: there is no usable checkpoint.\n"
     assert files(run) == before
 
 
@@ -97,13 +97,13 @@ def test_without_run_toml(tuiapp: Command, run: RunDir) -> None:
     assert (done.code, done.out) == (2, "")
     assert f"cannot be resumed: cannot read {run.config}: No such file or directory." in done.err
     run.config.write_text("epochs = many")
-    assert "is no TOML" in tuiapp("run", "--resume", h.RUN_ID).err
+    assert "is not valid TOML" in tuiapp("run", "--resume", h.RUN_ID).err
 
 
 def test_not_together_with_a_preset(tuiapp: Command, run: RunDir) -> None:
     done = tuiapp("run", "quickstart", "--resume", h.RUN_ID)
     assert (done.code, done.out) == (2, "")
-    assert "leave out 'quickstart', or --resume" in done.err
+    assert "omit 'quickstart' or --resume" in done.err
 
 
 def test_no_such_run(tuiapp: Command, run: RunDir) -> None:
@@ -134,7 +134,7 @@ def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -
     assert listed[1] == ["step-00000072", "epoch", "2.5", "42", "B", "resume", "point"]
     assert listed[2] == ["step-00000029", "epoch", "1", "42", "B", "accuracy", "91.0", "%", "best"]
     assert "step-00000090/manifest.json cannot be read" in " ".join(listed[3])
-    assert lines[-1] == f"to go on: tuiapp run --resume {h.RUN_ID}"
+    assert lines[-1] == f"to resume: tuiapp run --resume {h.RUN_ID}"
     facts = json.loads(tuiapp("show", "latest", "--json").out)
     assert facts["resume"] == f"tuiapp run --resume {h.RUN_ID}"
     assert (facts["resume_step"], facts["missing_steps"]) == (72, [])
@@ -153,14 +153,14 @@ def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -
 
 def test_show_of_a_run_elsewhere_names_its_directory(tuiapp: Command, tmp_path: Path) -> None:
     elsewhere = saved(record(tmp_path / "my runs", h.RUN_ID, interrupted.stopped()))
-    assert tuiapp("show", elsewhere.path).out.splitlines()[-1] == f"to go on: tuiapp run --resume '{elsewhere.path}'"
+    assert tuiapp("show", elsewhere.path).out.splitlines()[-1] == f"to resume: tuiapp run --resume '{elsewhere.path}'"
 
 
 @pytest.mark.parametrize("step", [0, 290])
 def test_show_of_a_run_that_cannot_be_resumed(tuiapp: Command, run: RunDir, step: int) -> None:
     if step:
         record_checkpoint(run, step)
-    assert "to go on" not in tuiapp("show", "latest").out
+    assert "to resume" not in tuiapp("show", "latest").out
     assert json.loads(tuiapp("show", "latest", "--json").out)["resume"] is None
 
 

@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_listed(tuiapp: Command, tmp_path: Path, option: 
     (tmp_path / "file").touch()
     done = tuiapp("runs", "--runs-dir", tmp_path / "file", *option)
     assert (done.code, done.out) == (2, "")
-    assert "file: Not a directory. Another place: --runs-dir" in done.err
+    assert "file: Not a directory. Choose another directory with --runs-dir" in done.err
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -213,8 +213,8 @@ def test_a_run_by_its_directory(tuiapp: Command, recorded: Path) -> None:
 def test_a_run_that_is_not_there(tuiapp: Command, recorded: Path, verb: str) -> None:
     for name, words in {
         "20261120T1015x": "There is no run '20261120T1015x'",
-        "2026": "is the start of 5 runs",
-        "/nowhere/at/all": "/nowhere/at/all is no run directory",
+        "2026": "matches 5 runs",
+        "/nowhere/at/all": "/nowhere/at/all is not a run directory",
     }.items():
         done = tuiapp(verb, name)
         assert (done.code, done.out) == (2, "")

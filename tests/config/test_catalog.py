@@ -87,7 +87,8 @@ def test_networks_of_the_articles(name: str, parameters: int) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_backends_are_there_when_their_packages_are(name: str) -> None:
     backend = BACKENDS[name]
-    assert importlib.util.find_spec(backend.module) is not None
+    assert backend.builtin == bool(backend.module)
+    assert not backend.module or importlib.util.find_spec(backend.module) is not None
     assert (backend.unavailable() == "") == (backend.missing() == [])
 
 

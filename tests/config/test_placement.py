@@ -103,7 +103,7 @@ def test_gpus_named_for_a_cpu_run() -> None:
 
 def test_a_gpu_that_does_not_exist() -> None:
     assert refusal(RunConfig(device_ids=("4",)), 3) == (
-        "device_ids: there is no GPU '4' here; there are 0 (GPU-00aa), 1 (GPU-01aa), 2 (GPU-02aa)."
+        "device_ids: there is no GPU '4' here; available: 0 (GPU-00aa), 1 (GPU-01aa), 2 (GPU-02aa)."
     )
     assert refusal(RunConfig(device_ids=("GPU-01ab",)), 3).endswith(" Did you mean 'GPU-01aa'?")
 
@@ -140,14 +140,14 @@ def test_data_parallel_has_one_cpu_device(platform: str) -> None:
     config = RunConfig(backend="torch-dp", platform=platform)
     assert place(config, machine(0)).devices == 1
     message = refusal(msgspec.structs.replace(config, devices=2), 0)
-    assert message == "devices: torch-dp runs on one CPU device only, not on 2; take torch-ddp for more."
+    assert message == "devices: torch-dp runs on one CPU device only, not on 2; use torch-ddp for more."
     # On GPUs it takes as many as there are.
     assert place(RunConfig(backend="torch-dp"), machine(4)).devices == 4
 
 
 def test_data_parallel_is_compiled_on_one_device_only() -> None:
     config = RunConfig(backend="torch-dp", compile=True)
-    assert "take one device, or torch-ddp" in refusal(config, 4)
+    assert "use one device, or torch-ddp" in refusal(config, 4)
     assert place(msgspec.structs.replace(config, devices=1), machine(4)).compile
     assert place(config, machine(0)).compile
     assert place(RunConfig(compile=True), machine(4)).devices == 4
@@ -198,4 +198,4 @@ def test_images_too_small_for_a_model(tmp_path: Path, model: str) -> None:
 
 def test_channels_in_front(tmp_path: Path) -> None:
     name = write_npz(tmp_path / "mine.npz", make_arrays((3, 32, 32)))
-    assert "the channels stand last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)
+    assert "channels come last, [N, H, W, C]" in refusal(RunConfig(dataset=name), 0)

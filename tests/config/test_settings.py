@@ -48,12 +48,12 @@ def test_all_keys_are_read() -> None:
         ("bell = 3", "bell: 3 is not allowed; it must be one of false, true."),
         ('unicode = "perhaps"', "unicode: 'perhaps' is not allowed; it must be one of auto, on, off."),
         ('notification = "osc99"', "Did you mean 'osc9'?"),
-        ('command = "notify me"', "command: 'notify me' is not allowed; it must be a list of texts."),
+        ('command = "notify me"', "command: 'notify me' is not allowed; it must be a list of strings."),
         ('command = ["a\\u0000b"]', "It has characters that cannot be shown."),
-        ('themes = "nord"', "'themes': there is no such setting. Did you mean 'theme'?"),
-        ('webhook = "ftp://secret.example/x"', "webhook: is no address; it must begin with https:// or http://"),
-        ('webhook = "https://"', "webhook: is no address"),
-        ('webhook = "http://[bad"', "webhook: is no address"),
+        ('themes = "nord"', "'themes': unknown setting. Did you mean 'theme'?"),
+        ('webhook = "ftp://secret.example/x"', "webhook: is not a web address; it must begin with https:// or http://"),
+        ('webhook = "https://"', "webhook: is not a web address"),
+        ('webhook = "http://[bad"', "webhook: is not a web address"),
         ("keys = 3", "keys: 3 is not allowed; it must be a table"),
         ("[keys]\nlaunch = 3", "keys.launch: 3 is not allowed; it must be keys, comma-separated"),
         ('[keys]\nlaunch = "f9,"', "keys.launch: 'f9,' is not allowed"),
@@ -68,7 +68,7 @@ def test_what_is_wrong_is_said_and_the_rest_is_used(line: str, said: str) -> Non
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"theme =", "is no TOML"), (b"\xff\xfe", "not UTF-8"), (b"#" * 100_000, "longer than 64 KiB")],
+    [(b"theme =", "is not valid TOML"), (b"\xff\xfe", "not UTF-8"), (b"#" * 100_000, "longer than 64 KiB")],
 )
 def test_a_file_that_cannot_be_read(data: bytes, said: str) -> None:
     write(data)
@@ -110,7 +110,7 @@ def test_a_setting_makes_the_file_for_its_owner_alone() -> None:
     assert not is_open_to_others(path)
     assert path.stat().st_mode & 0o777 == 0o600
     write("theme =")
-    with pytest.raises(ValueError, match="no TOML"):
+    with pytest.raises(ValueError, match="not valid TOML"):
         save_setting("theme", "dracula")
     assert path.read_text() == "theme ="
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-import msgspec
-
 from tests import histories as h
 from trainers.contract.events import (
     Alert,
@@ -65,7 +63,7 @@ def _values(dice: random.Random, rank: int, first: int, size: int, second: float
         values["data_wait"] = [0.01] * size
     if dice.random() < 0.2:
         values = {"train/ppl": losses}
-    event = Metrics(
+    return Metrics(
         rank=rank,
         # Some come late: out of order.
         first_step=max(1, first - 30) if dice.random() < 0.03 else first,
@@ -75,16 +73,6 @@ def _values(dice: random.Random, rank: int, first: int, size: int, second: float
         highs={"loss": [loss and loss * 2 for loss in losses]} if windows else None,
         **h.at(second),
     )
-    odd: list[dict[str, object]] = [
-        {"values": {}},
-        {"counts": [1] * (size + 1)},
-        {"counts": [0] * size},
-        {"values": {**values, "lr": []}},
-        {"first_step": 2**60},
-        {"first_step": -1},
-        {"rank": 10_000},
-    ]
-    return msgspec.structs.replace(event, **dice.choice(odd)) if dice.random() < 0.05 else event
 
 
 def _between(dice: random.Random, rank: int, step: int, second: float) -> Event:

@@ -9,7 +9,7 @@ import pytest
 
 from tests import histories as h
 from trainers.contract import resume_point
-from trainers.contract.events import AnyEvent, LogLine, encode
+from trainers.contract.events import AnyEvent, LogLine, Metrics, encode
 from trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES
 
 Journal = list[AnyEvent]
@@ -27,6 +27,10 @@ def saved(step: int) -> AnyEvent:
     return h.checkpoint(step, 1.0)
 
 
+def named(rank: int) -> AnyEvent:
+    return Metrics(rank=rank, first_step=29, values={"train/ppl": [3.0]})
+
+
 def covered(journal: Path, events: Journal, *checkpoints: int, tail: bytes = b"") -> list[int]:
     journal.write_bytes(b"".join(map(encode, events)) + tail)
     return list(resume_point.covered_steps(journal, dict.fromkeys(checkpoints, 2)))
@@ -42,6 +46,8 @@ FIRST = attempt(1, 0, *both(1, 29), saved(29), *both(30, 58), saved(58), *both(5
 
 CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
     "the newest first": (FIRST, (29, 58), [58, 29]),
+    "an evaluation is no step": ([*FIRST[:-1], h.evaluation(3, 4.0), saved(87)], (58, 87), [58]),
+    "metrics of any name": (attempt(1, 0, named(0), named(1), saved(29)), (29,), [29]),
     "what the journal never heard of": (FIRST, (29, 58, 87, 116), [58, 29]),
     "steps without the commit": (FIRST[:-3] + FIRST[-2:], (29, 58), [29]),
     "a rank that lags": ([*FIRST[:5], h.steps(0, 30, 58, 1.0), saved(58)], (29, 58), [29]),
@@ -62,7 +68,6 @@ CASES: dict[str, tuple[Journal, tuple[int, ...], list[int]]] = {
     "gone back, and it is committed anew without a word": (FIRST + attempt(2, 29, *both(30, 60)), (29, 58), [29]),
     "gone back, and it is told of anew": (FIRST + attempt(2, 29, *both(30, 58), saved(58)), (29, 58), [58, 29]),
     "gone back twice": (FIRST + attempt(2, 58, *both(59, 87), saved(87)) + attempt(3, 29), (29, 58, 87), [29]),
-    "a damaged rank": ([*FIRST, h.steps(-1, 1, 5, 1.0)], (29, 58), [58, 29]),
     "resumed over a gap": (FIRST + attempt(2, 116), (58, 116), [116, 58]),
     "resumed over a gap, and on": (FIRST + attempt(2, 116, *both(117, 145), saved(145)), (116, 145), [145, 116]),
 }

@@ -65,6 +65,16 @@ def test_types_have_names_of_their_own() -> None:
         b'{"type": "phase", "rank": 1e400, "phase": "training"}',
         b'{"type": "run-ended", "summary": ' + b"[" * 100_000,
         b"\x00" * 4096,
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {}}',
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {"loss": []}}',
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {"loss": [1.0], "lr": []}}',
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {"loss": [1.0]}, "counts": [1, 1]}',
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {"loss": [1.0]}, "counts": [0]}',
+        b'{"type": "metrics", "rank": 0, "first_step": 1, "values": {"loss": [1.0]}, "counts": [2147483648]}',
+        b'{"type": "metrics", "rank": 0, "first_step": -1, "values": {"loss": [1.0]}}',
+        b'{"type": "metrics", "rank": 0, "first_step": 9007199254740993, "values": {"loss": [1.0]}}',
+        b'{"type": "metrics", "rank": -1, "first_step": 1, "values": {"loss": [1.0]}}',
+        b'{"type": "metrics", "rank": 4096, "first_step": 1, "values": {"loss": [1.0]}}',
     ],
 )
 def test_what_is_no_event_of_this_version(line: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tests import histories as h
@@ -25,11 +24,6 @@ def again(number: int, step: int, world_size: int = 2) -> AnyEvent:
     return h.started(world_size, attempt=number, resumed_from=step)
 
 
-def _damaged(first: int, last: int) -> AnyEvent:
-    event = h.steps(0, first, last, 1.0)
-    return msgspec.structs.replace(event, values={**event.values, "damaged": [1.0]})
-
-
 BEGUN = [h.started(), *both(1, 240)]
 
 CASES: dict[str, tuple[list[AnyEvent], list[tuple[int, int]]]] = {
@@ -47,7 +41,6 @@ CASES: dict[str, tuple[list[AnyEvent], list[tuple[int, int]]]] = {
     "more ranks": ([*BEGUN, again(2, 232, 4), *[h.steps(rank, 233, 260, 1) for rank in range(4)]], []),
     "a later attempt alone": ([again(3, 58), *both(59, 60)], []),
     "no beginning": ([*both(59, 60)], []),
-    "damaged": ([*BEGUN, h.steps(1, 241, 260, 1), _damaged(241, 250), h.steps(0, 251, 260, 1)], [(241, 250)]),
     "more ranks than there can be": ([h.started(10**12), again(2, 29, 10**12)], [(1, 29)]),
 }
 

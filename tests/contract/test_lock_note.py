@@ -18,11 +18,11 @@ def test_the_reason_is_told_without_a_byte_written(tmp_path: Path) -> None:
     assert read_note(run) == LockNote(attempt=3)
     for number in (errno.ENOSPC, errno.EDQUOT):
         signal_trouble(lock, number)
-        told = f"the journal cannot be written: {os.strerror(number)}. Training goes on"
+        told = f"the journal cannot be written: {os.strerror(number)}. Training continues"
         assert read_note(run) == LockNote(attempt=3, trouble=told)
     assert run.is_live()
     signal_trouble(lock, errno.ENOSPC, over=True)
-    over = "the journal cannot be written: No space left on device. The run is over and waits for room"
+    over = "the journal cannot be written: No space left on device. The run has ended and waits for disk space"
     assert read_note(run) == LockNote(attempt=3, trouble=over, over=True)
     signal_trouble(lock, None)
     assert read_note(run).trouble == ""

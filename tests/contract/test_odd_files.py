@@ -13,8 +13,9 @@ import pytest
 
 from trainers.contract import mailbox
 from trainers.contract.events import LogLine, RunStarted
-from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with, read_first, read_tail
+from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with
 from trainers.contract.lock_note import NOTE_BYTES, LockNote, read_note, write_note
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import last_attempt, summarise
 
@@ -49,8 +50,8 @@ def test_nobody_waits_for_or_follows_what_is_no_file(tmp_path: Path, make: Calla
     make(run.lock)
     make(run.config)
     assert JournalReader(run.journal).read() == []
-    assert read_tail(run.journal) == []
-    assert read_first(run.journal) is None
+    assert peek_journal(run.journal).tail() == []
+    assert peek_journal(run.journal).first is None
     assert journal_end(run.journal) == 0
     assert last_attempt(run) == 0
     assert not run.is_live()

@@ -69,7 +69,7 @@ def test_found_by_directory(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_not_all_of_many_runs_are_named(runs_dir: Path) -> None:
     for number in range(6):
         record(runs_dir, f"20250101T00000{number}-torch-ddp-net-0000", histories.completed())
-    with pytest.raises(UnknownRunError, match=r"is the start of 6 runs: 2025.*T000001-torch-ddp-net-0000, …\. Give"):
+    with pytest.raises(UnknownRunError, match=r"matches 6 runs: 2025.*T000001-torch-ddp-net-0000, …\. Type"):
         find_run("2025", runs_dir)
 
 
@@ -82,12 +82,12 @@ def test_an_id_that_is_the_start_of_another(runs_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("20261120", rf"'20261120' is the start of 2 runs: {NEWER}, {NEW}\. Give more of it\."),
+        ("20261120", rf"'20261120' matches 2 runs: {NEWER}, {NEW}\. Type more of the id\."),
         (OLD.replace("3fa1", "3fb1"), rf"There is no run '.*' in .*\. Did you mean '{OLD}'\? `tuiapp runs` lists them"),
         ("zzz", r"There is no run 'zzz' in .*runs\. `tuiapp runs` lists them\."),
-        ("./nowhere", r"\./nowhere is no run directory: it has no run\.toml\."),
-        ("~nobody-at-all/x", "is no run directory"),
-        ("..", "is no run directory"),
+        ("./nowhere", r"\./nowhere is not a run directory: it has no run\.toml\."),
+        ("~nobody-at-all/x", "is not a run directory"),
+        ("..", "is not a run directory"),
     ],
 )
 def test_what_is_no_run(runs_dir: Path, name: str, words: str) -> None:
@@ -97,13 +97,15 @@ def test_what_is_no_run(runs_dir: Path, name: str, words: str) -> None:
 
 @pytest.mark.parametrize("name", ["latest", "2026"])
 def test_no_run_yet(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UnknownRunError, match=r"no run in .* yet; `tuiapp run quickstart` makes one"):
+    with pytest.raises(UnknownRunError, match=r"no runs in .* yet; start one with `tuiapp run quickstart`"):
         find_run(name, tmp_path)
 
 
 def test_a_place_that_cannot_be_listed_is_not_called_empty(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
-    with pytest.raises(UnknownRunError, match=r"Cannot list .*runs: Not a directory\. Another place: --runs-dir"):
+    with pytest.raises(
+        UnknownRunError, match=r"Cannot list .*runs: Not a directory\. Choose another directory with --runs-dir"
+    ):
         find_run("latest", tmp_path / "runs")
 
 

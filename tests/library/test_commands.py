@@ -69,7 +69,7 @@ def test_a_signal_instead(run: RunDir, supervisor: subprocess.Popen[str]) -> Non
         assert said.startswith(
             f"{run.commands} cannot be written (No such file or directory): sent {name} to its super"
         )
-        assert ("once more it stops at once" in said) == (command == "stop")
+        assert ("a second one stops the run at once" in said) == (command == "stop")
         assert heard(supervisor) == name
 
 
@@ -93,7 +93,7 @@ def test_what_blocks_it(run: RunDir, supervisor: subprocess.Popen[str]) -> None:
 
 
 def test_a_run_that_is_over(tmp_path: Path) -> None:
-    with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
+    with pytest.raises(CannotAskError, match="its supervisor is not running"):
         send_command(RunDir(tmp_path), "stop")
 
 
@@ -102,7 +102,7 @@ def test_a_run_out_of_reach_is_asked_by_what_its_lock_said_last(
 ) -> None:
     known = LockNote(supervisor=identity(supervisor.pid), machine=machine())
     away = RunDir(tmp_path / "not here")
-    with pytest.raises(CannotAskError, match="no supervisor of it is alive"):
+    with pytest.raises(CannotAskError, match="its supervisor is not running"):
         send_command(away, "stop")
     assert "sent SIGTERM" in send_command(away, "stop", known)
     assert heard(supervisor) == "SIGTERM"

@@ -65,7 +65,7 @@ def test_as_long_as_the_process_lives_a_directory_is_waited_for(held: Held) -> N
         for _ in range(3):
             clock.now += 10 * AWAY_S
             assert pulse.is_alive()
-            assert (pulse.away, "lives on" in pulse.trouble) == (True, True)
+            assert (pulse.away, "still alive" in pulse.trouble) == (True, True)
         held.supervisor.kill()
         held.supervisor.wait()
         # How it ended may stand in there.

@@ -41,19 +41,19 @@ def make_link(path: Path) -> None:
 
 
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no-toml": (lambda path: path.write_text("epochs: 4"), "is no TOML: "),
+    "no-toml": (lambda path: path.write_text("epochs: 4"), "is not valid TOML: "),
     "binary": (lambda path: path.write_bytes(os.urandom(64) + b"\xff"), "is not UTF-8 text"),
     "deep": (lambda path: path.write_text("epochs = " + "[" * 50_000), "nested too deeply"),
     "long": (make_long, "is longer than 64 KiB"),
-    "link": (make_link, "is a symbolic link; put the file itself there"),
+    "link": (make_link, "is a symbolic link; replace it with the file itself"),
     "loop": (lambda path: path.symlink_to(path), "is a symbolic link"),
     "dangling": (lambda path: path.symlink_to("/nowhere/at/all"), "is a symbolic link"),
     "fifo": (os.mkfifo, "not a regular file"),
     "directory": (lambda path: path.mkdir(), "not a regular file"),
-    "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not known to this version"),
-    "unknown-key": (lambda path: path.write_text("epoch = 2"), "epoch: there is no such key. Did you mean 'epochs'?"),
+    "newer": (lambda path: path.write_text("schema = 2"), "schema: 2 is not supported: this version"),
+    "unknown-key": (lambda path: path.write_text("epoch = 2"), "epoch: unknown key. Did you mean 'epochs'?"),
     "wrong-value": (lambda path: path.write_text("epochs = true"), "epochs: True is not allowed"),
-    "description": (lambda path: path.write_text("description = 5"), "description: 5 is not a text"),
+    "description": (lambda path: path.write_text("description = 5"), "description: 5 must be a string"),
 }
 
 

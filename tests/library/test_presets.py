@@ -133,7 +133,7 @@ def test_what_is_no_name(directory: Path, name: str) -> None:
     ):
         with pytest.raises(PresetError) as caught:
             act()
-        assert "is no name for a preset: use 1 to 64 letters" in str(caught.value)
+        assert "is not a valid preset name: use 1 to 64 letters" in str(caught.value)
         assert str(caught.value).isprintable()
     assert os.listdir(directory) == ["mine.toml"]
     assert os.listdir(directory.parent) == ["presets"]
@@ -207,7 +207,7 @@ def test_the_nearest_name_is_given_for_one_that_is_not_there(directory: Path) ->
     ):
         with pytest.raises(PresetError, match=r"no preset 'quickstrat'\. Did you mean 'quickstart'\?"):
             act()
-    with pytest.raises(PresetError, match=r"There are: quickstart, mlp, "):
+    with pytest.raises(PresetError, match=r"Available: quickstart, mlp, "):
         find_preset("zzzzzz")
 
 

@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_stays(run: RunDir) -> None:
 
 def test_a_directory_that_is_not_named_like_a_run_stays(tmp_path: Path) -> None:
     run = record(tmp_path, "my-project", h.completed())
-    with pytest.raises(RemovalError, match="is not named like a run"):
+    with pytest.raises(RemovalError, match="does not have a run's name"):
         remove_run(run)
     assert run.config.exists()
 

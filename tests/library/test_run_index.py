@@ -50,7 +50,7 @@ def test_a_fifo_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -
     os.mkfifo(run.journal)
     info = summarise(run)
     assert info.status == "unreadable"
-    assert info.problem == f"cannot read {run.journal}: it is not a regular file"
+    assert info.problem == f"cannot read {run.journal}: not a regular file"
 
 
 def test_a_directory_in_the_place_of_a_journal(tmp_path: Path) -> None:

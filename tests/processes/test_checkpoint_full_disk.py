@@ -84,7 +84,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         disk.fill(TOO_LITTLE_BYTES)
         save(run, lambda: len(refusals(run)))
         words = refusals(run)[0].text
-        assert f"was not saved: {disk.why}; those before it are as they were" in words
+        assert f"was not saved: {disk.why}; earlier checkpoints are intact" in words
         assert content(run.run) == kept
         assert [path.name for path in run.run.checkpoints.iterdir()] == [run.of(Checkpoint)[0].name]
         wait_for(lambda: words in said.read_text())
@@ -102,8 +102,8 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
             assert f"({disk.why}): sent SIGUSR1 to its supervisor" in instead
             print(f"\n{instead}")
         goes_on(run)
-        wait_for(lambda: f"{disk.why}. Training goes on" in said.read_text())
-        assert f"{disk.why}. Training goes on" in tuiapp("show", str(run.run.path)).stdout
+        wait_for(lambda: f"{disk.why}. Training continues" in said.read_text())
+        assert f"{disk.why}. Training continues" in tuiapp("show", str(run.run.path)).stdout
         assert content(run.run) == kept
         last = run.steps_of(0)[-1]
         disk.make_room()
@@ -117,7 +117,7 @@ def test_a_whole_run(disk: Disk, tmp_path: Path) -> None:
         stopped = tuiapp("stop", str(run.run.path))
         assert (stopped.returncode, process.wait(60)) == (0, 3)
         assert f"was not saved: {disk.why}" in stopped.stderr
-        assert f"to go on: tuiapp run --resume {run.run.path}" in said.read_text()
+        assert f"to resume: tuiapp run --resume {run.run.path}" in said.read_text()
         assert content(run.run) == kept
         steps = run.steps_of(0)
         assert steps == list(range(1, len(steps) + 1))
@@ -144,7 +144,7 @@ def test_stopped_while_the_disk_takes_nothing(disk: Disk, fake: Callable[..., No
             said = stopping.communicate(timeout=100)[1]
         print(f"\n{said}")
         assert stopping.returncode == 0
-        assert f"{disk.why}. Training goes on" in said
+        assert f"{disk.why}. Training continues" in said
         assert "stopped: " in said
         assert run.end().status == "stopped"
         run.wait_gone(30)

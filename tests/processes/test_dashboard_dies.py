@@ -14,6 +14,7 @@ from tests.processes.harness import MLP, Watched, launched
 from tests.pty.terminal import Terminal
 from trainers.contract.events import Checkpoint, RankFailed, StopRequested
 from tuiapp.feeds.feed import JournalFeed
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 
@@ -30,7 +31,7 @@ def _attached_sees(run: Watched) -> int:
     while state.step < wanted:
         assert time.monotonic() < deadline
         for event in feed.take(10_000):
-            state.apply(event)
+            apply(state, event)
         time.sleep(0.01)
     feed.close()
     return state.step

@@ -67,13 +67,13 @@ async def test_widgets_show_what_the_library_says(
             assert told["memory clock"] == ["2,619 MHz"] * 2
             assert told["fan"] == ["30 %", "n/a"]
             assert told["perf. state"] == ["P0"] * 2
-            assert told["held back by"] == ["nothing"] * 2
+            assert told["throttled by"] == ["nothing"] * 2
             assert "rank 0 CPU" in panel_text(screen)
             assert "host memory" in panel_text(screen)
 
             hot = gpu("GPU-bbbb", "NVIDIA H200", temperature=93, reasons="0x40", memory_used=79 * GIB)
             fake.say(well[0] + hot)
-            await until(pilot, lambda: cells(screen)["held back by"] == ["nothing", "too hot"], screen)
+            await until(pilot, lambda: cells(screen)["throttled by"] == ["nothing", "too hot"], screen)
             assert cells(screen)["state"][1] == "▲ slowed: too hot"
             strip = screen.query_one(AlertStrip)
             await until(pilot, lambda: "GPU 1 is too hot" in str(strip.render()), screen)

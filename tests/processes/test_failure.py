@@ -52,7 +52,7 @@ def test_kill_9_of_a_rank_is_named_at_once_and_takes_the_others_along(
         assert named_after < 2
         assert (end.status, end.failed_rank) == ("failed", 1)
         assert "rank 1 was killed by SIGKILL" in end.reason
-        assert run.steps_of(1) == list(range(1, failed.step + 1))
+        assert run.steps_of(1) == list(range(1, (failed.step or 0) + 1))
 
 
 def test_a_stopped_rank_is_torn_down_too(runs_dir: Path) -> None:

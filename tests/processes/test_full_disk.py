@@ -23,6 +23,7 @@ from trainers.contract.lock_note import read_note
 from trainers.contract.summary import summarise
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.verbs.control import SILENT_TIMEOUT_S
 
@@ -67,7 +68,7 @@ def sees(run: Watched) -> str:
     try:
         wait_for(lambda: feed.trouble)
         for event in feed.take(100_000):
-            state.apply(event)
+            apply(state, event)
         state.note_trouble(feed.trouble)
     finally:
         feed.close()
@@ -88,7 +89,7 @@ def check_complete(run: Watched, why: str) -> None:
     assert [event.seq for event in run.events] == list(range(1, len(run.events) + 1))
     (told,) = [alert for alert in run.of(Alert) if alert.kind == "journal"]
     assert why in told.text
-    assert "what was reported meanwhile stands in it" in told.text
+    assert "it now has everything reported meanwhile" in told.text
     assert run.events[-1] is end
     run.wait_gone()
     assert summarise(run.run).status == "stopped"
@@ -124,7 +125,7 @@ def test_a_disk_of_64_kib(small_disk: Path, fault: Callable[[str], None]) -> Non
         goes_on(run)
         said = sees(run)
         print(f"\n{said}")
-        assert "No space left on device. Training goes on" in said
+        assert "No space left on device. Training continues" in said
         last = run.steps_of(0)[-1]
         enlarge(small_disk)
         run.at_step(last + 200)
@@ -172,8 +173,8 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         began = time.monotonic()
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
-        assert "File too large. The run is over and waits for room" in asked.stderr
-        assert asked.stderr.endswith("has ended training: it saves no checkpoint any more.\n")
+        assert "File too large. The run has ended and waits for disk space" in asked.stderr
+        assert asked.stderr.endswith("has ended training and saves no more checkpoints.\n")
         assert time.monotonic() - began < SILENT_TIMEOUT_S
         mailbox.send(run.run.commands, "stop-now")
         run.wait_gone()

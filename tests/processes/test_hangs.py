@@ -86,7 +86,7 @@ def test_a_real_jax_process(runs_dir: Path, fault: Callable[[str], None]) -> Non
     with launched(config, runs_dir) as run:
         alert = _hang_of(run, 120)
         assert (alert.rank, alert.step) == (None, 29)
-        assert "the rank stands at step 29" in alert.text
+        assert "the rank is at step 29" in alert.text
         (stacks,) = run.of(Stacks)
         assert "jax_sharding.py" in stacks.text
         os.kill(run.started.pid, signal.SIGKILL)
@@ -148,7 +148,7 @@ def test_what_gets_on_again_is_told_too(runs_dir: Path, fake: Callable[..., None
         alert = _hang_of(run)
         over = run.wait(Alert, lambda alert: alert.kind == "hang" and alert.ended)
         assert over.seq > alert.seq
-        assert "goes on after" in over.text
+        assert "continues after" in over.text
         run.at_step(40)
 
 

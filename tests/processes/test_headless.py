@@ -73,7 +73,7 @@ def test_signals_stop_the_run_in_order(runs_dir: Path, number: signal.Signals, c
             assert result["status"] == "stopped"
             assert run.steps_of(0) == run.steps_of(1)
             assert run.of(Checkpoint)[-1].step == result["steps"]
-            assert stderr.splitlines()[-1] == f"to go on: tuiapp run --resume {run.run.path}"
+            assert stderr.splitlines()[-1] == f"to resume: tuiapp run --resume {run.run.path}"
     finally:
         process.kill()
         process.wait()

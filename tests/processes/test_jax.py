@@ -16,6 +16,7 @@ from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 MLP = RunConfig(model="mlp", platform="cpu", devices=2, epochs=100_000)
@@ -63,7 +64,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
 
         state = RunState()
         for event in run.events:
-            state.apply(event)
+            apply(state, event)
         assert sorted(state.ranks) == [0, 1]
         assert all(rank.step == make_plan(config).total_steps for rank in state.ranks.values())
         assert state.devices() == [(0, "cpu:0"), (1, "cpu:1")]

@@ -138,7 +138,7 @@ def test_what_goes_wrong_is_logged_without_the_address(runs_dir: Path) -> None:
             said = log_of(run.run)
             # A server's error is tried again; another address is not gone to.
             assert len(hook.bodies) == 2
-            assert "the webhook at http://127.0.0.1 did not take it: HTTP 302" in said
+            assert "the webhook at http://127.0.0.1 rejected the notice: HTTP 302" in said
             assert "s3cret" not in said
     finally:
         hook.close()
@@ -169,7 +169,7 @@ def test_a_command_that_others_could_have_planted_is_not_run(
     done = as_process("run", "quickstart", *settings, "--runs-dir", runs_dir, *how)
     assert done.code == 0
     for key in ("command", "webhook"):
-        assert f"tuiapp: {settings_path()}: {key}: is not used: others may write" in done.err
+        assert f"tuiapp: {settings_path()}: {key}: is ignored: others may write" in done.err
     (path,) = runs_dir.iterdir()
     with watching(RunDir(path)) as run:
         assert not run.run.notice.exists()

@@ -83,7 +83,7 @@ def test_damaged_images_of_a_large_file_are_said_of_the_run_in_words(
         (failed,) = run.of(RankFailed)
         assert end.status == "failed"
         assert end.reason.startswith(f"rank 0 failed before its first step: {damaged}: x_train cannot be read: Bad CRC")
-        assert failed.error.endswith("Write the file again, or copy it again.")
+        assert failed.error.endswith("Save or copy the file again.")
         assert failed.traceback == ""
         assert failed.error in failed.last_lines
         run.wait_gone()

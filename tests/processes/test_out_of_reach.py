@@ -112,7 +112,7 @@ def held(gate: Callable[[int, int], Gate], fake: Callable[..., None]) -> Gate:
 def test_a_directory_that_is_away_for_a_while_changes_nothing(runs_dir: Path, held: Gate) -> None:
     with followed(runs_dir, 3) as (command, run):
         with away(run):
-            command.wait_said("is out of reach; the run's supervisor lives on")
+            command.wait_said("is unreachable; the run's supervisor is still alive")
             # Until it has looked once more: the first look is not the only one that it survives.
             time.sleep(1.2 * LIVE_CHECK_S)
         held.open()
@@ -128,7 +128,7 @@ def test_the_end_of_a_run_that_came_while_its_directory_was_away_is_told(runs_di
         with away(run):
             held.open()
             wait_dead([supervisor])
-            command.wait_said("is out of reach; waiting for it")
+            command.wait_said("is unreachable; waiting for it")
         code, out = command.end()
     assert (code, json.loads(out)["status"]) == (0, "completed")
 
@@ -150,7 +150,7 @@ def test_stop_waits_for_a_run_whose_directory_is_away(runs_dir: Path, held: Gate
         # Asked, and held up until the directory is back.
         run.wait(StopRequested)
         with away(run):
-            stop.wait_said("is out of reach; the run's supervisor lives on")
+            stop.wait_said("is unreachable; the run's supervisor is still alive")
         held.open()
         assert stop.end()[0] == 0
     assert "stopped: " in stop.said

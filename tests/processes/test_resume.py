@@ -116,7 +116,7 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
         end = run.end(1)
         assert (stopped.returncode, end.status) == (0, "stopped")
         assert f"checkpoint step-{end.summary.steps:08}" in stopped.stderr
-        assert f"to go on: tuiapp run --resume {run.run.path}" in stopped.stderr
+        assert f"to resume: tuiapp run --resume {run.run.path}" in stopped.stderr
         run.wait_gone()
         held = gate(0, 40)
         with resumed(run.run) as again:
@@ -133,7 +133,7 @@ def test_stopped_and_resumed_and_again_from_the_one_before_a_damaged_checkpoint(
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout.splitlines()[-1])
         assert (result["run"], result["status"], result["steps"]) == (name, "completed", 54)
-        said = f"{weights} is damaged: its checksum is not the one that was written; going on from {before.path.name}"
+        said = f"{weights} is damaged: its checksum does not match; resuming from {before.path.name}"
         first, second, *_ = done.stderr.splitlines()
         assert first == f"tuiapp: {said}"
         assert f"resumed from step {before.manifest.step}, attempt 3" in second
@@ -226,7 +226,7 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         assert run.wait(StopRequested).save
         stop = tuiapp(run.run, "stop", "latest", "--now")
         assert run.end(1).reason.endswith("at once")
-        assert "no checkpoint since" in stop.stderr
+        assert "no new checkpoint" in stop.stderr
         assert list_checkpoints(run.run.checkpoints) == ([], [])
 
 
@@ -238,7 +238,7 @@ def test_more_epochs(runs_dir: Path, straight: RunDir) -> None:
         before = run.run.config.read_bytes()
         done = tuiapp(run.run, "run", "--resume", "latest")
         assert done.returncode == 2
-        assert "has made all its 18 steps. To go on further: tuiapp run --resume" in done.stderr
+        assert "has finished its 18 steps. To train further: tuiapp run --resume" in done.stderr
         assert run.run.config.read_bytes() == before
         done = tuiapp(run.run, "run", "--resume", "latest", "--set", "epochs=4")
         assert done.returncode == 0, done.stderr

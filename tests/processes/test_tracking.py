@@ -125,7 +125,8 @@ def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path)
             total += 1.0  # in place: what was reported before must not change
             tuiapp.log({
                 "total": total, "grad": torch.tensor([2.0], requires_grad=True), "np": np.float32(3),
-                "np0": np.array([4]), "jax": jnp.float32(5) * step, "text": "six", "image": np.zeros((2, 2)), "none": None,
+                "np0": np.array([4]), "jax": jnp.float32(5) * step, "text": "six", "image": np.zeros((2, 2)),
+                "none": None,
             }, step=step)
     """)
     )

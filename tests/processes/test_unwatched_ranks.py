@@ -24,6 +24,7 @@ from trainers.contract.manifest import list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config, summarise
 from tuiapp.state.condition import headline
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2, global_batch_size=48, epochs=100, seed=7)
@@ -87,7 +88,7 @@ def test_supervisor_and_reaper_killed_and_resumed(runs_dir: Path, fake: Callable
         assert json.loads(tuiapp(run.run, "show", "latest", "--json").stdout)["resume_step"] == covered
         state = RunState()
         for event in run.events:
-            state.apply(event)
+            apply(state, event)
         state.mark_lost()
         assert state.resume_step == covered
         resume_to(run, saved + 40)
@@ -151,7 +152,7 @@ def test_nothing_on_record_leaves_a_gap_that_every_view_names(runs_dir: Path, fa
         assert words in tuiapp(run.run, "export", "latest").stderr
         state = RunState()
         for event in all_events(run.run):
-            state.apply(event)
+            apply(state, event)
         found = headline(state)
         assert found is not None
         assert words in found.text

@@ -57,7 +57,7 @@ def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
         terminal.click(r"(?<=Epochs          )\d+")
         terminal.wait_for_cursor("Epochs  ")
         terminal.press("end", "ctrl+u")
-        terminal.wait("no command while Epochs cannot be read")
+        terminal.wait("no command: fix Epochs first")
         terminal.press("8")
         terminal.wait(r"\$ tuiapp run quickstart --set epochs=8")
         terminal.press("ctrl+s")
@@ -115,7 +115,7 @@ def test_leave_a_run_running_and_attach_to_it(runs_dir: Path) -> None:
             terminal.press("enter")
             assert terminal.wait_exit() == 0
             assert terminal.restored()
-            assert f"Run {run.run.run_id} goes on" in terminal.raw.decode()
+            assert f"Run {run.run.run_id} continues" in terminal.raw.decode()
             assert run.run.is_live()
 
             # Another dashboard picks it up from its first step, and leaves it without a question: it was not its own.
@@ -174,9 +174,9 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.wait(r"b .*completed +0\.1")
         # A part of them larger, and what each had come to there.
         terminal.press("+", "+")
-        terminal.wait(r"25 % in sight")
+        terminal.wait(r"showing 25 %")
         terminal.press("0", "v")
-        terminal.wait(r"step \d+ · stands still")
+        terminal.wait(r"step \d+ · paused")
         terminal.press("\x1b[1;2D", "\x1b[1;2D")
         terminal.wait(r"a .*– +✗ failed")
         terminal.wait(r"b .*0\.\d+ +✓ completed")

@@ -40,7 +40,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(run: RunDir, how: str) ->
     assert len(notes) == 1
     assert str(newest) in notes[0]
     (run.checkpoints / checkpoint_name(29) / STATE_FILE).unlink()
-    with pytest.raises(CheckpointError, match=r"no checkpoint that can be used: .*step-0000005.*step-00000029"):
+    with pytest.raises(CheckpointError, match=r"no usable checkpoint: .*step-0000005.*step-00000029"):
         newest_usable(run.checkpoints, CONFIG, CLASSES)
 
 
@@ -69,12 +69,12 @@ def test_a_checkpoint_of_another_training_is_refused(run: RunDir, changes: dict[
     save(run, 29)
     with pytest.raises(CheckpointError, match=words):
         newest_usable(run.checkpoints, msgspec.structs.replace(CONFIG, **changes), CLASSES)
-    with pytest.raises(CheckpointError, match="tells 10 classes apart, but digits has 3"):
+    with pytest.raises(CheckpointError, match="was trained on 10 classes, but digits has 3"):
         newest_usable(run.checkpoints, CONFIG, 3)
 
 
 def test_without_a_checkpoint_that_is_said(run: RunDir) -> None:
-    with pytest.raises(CheckpointError, match=r"there is no checkpoint that can be used$"):
+    with pytest.raises(CheckpointError, match=r"there is no usable checkpoint$"):
         newest_usable(run.checkpoints, CONFIG, CLASSES)
 
 
@@ -82,5 +82,5 @@ def test_a_manifest_cannot_point_elsewhere(run: RunDir) -> None:
     save(run, 29)
     manifest = run.checkpoints / checkpoint_name(29) / MANIFEST
     manifest.write_text(manifest.read_text().replace(f'"{MODEL_FILE}"', '"../../run.toml"'))
-    with pytest.raises(CheckpointError, match="does not belong there"):
+    with pytest.raises(CheckpointError, match="does not match its directory"):
         read_checkpoint(manifest.parent)

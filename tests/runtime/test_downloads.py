@@ -131,7 +131,7 @@ def test_no_mirror_at_all(server: DataServer, monkeypatch: pytest.MonkeyPatch) -
     del server.files[f"b/{IMAGES}"]
     message = refusal()
     assert message.startswith(f"mnist's {IMAGES} cannot be downloaded:")
-    assert f"{server.url(f'a/{IMAGES}')}: what came has the wrong checksum" in message
+    assert f"{server.url(f'a/{IMAGES}')}: the downloaded file has the wrong checksum" in message
     assert f"{server.url(f'b/{IMAGES}')}: the server answered 404 Not Found" in message
     assert f"put it there by hand: {cache_dir('mnist') / IMAGES}" in message
     assert "TUIAPP_DATA_DIR" in message
@@ -209,7 +209,7 @@ def test_what_a_folder_of_ones_own_lacks_is_downloaded(
 
 def test_a_folder_of_ones_own_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIAPP_DATA_DIR", str(tmp_path / "none"))
-    assert refusal() == f"TUIAPP_DATA_DIR is {tmp_path}/none, which is no folder."
+    assert refusal() == f"TUIAPP_DATA_DIR is {tmp_path}/none, which is not a folder."
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])

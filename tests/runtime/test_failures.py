@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_whatever_a_rank_raises_is_on_record(tmp_path: Path, said: str) -> None:
     try:
         raise ValueError(said)
     except ValueError as error:
-        _record(path, error)
+        _record(path, error, traceback.format_exc())
     found = read_error(path)
     assert found is not None
     assert found.error.startswith(f"ValueError: {said[:10]}")

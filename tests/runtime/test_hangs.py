@@ -165,9 +165,9 @@ def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_
     [
         ([50, 49, 50, 50], "rank 1 is behind, at step 49; ranks 0, 2 and 3 wait at step 50"),
         ([50, 49, 48], "ranks 1 and 2 are behind, at steps 48 to 49; rank 0 waits at step 50"),
-        ([50, 50], "all ranks stand at step 50 (training)"),
-        ([1234], "the rank stands at step 1,234 (training)"),
-        ([0, 0], "all ranks stand before the first step (training)"),
+        ([50, 50], "all ranks are at step 50 (training)"),
+        ([1234], "the rank is at step 1,234 (training)"),
+        ([0, 0], "all ranks are before the first step (training)"),
         ([9] * 20 + [8], "rank 20 is behind, at step 8; ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more wait at step 9"),
     ],
 )

@@ -38,7 +38,7 @@ def _advance_past_its_end(helper: Helper, now: float) -> None:
 
 def test_it_is_started_again_with_backoff_and_told_once() -> None:
     starts, said = Starts(), list[Event]()
-    helper = Helper("reaper", "the reaper", starts, said.append, "training goes on")
+    helper = Helper("reaper", "the reaper", starts, said.append, "training continues")
     now, delay = 100.0, FIRST_RETRY_S
     for number in range(1, 6):
         helper.advance(now)
@@ -49,20 +49,19 @@ def test_it_is_started_again_with_backoff_and_told_once() -> None:
         now, delay = now + delay, min(2 * delay, LONGEST_RETRY_S)
     (alert,) = said
     assert isinstance(alert, Alert)
-    assert alert.text == "the reaper ended with exit code 3; training goes on. It is started again after 1 s"
+    assert alert.text == "the reaper ended with exit code 3; training continues. It restarts after 1 s"
 
 
 def test_one_that_cannot_be_started_is_tried_again() -> None:
     starts, said = Starts("import time; time.sleep(600)"), list[Event]()
     starts.error = BlockingIOError(11, "Resource temporarily unavailable")
-    helper = Helper("telemetry", "the sampler", starts, said.append, "training goes on")
+    helper = Helper("telemetry", "the sampler", starts, said.append, "training continues")
     for second in range(200):
         helper.advance(float(second))
     assert helper.process is None
     assert 5 < starts.count < 12
     assert [event.text for event in said if isinstance(event, Alert)] == [
-        "the sampler cannot be started: Resource temporarily unavailable; training goes on. "
-        "It is started again after 1 s"
+        "the sampler cannot be started: Resource temporarily unavailable; training continues. It restarts after 1 s"
     ]
     starts.error = None
     helper.advance(1000.0)

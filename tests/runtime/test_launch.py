@@ -19,6 +19,6 @@ MACHINE = Machine(cpu_cores=8, memory_total_bytes=1 << 34, gpus=(Gpu(index=0, uu
 def test_gpus_that_the_installed_framework_cannot_use(backend: str, words: str, tmp_path: Path) -> None:
     if not BACKENDS[backend].without_gpus():
         pytest.skip("the installed framework can use GPUs")
-    with pytest.raises(ConfigError, match=rf"platform: {backend} cannot use .*{words}.*; or take platform cpu"):
+    with pytest.raises(ConfigError, match=rf"platform: {backend} cannot use .*{words}.*; or use platform cpu"):
         launch(RunConfig(backend=backend, model="mlp"), tmp_path / "runs", MACHINE)
     assert not (tmp_path / "runs").exists()

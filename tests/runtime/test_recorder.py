@@ -16,16 +16,16 @@ from trainers.runtime.recorder import Recorder
 
 def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
     recorder, writer = Recorder(JournalWriter(tmp_path / "events.jsonl")), Voter(0)
-    recorder.tell(29, writer)
+    recorder.report_covered(29, writer)
     recorder.add(h.checkpoint(29, 1.0))
     recorder.add(h.checkpoint(58, 2.0))
-    recorder.tell(28, writer)
+    recorder.report_covered(28, writer)
     assert writer.told == []
-    recorder.tell(30, writer)
-    recorder.tell(57, writer)
+    recorder.report_covered(30, writer)
+    recorder.report_covered(57, writer)
     assert writer.told == [wire.Recorded(29)]
-    recorder.tell(60, None)
-    recorder.tell(61, writer)
+    recorder.report_covered(60, None)
+    recorder.report_covered(61, writer)
     assert writer.told == [wire.Recorded(29)]
 
 
@@ -36,8 +36,8 @@ def test_not_while_the_journal_cannot_be_written(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as full:
         full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         journal.append([h.checkpoint(29, 1.0)])
-    recorder.tell(29, writer)
+    recorder.report_covered(29, writer)
     assert writer.told == []
     journal.flush()
-    recorder.tell(29, writer)
+    recorder.report_covered(29, writer)
     assert writer.told == [wire.Recorded(29)]

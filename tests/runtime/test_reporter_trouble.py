@@ -80,7 +80,7 @@ def test_a_pipe_that_nobody_reads_never_holds_up_a_step(monkeypatch: pytest.Monk
     (alert,) = pipe.of(Alert)
     assert (alert.kind, alert.text) == (
         "backlog",
-        "rank 0: 4,000 steps were not recorded: nobody read them for too long",
+        "rank 0: 4,000 steps were not recorded: the supervisor did not read them in time",
     )
 
 

@@ -40,6 +40,16 @@ def test_a_step_counts_once_every_rank_has_reported_it() -> None:
     assert tally.summary(1.0).epochs == 0.5
 
 
+def test_an_evaluation_is_no_step() -> None:
+    """The steps that lead to it may be lost: a checkpoint there is not covered."""
+    tally = Tally(PLAN, 1)
+    tally.add(steps(0, 1, 10))
+    tally.add(evaluation_event(14, 0.5, 0.9))
+    assert (tally.step, tally.summary(1.0).test_accuracy) == (10, 0.9)
+    tally.add(Metrics(rank=0, first_step=20, values={"train/ppl": [3.0]}))
+    assert tally.step == 20
+
+
 def test_the_rate_leaves_out_the_first_epoch() -> None:
     tally = Tally(PLAN, 2)
     tally.add(steps(0, 1, 13, seconds=100))

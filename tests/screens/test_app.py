@@ -87,7 +87,7 @@ async def test_leaves_at_once_when_the_run_has_ended(tmp_path: Path, machine: Ma
 @pytest.mark.parametrize(
     ("keys", "commands", "farewell"),
     [
-        (["enter"], [], "Run 20261120T101500-torch-ddp-mlp-3fa1 goes on. Watch it: tuiapp attach 20261120T101500-"),
+        (["enter"], [], "Run 20261120T101500-torch-ddp-mlp-3fa1 continues. Watch it: tuiapp attach 20261120T101500-"),
         (["right", "enter"], ["stop"], "Run 20261120T101500-torch-ddp-mlp-3fa1 is stopping."),
         (["right", "right", "enter"], ["stop-now"], "Run 20261120T101500-torch-ddp-mlp-3fa1 is stopping."),
     ],
@@ -156,7 +156,7 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching
-    assert "goes on" in app.farewell
+    assert "continues" in app.farewell
 
 
 async def test_only_themes_in_which_everything_can_be_seen(tmp_path: Path, machine: Machine) -> None:

@@ -108,7 +108,7 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
         assert "a" not in app.plot
         await pilot.press("2")
         assert app.plot == ""
-        assert "all curves are off" in app.said("#instead")
+        assert "all curves are hidden" in app.said("#instead")
         await pilot.press("1", "2", "8")
         assert "a" in app.plot
 
@@ -122,7 +122,7 @@ async def test_zoom_and_pan_with_the_keys_of_the_run_screen(tmp_path: Path) -> N
         whole = app.plot
         await pilot.press("plus")
         assert chart.drawn.x_range == (145.5, 290.0)
-        assert "50 % in sight" in app.said("#heading")
+        assert "showing 50 %" in app.said("#heading")
         assert app.plot != whole
         await pilot.press("left")
         assert chart.drawn.x_range == pytest.approx((116.6, 261.1))
@@ -152,7 +152,7 @@ async def test_zooming_does_not_go_on_for_ever(tmp_path: Path) -> None:
         # Between two evaluations there is nothing; the way back is said.
         await choose(pilot, app, "test loss")
         await pilot.press(*["plus"] * 4, "left")
-        await until(pilot, lambda: "0 shows all of them" in app.said("#instead"))
+        await until(pilot, lambda: "0 shows the whole runs" in app.said("#instead"))
         await pilot.press("0")
         await until(pilot, lambda: "a" in app.plot)
 
@@ -167,7 +167,7 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
             return [line.split()[2 if line[2] == "━" else 1] for line in app.said("#rows").splitlines()[1:]]
 
         await pilot.press("v")
-        assert "step 290 · stands still · v: go on" in app.said("#heading")
+        assert "step 290 · paused · v: resume" in app.said("#heading")
         assert app.said("#rows").split()[:2] == ["step", "290"]
         # Those that ended before have no value here.
         assert column()[::2] == [MISSING, MISSING]
@@ -263,7 +263,7 @@ async def test_runs_of_which_nothing_can_be_read(tmp_path: Path) -> None:
     app = CompareApp(runs)
     async with app.run_test() as pilot:
         await read(pilot, app)
-        assert "none of these runs has told of loss" in app.said("#instead")
+        assert "none of these runs has reported loss" in app.said("#instead")
         for key in ("m", "escape", "t", "y", "1", "left_square_bracket", "right"):
             await pilot.press(key)
         assert "unreadable" in app.said("#rows")

@@ -83,7 +83,7 @@ async def test_name_is_checked_while_it_is_typed(start: Start) -> None:
         await until(pilot, lambda: isinstance(pilot.app.screen, SavePreset))
         asking = pilot.app.screen
         for name, said in (
-            ("../x", "is no name for a preset"),
+            ("../x", "is not a valid preset name"),
             ("quickstart", "is a built-in preset and read-only"),
         ):
             asking.query_one("#name", Input).value = name

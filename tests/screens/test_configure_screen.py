@@ -97,7 +97,7 @@ async def test_facts_follow_the_form(start: Start) -> None:
         assert "4 CPU ranks (gloo) · 12 examples" in words(pilot, "#facts")
         assert "29 steps per epoch" in words(pilot, "#facts")
         assert "29 steps per epoch · 870 in all · 225,226 parameters" in words(pilot, "#facts")
-        assert "45 examples of an epoch left out" in words(pilot, "#facts")
+        assert "45 examples per epoch left out" in words(pilot, "#facts")
         assert "per device, " in words(pilot, "#facts")
 
 
@@ -160,7 +160,7 @@ async def test_form_is_usable_before_the_machine_is_known(start: Start, machine:
 
 
 async def test_launch_gets_what_the_form_holds(start: Start, launches: Launches) -> None:
-    launches.error = LaunchError("Cannot make a run directory in /nowhere: [red]Permission denied.")
+    launches.error = LaunchError("Cannot create a run directory in /nowhere: [red]Permission denied.")
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "epochs", "3")
         await pilot.press("ctrl+r")

@@ -65,7 +65,7 @@ async def test_with_room_to_itself_it_tells_all() -> None:
         "PCIe GB/s       ↓1.31 ↑0.42",
         "NVLink GB/s     ↓42.0 ↑41.6",
         "perf. state     P0",
-        "held back by    nothing",
+        "throttled by    nothing",
         "not available: fan",
         "host memory",
     ):
@@ -105,13 +105,13 @@ async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
 async def test_samples_that_have_not_come() -> None:
     assert "waiting for the first sample" in (await shown(h.beginning(2), NORMAL))[0]
     over = [*h.beginning(2), h.ended("completed", 4.0)]
-    assert "the run sampled nothing" in (await shown(over, NORMAL))[0]
+    assert "the run has no samples" in (await shown(over, NORMAL))[0]
 
 
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
     over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
     assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
-    assert "as last sampled, at" in "\n".join(await shown(over, WIDE, "2"))
+    assert "last sampled at" in "\n".join(await shown(over, WIDE, "2"))
 
 
 async def test_figures_that_change_leave_all_else_in_its_place() -> None:

@@ -69,6 +69,6 @@ async def test_launch_is_grey_over_errors_and_says_why(start: Start) -> None:
         assert not button.disabled
         await pilot.click("#launch")
         await pilot.pause()
-        assert any("put right" in note.message for note in pilot.app._notifications)
+        assert any("fix the marked fields" in note.message for note in pilot.app._notifications)
         await type_into(pilot, "epochs", "3")
         assert not button.has_class("-blocked")

@@ -6,7 +6,7 @@ import pytest
 from textual.app import App, ComposeResult
 
 from tests.screens.run_app import until
-from tuiapp.state.run_facts import LogEntry
+from tuiapp.state.run_state import LogEntry
 from tuiapp.widgets.log_rows import LogRows, _wrap
 from tuiapp.widgets.rank_table import MOST_DEVICE_CELLS, _fitting
 

@@ -11,7 +11,8 @@ from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
-from tuiapp.state.metrics import available, metric
+from tuiapp.state.fold import apply
+from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
@@ -61,7 +62,7 @@ async def test_m_lists_all_metrics_that_were_reported() -> None:
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.run_screen)
         assert one.metric == "loss"
-        for name in available(app.run_screen.state):
+        for name in app.run_screen.state.metrics:
             await pilot.press("m")
             await until(pilot, lambda: isinstance(app.screen, MetricList))
             options = app.screen.query_one(OptionList)
@@ -155,7 +156,7 @@ async def test_zoom_and_pan() -> None:
         one = await drawn(pilot, app)
         await pilot.press("plus")
         assert one._chart.x_range == (145.5, 290.0)
-        assert "50 % in sight" in legend(one)
+        assert "showing 50 %" in legend(one)
         await pilot.press("left")
         assert one._chart.x_range == pytest.approx((116.6, 261.1))
         await pilot.press(*["left"] * 9)
@@ -174,7 +175,7 @@ async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> Non
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
         await pilot.press("v")
-        assert "stands still" in legend(one)
+        assert "paused" in legend(one)
         assert legend(one).startswith("step 120")
         await pilot.press("left", "shift+left")
         column = one.cursor
@@ -254,7 +255,7 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         assert not plot.display
         state = RunState()
         for event in h.running():
-            state.apply(event)
+            apply(state, event)
         # The plot comes on show now, and is laid out later.
         one.show(state)
         one.on_resize()

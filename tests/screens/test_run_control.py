@@ -82,7 +82,9 @@ async def test_a_mailbox_that_cannot_be_written_is_said(tmp_path: Path) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop")
-        await until(pilot, lambda: any("Cannot ask the run" in note.message for note in app._notifications))
+        await until(
+            pilot, lambda: any("Cannot send the command to the run" in note.message for note in app._notifications)
+        )
 
 
 async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
         app.feed.events += [h.ended("completed", 17.5, reason="290 of 290 steps")]
         await until(pilot, lambda: app.run_screen.state.status == "completed")
         await pilot.click("#stop")
-        await until(pilot, lambda: "This run is over by now." in said(app))
+        await until(pilot, lambda: "This run has ended meanwhile." in said(app))
         assert mailbox.take(app.run_dir.commands) == []
 
 
@@ -119,7 +121,7 @@ async def test_a_checkpoint_now(tmp_path: Path, size: tuple[int, int]) -> None:
         assert "u" not in offered(app)
         await pilot.press("c")
         assert await told(pilot, app.run_dir) == ["checkpoint"]
-        assert "Asked the run for a checkpoint" in said(app)
+        assert "Requested a checkpoint" in said(app)
         app.feed.events = [h.checkpoint(130, 9, best=True)]
         chart = app.run_screen.query_one(LossChart)
         await until(pilot, lambda: chart.border_subtitle == "checkpoint: step 130 · best")
@@ -148,7 +150,7 @@ async def test_while_it_stops_the_strip_says_what_comes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("severity", ["warning", "error"])
 async def test_what_goes_wrong_with_a_checkpoint_is_in_the_strip(severity: str) -> None:
-    text = "the checkpoint after step 130 was not saved: No space left on device; those before it are as they were"
+    text = "the checkpoint after step 130 was not saved: No space left on device; earlier checkpoints are intact"
     alert = Alert(kind="checkpoint", severity=severity, text=text, **h.at(9))  # type: ignore[arg-type]
     app = RunApp([*h.running(), alert])
     async with app.run_test(size=LARGE) as pilot:
@@ -165,7 +167,7 @@ async def test_a_run_that_is_over_goes_on_in_the_same_screen(tmp_path: Path, bef
     def resumer(run: RunDir) -> Resumed:
         resumed.append(run)
         assert begun.wait(60)
-        return Resumed(2, 72, ["step-00000080 is damaged; going on from step-00000072"], 0)
+        return Resumed(2, 72, ["step-00000080 is damaged; resuming from step-00000072"], 0)
 
     events: list[AnyEvent] = interrupted.stopped()[:-1]
     events += {"stopped": interrupted.stopped()[-1:], "failed": interrupted.failed()[-3:], "lost": []}[before]
@@ -210,7 +212,7 @@ async def test_resuming_can_be_called_off() -> None:
 
 async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None:
     def resumer(run: RunDir) -> Resumed:
-        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no checkpoint that can be used.")
+        raise LaunchError(f"{run.run_id} cannot be resumed: there is [/] no usable checkpoint.")
 
     app = RunApp(interrupted.stopped(), resumer=resumer)
     async with app.run_test(size=LARGE, notifications=True) as pilot:
@@ -218,7 +220,7 @@ async def test_a_run_that_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -
         await pilot.press("u")
         await asked(pilot)
         await pilot.press("enter")
-        await until(pilot, lambda: "there is [/] no checkpoint that can be used" in said(app))
+        await until(pilot, lambda: "there is [/] no usable checkpoint" in said(app))
         assert "u" in offered(app)
         assert app.run_screen.state.status == "stopped"
 

@@ -13,6 +13,7 @@ from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tuiapp.screens.run import PANELS
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -49,7 +50,7 @@ async def test_from_empty_to_the_end() -> None:
         assert "completed: 290 steps" in str(app.run_screen.query_one(AlertStrip).render())
 
 
-@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor is gone"), (True, "directory was removed")])
+@pytest.mark.parametrize(("removed", "words"), [(False, "supervisor died"), (True, "directory was removed")])
 async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, words: str) -> None:
     app = RunApp(h.running(), path=tmp_path / "none" if removed else tmp_path)
     async with app.run_test(size=LARGE) as pilot:
@@ -202,7 +203,7 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
         state = RunState(h.RUN_ID)
         chart.show(state)
         for event in h.running():
-            state.apply(event)
+            apply(state, event)
         # Nothing comes after it: a replay was paused there, or the run hangs.
         chart.show(state)
         await until(pilot, lambda: chart.is_current and chart.drawings > 0)

@@ -111,7 +111,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(recorded: 
         await until(pilot, lambda: isinstance(app.screen, Choice))
         os.close(lock)
         await answered(pilot, "stop")
-        await until(pilot, lambda: any("is over" in note.message for note in app._notifications))
+        await until(pilot, lambda: any("has ended meanwhile" in note.message for note in app._notifications))
     assert take(run.commands) == []
 
 
@@ -125,7 +125,7 @@ async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> Non
         assert box.value == f"{recorded[0].directory.run_id}-steps.csv"
         box.value = str(tmp_path / "nowhere" / "x.csv")
         await pilot.pause()
-        assert "There is no directory" in str(app.screen.query_one("#verdict", Static).content)
+        assert "does not exist" in str(app.screen.query_one("#verdict", Static).content)
         box.value = str(tmp_path / "x.csv")
         await pilot.pause()
         await pilot.press("enter")

@@ -36,10 +36,10 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
     ("lister", "said"),
     [
         (ListLister(None), f"Looking for runs in {HOME} …"),
-        (ListLister([]), "No run yet."),
+        (ListLister([]), "No runs yet."),
         (
             ListLister([], "Cannot list /home/ada/runs: Permission denied."),
-            "✗ Cannot list /home/ada/runs: Permission denied.\nAnother place: --runs-dir",
+            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another directory with --runs-dir",
         ),
     ],
 )
@@ -98,7 +98,7 @@ async def test_only_runs_with_all_words_are_shown() -> None:
         assert app.states == ["running"]
         assert "1 of 3 runs" in words(app, "#heading")
         await pilot.press("slash", *"xx")
-        assert words(app, "#instead") == "No run has all these words. Escape shows all."
+        assert words(app, "#instead") == "No run matches all these words. Escape shows all."
         await pilot.press("escape")
         assert len(app.rows) == 3
         assert not app.runs_screen.query_one("#filter", Input).display

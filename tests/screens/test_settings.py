@@ -48,7 +48,7 @@ async def test_a_theme_that_cannot_be_written_is_said(start: Start) -> None:
     settings_path().write_text("theme =")
     async with start() as pilot:
         pilot.app.theme = "nord"
-        await until(pilot, lambda: any("not remembered" in note.title for note in pilot.app._notifications))
+        await until(pilot, lambda: any("not saved" in note.title for note in pilot.app._notifications))
         assert settings_path().read_text() == "theme ="
 
 
@@ -89,7 +89,7 @@ def test_keys_that_there_are(key: str) -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("ctrl+foo+x", "Before a + there may be alt, ctrl,"),
+        ("ctrl+foo+x", "Allowed before a +: alt, ctrl,"),
         ("contrl+x", "Did you mean 'ctrl'?"),
         ("Ctrl+x", "Did you mean 'ctrl'?"),
         ("ctrl+", 'it must be keys, comma-separated, as "f9"'),
@@ -190,7 +190,7 @@ async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> Non
     async with start() as pilot:
         pilot.app.theme = "nord"
         await until(pilot, lambda: bool(pilot.app._notifications))
-        said = [note.message for note in pilot.app._notifications if note.title == "The theme is not remembered"]
+        said = [note.message for note in pilot.app._notifications if note.title == "The theme was not saved"]
         assert said
         assert said[0].startswith(f"Cannot write {settings_path()}: ")
         assert "Errno" not in said[0]
@@ -200,7 +200,7 @@ async def test_the_palette_has_each_thing_once(start: Start) -> None:
     async with start() as pilot:
         titles = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
         assert len(titles) == len(set(titles))
-        assert {"Launch the run", "Leave tuiapp", "List the keys", "Theme", "Undo the last load"} <= set(titles)
+        assert {"Launch the run", "Quit tuiapp", "List the keys", "Theme", "Undo the last load"} <= set(titles)
         assert "Quit" not in titles
 
 

@@ -37,7 +37,7 @@ RUNS = [
     info(6, "stopped", backend="jax-sharding", reason="on request, after step 72"),
     info(5, "lost", backend="keras-torch", model="convnet", reason="its supervisor died without saying why"),
     info(4, "completed", backend="jax-pmap", devices=8, platform="cuda"),
-    info(3, "unreadable", problem="run.toml: line 3 is no TOML"),
+    info(3, "unreadable", problem="run.toml: line 3 is not valid TOML"),
     info(2, "completed", model="mlp", learning_rate=0.01),
     info(1, "completed", model="mlp"),
 ]

@@ -13,8 +13,8 @@ from tests.state.folding import fold
 from trainers.contract.events import Alert, Event, StopRequested
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.condition import headline
-from tuiapp.state.run_facts import MAX_CHECKPOINTS
-from tuiapp.state.run_state import RunState
+from tuiapp.state.fold import apply
+from tuiapp.state.run_state import MAX_CHECKPOINTS, RunState
 
 
 def evaluated(state: RunState) -> list[float]:
@@ -28,7 +28,7 @@ def test_a_new_attempt_takes_steps_anew() -> None:
     state = fold([*interrupted.failed(), again])
     assert (state.status, state.failures, state.step) == ("running", [], 50)
     for event in (h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)):
-        state.apply(event)
+        apply(state, event)
     losses = state.curves[0, LOSS]
     assert (state.step, losses.first_step, losses.last_step) == (60, 1, 60)
     points = losses.reduce(60, 1, 60)
@@ -43,14 +43,14 @@ def test_a_new_attempt_evaluates_and_saves_anew() -> None:
     assert evaluated(state) == [29, 58, 87]
     assert state.curves.evaluated == 87
     # The one after step 87 was damaged.
-    state.apply(h.started(attempt=2, resumed_from=58, seconds=60))
+    apply(state, h.started(attempt=2, resumed_from=58, seconds=60))
     assert evaluated(state) == [29, 58]
     assert state.curves.evaluated == 58
     assert state.test_accuracy == h.evaluation(2, 0).values[TEST_ACCURACY][0]
     assert [one.step for one in state.checkpoints] == [29, 58]
     again = evaluation_event(87, 0.5, 0.125, **h.at(70))
     for event in (again, h.checkpoint(87, 71)):
-        state.apply(event)
+        apply(state, event)
     assert evaluated(state) == [29, 58, 87]
     assert state.test_accuracy == 0.125
     assert [one.step for one in state.checkpoints] == [29, 58, 87]
@@ -66,8 +66,8 @@ def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
     ]
     state = fold(events)
     assert (headline(state), state.first_failure) == (None, None)
-    note = Alert(kind="checkpoint", text="step-00000087 is damaged; going on from step-00000058", **h.at(60))
-    state.apply(note)
+    note = Alert(kind="checkpoint", text="step-00000087 is damaged; resuming from step-00000058", **h.at(60))
+    apply(state, note)
     found = headline(state)
     assert found is not None
     assert (found.text, found.severity) == (note.text, "warning")

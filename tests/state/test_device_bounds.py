@@ -19,7 +19,7 @@ from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows
 from tuiapp.state.devices.spans import Line, plain
 from tuiapp.state.devices.view import gpu_views
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 
 WIDTHS = (38, 44, 60, 76, 96, 120, 196)
 
@@ -33,7 +33,7 @@ HISTORIES: dict[str, Sequence[AnyEvent]] = {
 }
 
 
-def sections(state: RunFacts, width: int) -> list[Line]:
+def sections(state: RunState, width: int) -> list[Line]:
     """Everything that can be shown of the devices."""
     views = gpu_views(state)
     told = [*gpu_matrix(views, width), *foreign_processes(views, width), efficiency_line(state, width)]

@@ -15,6 +15,7 @@ from tuiapp.state.devices.gpu import HISTORY, MOST_GPUS, same_uuid
 from tuiapp.state.devices.gpu_matrix import gpu_matrix
 from tuiapp.state.devices.spans import plain
 from tuiapp.state.devices.view import gpu_views
+from tuiapp.state.fold import apply
 
 
 def test_histories_are_bounded_and_keep_what_is_not_available_apart_from_zero() -> None:
@@ -50,13 +51,13 @@ def test_a_source_s_problem_stands_until_it_works_again() -> None:
     failed = TelemetrySource(source="NVML", problem="Driver Not Loaded", **h.at(45))
     state = fold([*d.on_gpus(1), failed])
     assert state.telemetry_problems == {"NVML": "Driver Not Loaded"}
-    state.apply(TelemetrySource(source="NVML", **h.at(46)))
+    apply(state, TelemetrySource(source="NVML", **h.at(46)))
     assert state.telemetry_problems == {}
     assert [entry.text for entry in state.log][-2:] == ["NVML: Driver Not Loaded", "NVML: works again"]
-    state.apply(TelemetrySource(source="sampler", **h.at(47)))
+    apply(state, TelemetrySource(source="sampler", **h.at(47)))
     assert list(state.log)[-1].text == "NVML: works again"
     for number in range(100):
-        state.apply(TelemetrySource(source=f"source {number}", problem="\x1b]0;x\x07bad", **h.at(48)))
+        apply(state, TelemetrySource(source=f"source {number}", problem="\x1b]0;x\x07bad", **h.at(48)))
     assert len(state.telemetry_problems) < 20
     assert set(state.telemetry_problems.values()) == {"bad"}
 

@@ -32,7 +32,7 @@ def test_what_no_gpu_tells_is_said_once() -> None:
     told = [plain(one) for one in gpu_matrix(gpu_views(fold(d.telling_little())), 120)]
     text = "\n".join(told)
     assert "n/a" not in text
-    for name in ("NVLink GB/s", "ECC corrected", "energy", "held back by", "processes"):
+    for name in ("NVLink GB/s", "ECC corrected", "energy", "throttled by", "processes"):
         assert text.count(name) == 1
     assert f"{'fan':<{LABEL_CELLS}} 41 %" in text
 
@@ -61,7 +61,7 @@ def test_processes_of_a_container_may_be_anybody_s() -> None:
     views = gpu_views(fold(d.sampled_last({"processes": [GpuProcess(memory_bytes=9 * h.GIB)]})))
     text = "\n".join(plain(one) for one in [*gpu_matrix(views, 90), *foreign_processes(views, 120)])
     assert "? 9.00 GiB" in text
-    assert "whose these are cannot be told here" in text
+    assert "unknown owner: in a container" in text
     assert "!" not in text
 
 

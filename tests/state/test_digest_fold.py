@@ -21,10 +21,11 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.state import curves, rank_state, run_facts
+from tuiapp.state import curves, rank_state, run_state
 from tuiapp.state.curves import Curves
 from tuiapp.state.devices import gpu
 from tuiapp.state.efficiency import EfficiencyMeter
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.state.series import LOW, Series
 from tuiapp.verbs.facts import read_through
@@ -48,7 +49,7 @@ def run(tmp_path: Path) -> RunDir:
 def fold(events: Sequence[object]) -> RunState:
     state = RunState()
     for event in events:
-        state.apply(event)
+        apply(state, event)
     return state
 
 
@@ -216,7 +217,7 @@ def test_the_efficiency_of_late(run: RunDir) -> None:
             events.append(Metrics(rank=rank, first_step=1 + 10 * number, values=values, **h.at(2 + number / 5)))
             if number % 5 == 0:
                 events.append(h.device_sample(rank, 2 + number / 5))
-    one, other = fold([digest_of(run, events)]).efficiency(), fold(events).efficiency()
+    one, other = fold([digest_of(run, events)]).meter.efficiency(), fold(events).meter.efficiency()
     assert one.data_wait_share
     assert one.mfu
     for name in one.__dataclass_fields__:
@@ -225,10 +226,10 @@ def test_the_efficiency_of_late(run: RunDir) -> None:
 
 def test_a_digest_keeps_as_much_as_views_show() -> None:
     assert digest_keeper.HISTORY >= gpu.HISTORY
-    assert digest_keeper.LOG_LINES >= run_facts.MAX_LOG_LINES
-    assert digest_keeper.CHECKPOINTS >= run_facts.MAX_CHECKPOINTS
+    assert digest_keeper.LOG_LINES >= run_state.MAX_LOG_LINES
+    assert digest_keeper.CHECKPOINTS >= run_state.MAX_CHECKPOINTS
     assert digest_keeper.BATCHES_PER_RANK >= rank_state.MAX_BATCHES
-    assert digest_keeper.BATCHES_PER_RANK / 5 >= run_facts.EFFICIENCY_WINDOW_S
+    assert digest_keeper.BATCHES_PER_RANK / 5 >= run_state.EFFICIENCY_WINDOW_S
     assert digest_keeper.MAX_NAMES == curves.MAX_NAMES
     assert digest_keeper.MAX_GPUS == gpu.MOST_GPUS
     assert digest_keeper.SAMPLE_BUCKETS == curves.SAMPLE_BUCKETS

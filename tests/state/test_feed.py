@@ -17,6 +17,7 @@ from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.screens.run_reader import RunReader
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 
@@ -77,7 +78,7 @@ def test_a_journal_that_grows_with_a_torn_tail(run: RunDir) -> None:
     def folded(count: int) -> Callable[[], bool]:
         def check() -> bool:
             for event in events_of(feed, 100):
-                state.apply(event)
+                apply(state, event)
                 taken.append(event)
             return len(taken) >= count
 
@@ -127,7 +128,7 @@ def test_a_run_that_is_resumed_goes_on(run: RunDir, monkeypatch: pytest.MonkeyPa
 
     def folded() -> int:
         for event in events_of(feed, 100):
-            state.apply(event)
+            apply(state, event)
             taken.append(event)
         return len(taken)
 

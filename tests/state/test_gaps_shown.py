@@ -10,6 +10,7 @@ from tests.state.folding import fold
 from trainers.contract.events import Alert, AnyEvent
 from tuiapp.state.condition import headline
 from tuiapp.state.curves import Curves
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
 GAP: list[AnyEvent] = [*h.running(last_step=60), *interrupted.resumed(step=87)]
@@ -26,7 +27,7 @@ def test_a_gap_is_said_first() -> None:
     state = fold(GAP)
     words = "steps 61 to 87 missing from the journal, with their evaluations and checkpoints"
     assert said(state) == (words, "warning")
-    state.apply(Alert(kind="gpu-lost", severity="error", text="a GPU is lost", **h.at(70)))
+    apply(state, Alert(kind="gpu-lost", severity="error", text="a GPU is lost", **h.at(70)))
     assert said(state) == ("a GPU is lost · steps 61 to 87 missing", "error")
 
 
@@ -74,3 +75,10 @@ def test_after_the_last_step_a_run_can_be_resumed_for_its_end_alone(status: str)
     if status == "lost":
         state.mark_lost()
     assert state.can_resume == (status != "stopped")
+
+
+def test_a_checkpoint_whose_steps_were_lost_is_not_resumed_from() -> None:
+    events = [h.started(1), h.steps(0, 1, 29, 2.0), h.checkpoint(29, 2.1), h.evaluation(2, 3.0), h.checkpoint(58, 3.1)]
+    state = fold(events)
+    state.mark_lost()
+    assert (state.step, state.resume_step) == (29, 29)

@@ -9,6 +9,7 @@ from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import RankFailed
 from tuiapp.state.condition import headline, rank_condition
+from tuiapp.state.fold import apply
 
 
 def test_the_named_rank_is_the_first_cause() -> None:
@@ -48,7 +49,7 @@ def test_lost_runs_come_back_with_their_next_event() -> None:
     assert state.lost
     state.take_changes()
     assert state.elapsed(h.START + 9999) == pytest.approx(5.6)
-    state.apply(h.steps(0, 73, 80, 6.0))
+    apply(state, h.steps(0, 73, 80, 6.0))
     assert (state.status, state.lost) == ("running", False)
     assert "alerts" in state.take_changes()
 

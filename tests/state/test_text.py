@@ -54,7 +54,7 @@ def test_sanitize_lines_keeps_both_ends() -> None:
     assert len(lines) == 11
     assert lines[0] == "0"
     assert lines[-1] == "999"
-    assert lines[5] == "… 990 lines left out …"
+    assert lines[5] == "… 990 lines omitted …"
 
 
 @pytest.mark.parametrize(
@@ -122,3 +122,17 @@ def test_a_path_in_the_home_directory_is_short(monkeypatch: pytest.MonkeyPatch) 
     assert text.format_path(Path("/home/adam/runs")) == "/home/adam/runs"
     monkeypatch.setenv("HOME", "/")
     assert text.format_path(Path("/srv/\x1b[31mruns")) == "/srv/runs"
+
+
+@pytest.mark.parametrize(
+    ("value", "short"),
+    [
+        ("net", "net"),
+        ("py:/home/me/net.py:Net", "net.py:Net"),
+        ("py:net.py:Net", "net.py:Net"),
+        ("npz:/data/a:b.npz", "npz:a:b.npz"),
+        ("npz:mine.npz", "npz:mine.npz"),
+    ],
+)
+def test_a_value_without_directories(value: str, short: str) -> None:
+    assert text.without_directories(value) == short

@@ -41,7 +41,7 @@ def test_one_tells_little_and_one_nothing(sample: Start) -> None:
     little = sampling.wait(DeviceSample, lambda one: one.uuid == "amd-1")
     assert (little.utilization_percent, little.problem) == (91, "")
     assert (little.memory_used_bytes, little.power_w) == (None, None)
-    assert sampling.wait(DeviceSample, lambda one: one.uuid == "amd-2").problem == "it answers nothing"
+    assert sampling.wait(DeviceSample, lambda one: one.uuid == "amd-2").problem == "it does not answer"
 
 
 def test_beside_nvidias(sample: Start, nvml: FakeNvml) -> None:

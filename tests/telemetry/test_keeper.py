@@ -117,7 +117,7 @@ def test_a_killed_sampler_is_started_anew_and_that_is_told_once(keep: Callable[.
     assert back.problem == ""
     begun, over = kept.of(Alert)
     assert (begun.ended, over.ended, begun.kind) == (False, True, over.kind)
-    assert "training goes on" in begun.text
+    assert "training continues" in begun.text
 
 
 def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
@@ -133,8 +133,8 @@ def test_a_library_that_crashes_is_left_alone_and_all_else_sampled_on(
         + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetTemperature crash")
     )
     once = kept.wait(TelemetrySource, lambda one: one.source == "NVML" and bool(one.problem))
-    assert once.problem == "took the sampler down, which died of SIGSEGV; it is tried again"
-    twice = kept.wait(TelemetrySource, lambda one: "left alone" in one.problem)
+    assert once.problem == "crashed the sampler, which died of SIGSEGV; it is retried"
+    twice = kept.wait(TelemetrySource, lambda one: "disabled" in one.problem)
     assert "SIGSEGV" in twice.problem
     mark = kept.mark
     for _ in range(3):
@@ -156,7 +156,7 @@ def test_a_ban_is_doubled_each_time(keep: Callable[..., Kept], nvml: FakeNvml) -
     nvml.say("fault nvmlInitWithFlags crash\n")
     kept = keep()
     for ban in ("3 s", "6 s"):
-        kept.wait(TelemetrySource, lambda one, ban=ban: f"left alone for {ban}" in one.problem)  # type: ignore[misc]
+        kept.wait(TelemetrySource, lambda one, ban=ban: f"disabled for {ban}" in one.problem)  # type: ignore[misc]
 
 
 def test_a_call_that_blocks_for_30_s(keep: Callable[..., Kept], nvml: FakeNvml) -> None:
@@ -165,9 +165,9 @@ def test_a_call_that_blocks_for_30_s(keep: Callable[..., Kept], nvml: FakeNvml) 
     began = time.monotonic()
     nvml.say(gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetPowerUsage hang 30") + gpu("GPU-0001", "Fake 1"))
     told = kept.wait(TelemetrySource, lambda one: bool(one.problem))
-    assert told.problem == "did not answer within 1 s; it is tried again"
+    assert told.problem == "did not answer within 1 s; it is retried"
     kept.wait(HostSample, after=kept.mark)
-    kept.wait(TelemetrySource, lambda one: "left alone" in one.problem)
+    kept.wait(TelemetrySource, lambda one: "disabled" in one.problem)
     kept.wait(HostSample, after=kept.mark)
     if time.monotonic() - began < 25:
         nvml.say(several(2))
@@ -192,7 +192,7 @@ def test_a_stopped_sampler_is_replaced(keep: Callable[..., Kept], monkeypatch: p
     with monkeypatch.context() as short:
         # For the stopped one alone: the next may take longer to start.
         short.setattr(keeper, "SILENT_S", 1.0)
-        assert "told nothing" in kept.wait(TelemetrySource).problem
+        assert "reported nothing" in kept.wait(TelemetrySource).problem
     kept.wait(HostSample, after=kept.mark)
 
 

@@ -206,7 +206,7 @@ def test_no_library(sample: Start, monkeypatch: pytest.MonkeyPatch, nvml: FakeNv
 def test_a_gpu_of_the_run_that_is_not_there(nvml: FakeNvml, sample: Start) -> None:
     sampling = sample(gpus="GPU-elsewhere,GPU-0001")
     told = sampling.wait(DeviceSample, lambda one: bool(one.problem))
-    assert (told.uuid, told.problem) == ("GPU-elsewhere", "it is not there")
+    assert (told.uuid, told.problem) == ("GPU-elsewhere", "it is missing")
     assert sampling.wait(DeviceSample, lambda one: not one.problem).uuid == "GPU-0001"
     # A lost one does not tell its UUID: there is but one that it can be.
     nvml.say(gpu("GPU-0000", "Fake 0", "fault * return 15") + gpu("GPU-0001", "Fake 1"))

@@ -76,7 +76,7 @@ def test_all_gpus_lost_and_back(nvml: FakeNvml, sample: Start) -> None:
     # One says that it is lost; the other is not known any more.
     nvml.say(gpu("GPU-0000", "Fake 0", "fault * return 15"))
     sampling.wait(DeviceSample, lambda one: one.problem == "GPU is lost")
-    sampling.wait(DeviceSample, lambda one: one.problem == "it answers nothing any more")
+    sampling.wait(DeviceSample, lambda one: one.problem == "it no longer answers")
     nvml.say(several(2))
     assert sampling.wait(DeviceSample, lambda one: not one.problem).utilization_percent == 42
 
@@ -124,7 +124,7 @@ def test_names_that_are_no_text_hide_nothing(nvml: FakeNvml, sample: Start) -> N
     assert sampling.wait(DeviceSample, lambda one: one.index == 2).name == "C"
     first, second = (one for one in sampling.events if isinstance(one, DeviceSample) and one.index < 2)
     assert (first.name, first.mig, first.problem) == ("", [], "")
-    assert (second.uuid, second.problem) == ("at place 1", "its UUID is no text")
+    assert (second.uuid, second.problem) == ("at place 1", "its UUID is not a string")
 
 
 def test_a_driver_without_gpus(nvml: FakeNvml, sample: Start) -> None:

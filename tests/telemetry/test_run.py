@@ -61,7 +61,7 @@ def test_training_goes_on_while_the_driver_crashes(run: Watched, nvml: FakeNvml)
     began = time.monotonic()
     problem = run.wait(TelemetrySource, lambda one: bool(one.problem))
     assert (problem.source, "SIGSEGV" in problem.problem) == ("NVML", True)
-    run.wait(TelemetrySource, lambda one: "left alone for 1 min" in one.problem)
+    run.wait(TelemetrySource, lambda one: "disabled for 1 min" in one.problem)
     assert [alert.kind for alert in run.of(Alert) if alert.kind.startswith("telemetry")] == ["telemetry-NVML"]
     run.at_step(1)
     last = max(run.steps_of(0))
@@ -79,7 +79,7 @@ def test_training_goes_on_without_a_driver(run: Watched, nvml: FakeNvml) -> None
     failed = run.wait(TelemetrySource)
     assert (failed.source, failed.problem) == ("NVML", "Driver Not Loaded")
     alert = run.wait(Alert, lambda one: one.kind == "telemetry-NVML")
-    assert alert.text == "no figures from NVML: Driver Not Loaded; training goes on"
+    assert alert.text == "no readings from NVML: Driver Not Loaded; training continues"
     nvml.say(several(2))
     run.at_step(50)
     run.wait(RankSample)
@@ -97,7 +97,7 @@ def test_a_driver_that_blocks_for_30_s(run: Watched, nvml: FakeNvml) -> None:
     before, began = max(run.steps_of(0)), time.monotonic()
     nvml.say(several(1) + gpu("GPU-0001", "Fake 1", "fault nvmlDeviceGetPowerUsage hang 30"))
     told = run.wait(TelemetrySource, lambda one: bool(one.problem))
-    assert told.problem == "did not answer within 10 s; it is tried again"
+    assert told.problem == "did not answer within 10 s; it is retried"
     nvml.say(several(2))
     back = run.wait(DeviceSample, lambda one: one.mono > told.mono and one.index == 1)
     run.at_step(before + 100)

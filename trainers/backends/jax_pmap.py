@@ -63,7 +63,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     rows = np.arange(config.global_batch_size).reshape(config.devices, -1)
     rates = np.full(config.devices, learning_rate(plan, 1))
     train_step = mapped_step.lower(state, x_train, y_train, rows, rates).compile()
-    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(x_train, y_train, rows).compile()
 
     for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):

@@ -1,13 +1,13 @@
 """JAX with sharded arrays: a program written as for one device, compiled for all of them.
 
-Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state lie whole on every
-device. `jit` sees where the arrays lie and puts the all-reduce of the gradients in by itself. One process owns all
+Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state are replicated on
+every device. From these shardings `jit` inserts the all-reduce of the gradients. One process owns all
 devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
 
     python train.py
 
-BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever that lies.
-DDP and pmap normalize each device's part by itself.
+BatchNorm normalizes with the statistics of the whole global batch: the program means the batch, wherever it is.
+DDP and pmap normalize each device's part separately.
 
 Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html
 """
@@ -73,7 +73,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
-    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):

@@ -2,8 +2,8 @@
 
 A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
 `stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's one axis,
-"batch"; all variables lie whole on every device. `jit` sees where the arrays lie and puts the all-reduce of the
-gradients in by itself. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
+"batch"; all variables are replicated on every device. From these shardings `jit` inserts the all-reduce of the
+gradients. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
 
     KERAS_BACKEND=jax python train.py
 
@@ -84,7 +84,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     report.phase("compiling")
     rows = np.arange(config.global_batch_size)
     train_step = jitted_step.lower(state, x_train, y_train, rows, learning_rate(plan, 1)).compile()
-    # A step's batch never leaves it: the first is taken once more, in the same way, to show how it lies.
+    # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     taken_batch = jax.jit(take_batch).lower(x_train, y_train, rows).compile()
 
     for work in training(plan, report, checkpoints, wait=jax.block_until_ready, limit=STEPS_IN_FLIGHT):

@@ -7,7 +7,7 @@ by all-reduce while the backward pass still runs. NCCL between GPUs, gloo betwee
     KERAS_BACKEND=torch torchrun --nproc-per-node=N train.py
 
 BatchNorm normalizes with the statistics of the rank's own slice; its running statistics are averaged over the ranks
-before each evaluation. Images lie channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as
+before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as
 long as channels first, `convnet` 0.93 times.
 
 Source: https://keras.io/guides/distributed_training_with_torch/

@@ -9,7 +9,7 @@ PyTorch recommends DistributedDataParallel in its place: `torch-ddp`. On the CPU
 DataParallel only calls the model.
 
 BatchNorm normalizes with the statistics of each GPU's own part. The running statistics are those of the first GPU's:
-the other copies are thrown away after the step.
+the other copies are discarded after the step.
 
 Source: https://docs.pytorch.org/tutorials/beginner/blitz/data_parallel_tutorial.html
 """
@@ -143,7 +143,7 @@ class Trainer:
         return parts
 
     def report_sharding(self, x: Tensor, y: Tensor, rows: Tensor) -> None:
-        """Reports how the arrays of the last step lay: the images over all devices, all else on the first."""
+        """Reports how the arrays of the last step were laid out: the images over all devices, all else on the first."""
         mesh, examples = {"batch": len(self.devices)}, rows.numpy(force=True)
         for number, (part, taken) in enumerate(self.scatter((x, rows))):
             report_array(self.report, "batch", part, number, mesh, (taken, examples))

@@ -18,7 +18,7 @@ JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 class Backend:
     name: str
     module: str
-    """Imported only by the rank process; has `train(config, rank, report, checkpoints)`."""
+    """Imported only by the rank process; has `train(config, rank, report, checkpoints)`. "" unless built in."""
     summary: str
     packages: tuple[str, ...]
     """Import names that must be installed."""
@@ -30,8 +30,14 @@ class Backend:
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
+    autocasts: bool = False
+    """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
+    builtin: bool = True
+    """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
+    `COMMON_KEYS`.
+    """
 
     def missing(self) -> list[str]:
         return [name for name in self.packages if importlib.util.find_spec(name) is None]
@@ -47,7 +53,7 @@ class Backend:
             return "jax is installed without CUDA: pip install 'jax[cuda13]'"
         torch = installed_version("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
-            return f"torch {torch} is a build for CPUs: install one for CUDA, as https://pytorch.org tells"
+            return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
         return ""
 
 
@@ -173,6 +179,7 @@ BACKENDS = {
             extras=("torch",),
             process_per_device=True,
             keys=("sync_batch_norm", "compile"),
+            autocasts=True,
         ),
         Backend(
             "torch-dp",
@@ -183,6 +190,7 @@ BACKENDS = {
             process_per_device=False,
             max_cpu_devices=1,
             keys=("compile",),
+            autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
             max_compiled_devices=1,
         ),
@@ -220,13 +228,37 @@ BACKENDS = {
             process_per_device=True,
             keras_backend="torch",
         ),
+        Backend(
+            "script",
+            "",
+            "your own script, unchanged: a process per device in torchrun's environment, or a single one",
+            packages=(),
+            extras=(),
+            process_per_device=True,
+            builtin=False,
+            keys=(
+                "script", "arguments", "processes", "python", "working_directory", "environment", "output_pattern",
+                "tensorboard_dir", "stop_grace_s",
+            ),
+        ),
     )
-}
+}  # fmt: skip
+
+COMMON_KEYS = ("backend", "platform", "devices", "device_ids")
+"""Configuration keys that every backend takes."""
 
 
 def backends_with(key: str) -> tuple[str, ...]:
     """The backends that take a configuration key which not all of them take."""
     return tuple(name for name, backend in BACKENDS.items() if key in backend.keys)
+
+
+def takes(backend: str, key: str) -> bool:
+    """Whether a key concerns a backend's kind: built in, or a program of the user's own."""
+    own = BACKENDS[backend]
+    if own.builtin:
+        return all(other.builtin or key not in other.keys for other in BACKENDS.values())
+    return key in own.keys or key in COMMON_KEYS
 
 
 MODELS = {

@@ -121,7 +121,7 @@ def data_dir() -> Path | None:
 
 
 def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
-    """Where in `TUIAPP_DATA_DIR` a file may lie, and its required sha256."""
+    """Where in `TUIAPP_DATA_DIR` a file may be, and its required sha256."""
     if folder := data_dir():
         for place in (folder / dataset, folder):
             yield place / file.name, file.sha256

@@ -1,4 +1,8 @@
-"""The data sets, as data: those with a name, and npz:PATH, whose facts come from its file."""
+"""The data sets, as data: those with a name, and the user's own.
+
+The facts of an npz:PATH come from its file. Those of `EXAMINED` ones come from a process of its own at the launch: it
+may execute the user's code, or take long. Before that only what can be told at once is checked.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,11 @@ from dataclasses import dataclass
 from math import prod
 
 from trainers.config import npz as npz_facts
-from trainers.config.dataset_error import DatasetError
+from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.image_folder import FOLDER, find_parts, folder_path
 from trainers.config.npz import npz_path, read_facts
+from trainers.config.user_code import PY, UserCodeError
+from trainers.config.user_code import check as check_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +29,11 @@ class Dataset:
     value_bytes: int = 1
     """Per number of an image in memory: 1 for uint8, 4 for float32."""
     checksum: str = ""
-    """Of the user's own file: changes when an array in it does."""
+    """Of the user's own data: changes when an array, or an image's file, does."""
+    split_seed: int | None = None
+    """Seed that splits images without a test part; None: they have one."""
+    mapped: bool = False
+    """Whether the images lie in a file that can be read batch by batch."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -66,18 +77,27 @@ DATASETS = {
         ),
     )
 }
-"""The named data sets; one's own is called npz:PATH."""
+"""The named data sets."""
 
 NPZ = "npz:"
+
+EXAMINED = (PY, FOLDER)
+"""Prefixes of the data sets whose facts are not known before a launch."""
 
 CHECKED_BYTES = 256 << 20
 """Images up to this size are read and checked before a launch, in about a second."""
 
 
 def find_dataset(name: str) -> Dataset:
-    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid."""
+    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid.
+
+    Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
+    """
     if known := DATASETS.get(name):
         return known
+    if name.startswith(EXAMINED):
+        check_source(name)
+        raise NotExaminedError(f"{name} is not examined before a launch.")
     if not name.startswith(NPZ):
         raise DatasetError(f"there is no data set {name!r}.")
     path = npz_path(name.removeprefix(NPZ))
@@ -93,6 +113,17 @@ def find_dataset(name: str) -> Dataset:
         facts.value_bytes,
         facts.checksum,
     )
+
+
+def check_source(name: str) -> None:
+    """Checks what can be told at once of a data set that a launch examines; raises DatasetError if it is wrong."""
+    if name.startswith(FOLDER):
+        find_parts(folder_path(name.removeprefix(FOLDER)))
+        return
+    try:
+        check_code(name)
+    except UserCodeError as error:
+        raise DatasetError(str(error)) from None
 
 
 def check_images(name: str) -> None:

@@ -38,5 +38,5 @@ def read_seconds(variable: str, default: float, least: float, most: float) -> fl
     except ValueError:
         seconds = math.nan
     if not least <= seconds <= most:
-        raise ConfigError([Problem(variable, f"{text!r} is no number of seconds from {least} to {most:.0f}.")])
+        raise ConfigError([Problem(variable, f"{text!r} is not a number of seconds from {least} to {most:.0f}.")])
     return seconds

@@ -78,7 +78,7 @@ def nvml_words(error: Exception) -> str:
     if getattr(error, "value", None) == LIBRARY_NOT_FOUND:
         return NO_DRIVER
     if getattr(error, "value", None) == LIB_RM_VERSION_MISMATCH:
-        return "the driver's library and its kernel module are of different versions: reboot, or load the module anew"
+        return "the driver's library and its kernel module are of different versions: reboot, or reload the module"
     return str(error)
 
 
@@ -160,16 +160,16 @@ def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
     import pynvml
 
     found: dict[int, int | None] = {}
-    told = False
+    reported = False
     for kind in ("Compute", "Graphics"):
         # By version: without one pynvml does not raise an NVMLError if the driver is older than it.
         for version in (3, 2):
             with contextlib.suppress(pynvml.NVMLError):
                 for process in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle):
                     found[process.pid] = process.usedGpuMemory
-                told = True
+                reported = True
                 break
-    return tuple(_describe_process(pid, held) for pid, held in found.items()) if told else None
+    return tuple(_describe_process(pid, held) for pid, held in found.items()) if reported else None
 
 
 def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainers.config.catalog import BACKENDS, OPTIMIZER_SLOTS, model_size
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import find_dataset
+from trainers.config.datasets import EXAMINED, Dataset, find_dataset
 from trainers.config.machine import Machine
 from trainers.config.options import Problem
 from trainers.config.run_config import RunConfig
 
 FLOAT32_BYTES = 4
 GIB = 1 << 30
+
+RESIDENT_PART = 0.5
+"""Share of a device's free memory that a data set may take: the rest is the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,17 @@ class Shortage:
     free_bytes: int
 
 
+def can_estimate(config: RunConfig) -> bool:
+    """Whether the memory can be estimated: what models and data of the user's own take may not be known."""
+    known = config.model in MODELS and not config.dataset.startswith(EXAMINED)
+    return known and BACKENDS[config.backend].builtin
+
+
 def estimate_memory(config: RunConfig) -> MemoryEstimate:
-    """What a placed configuration takes on each device; raises DatasetError if the data file is missing or invalid."""
+    """What a placed configuration of a built-in trainer takes on each device.
+
+    Raises DatasetError if the data file is missing or invalid.
+    """
     size, data = model_size(config.model, config.dataset), find_dataset(config.dataset)
     weights = FLOAT32_BYTES * size.parameters
     # Under autocast the weights stay float32, the layers' outputs take half the space.
@@ -98,20 +110,30 @@ def data_copies(config: RunConfig) -> int:
     return 1 + config.devices if config.platform == "cpu" and "jax" in backend.packages else 1
 
 
-def check_data_fits(config: RunConfig, machine: Machine) -> list[Problem]:
-    """Reports a placed configuration whose data is larger than the free memory."""
+def wants_streaming(config: RunConfig, data: Dataset, machine: Machine) -> bool:
+    """Whether a placed configuration's images take too much of a device's memory to be held there."""
+    if config.platform != "cuda" and not data.mapped:
+        return False
+    copies = 1 if config.platform == "cuda" else data_copies(config)
+    return any(data.decoded_bytes * copies > RESIDENT_PART * free for _, free in free_memory(config, machine))
+
+
+def check_data_fits(config: RunConfig, machine: Machine, data: Dataset | None = None) -> list[Problem]:
+    """Reports a placed configuration whose data is larger than the free memory, and cannot be read batch by batch."""
+    if not BACKENDS[config.backend].builtin:
+        return []
     try:
-        each = find_dataset(config.dataset).decoded_bytes
+        data = data or find_dataset(config.dataset)
     except DatasetError:
         # `check_data` reports it.
         return []
-    copies, free = data_copies(config), machine.memory_available_bytes
-    if free is None or each * copies <= free:
+    each, copies, free = data.decoded_bytes, data_copies(config), machine.memory_available_bytes
+    if free is None or data.mapped or each * copies <= free:
         return []
     in_all = f" in each of {copies} copies, {each * copies / GIB:,.2f} GiB in all" if copies > 1 else ""
     fewer = " or fewer devices" if config.devices > 1 else ""
     message = (
         f"{config.dataset} takes {each / GIB:,.2f} GiB of memory{in_all}, but {free / GIB:,.2f} GiB are free. "
-        f"Take less data{fewer}, or free memory."
+        f"Use less data{fewer}, or free memory."
     )
     return [Problem("dataset", message, also=("devices",))]

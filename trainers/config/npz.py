@@ -18,7 +18,7 @@ from trainers.config.npz_file import Header, NpzFile, open_npz, reason
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 MAX_CLASSES = 1 << 16
-"""A greater label is a mistake, and a model for so many classes would be all output layer."""
+"""A greater label is a mistake, and a model for that many classes would be mostly output layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read_facts(path: Path) -> NpzFacts:
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read: {reason(error)}.") from error
     if not stat.S_ISREG(found.st_mode):
-        raise DatasetError(f"{path} is no file.")
+        raise DatasetError(f"{path} is not a file.")
     return _read(path, found.st_mtime_ns, found.st_size)
 
 
@@ -79,7 +79,7 @@ def _check_members(path: Path, members: list[str]) -> None:
         raise DatasetError(f"{path} has no array {missing[0]}; it has {has}, and needs {', '.join(ARRAYS)}.")
     # numpy.load takes the one without .npy, and of two of one name the last.
     if twice := [name for name in ARRAYS if members.count(name) + members.count(f"{name}.npy") > 1]:
-        raise DatasetError(f"{path} has {twice[0]} twice, with .npy or without; write it again with one of them.")
+        raise DatasetError(f"{path} has {twice[0]} twice, with and without .npy; save it again with only one.")
 
 
 def _check_headers(path: Path, headers: dict[str, Header]) -> None:
@@ -100,7 +100,7 @@ def _check_headers(path: Path, headers: dict[str, Header]) -> None:
             raise DatasetError(f"{path}: {images} and {labels}; there must be one label for each image.")
     train, test = headers["x_train"], headers["x_test"]
     if _image_shape(train) != _image_shape(test):
-        raise DatasetError(f"{path}: {train} and {test}; the images of both must have one size.")
+        raise DatasetError(f"{path}: {train} and {test}; both must have images of the same size.")
     if (train.dtype.kind == "f") != (test.dtype.kind == "f"):
         raise DatasetError(f"{path}: {train} and {test}; either both are uint8 from 0 to 255 or both are floats.")
 

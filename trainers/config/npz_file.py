@@ -74,7 +74,7 @@ class NpzFile:
                 place = [int(index) for index in np.unravel_index(done + wrong, header.shape, header.order)]
                 raise DatasetError(
                     f"{self._path}: {name}{place} is {block[wrong]}; images must be finite float32 numbers. "
-                    "Replace such values (numpy.nan_to_num), or leave out these images."
+                    "Replace such values (numpy.nan_to_num), or remove these images."
                 )
             done += block.size
             yield floats
@@ -86,7 +86,7 @@ class NpzFile:
                 yield self._read_header(name, file), file
         except _UNREADABLE as error:
             raise DatasetError(
-                f"{self._path}: {name} cannot be read: {reason(error)}. Write the file again, or copy it again."
+                f"{self._path}: {name} cannot be read: {reason(error)}. Save or copy the file again."
             ) from error
 
     def _read_header(self, name: str, file: IO[bytes]) -> Header:
@@ -98,13 +98,13 @@ class NpzFile:
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
             shape, fortran_order, dtype = read(file)
         except ValueError as error:
-            raise DatasetError(f"{self._path}: {name} is no array that NumPy wrote: {reason(error)}.") from error
+            raise DatasetError(f"{self._path}: {name} is not a NumPy array: {reason(error)}.") from error
         header = Header(name, shape, "F" if fortran_order else "C", dtype)
         if dtype.hasobject:
-            raise DatasetError(f"{self._path}: {header}; Python objects are never read, only numbers.")
+            raise DatasetError(f"{self._path}: {header}; only arrays of numbers are read, never Python objects.")
         promised = prod(shape) * dtype.itemsize
         if promised != (held := self._archive.getinfo(f"{name}.npy").file_size - file.tell()):
-            raise DatasetError(f"{self._path}: {header}, which takes {promised:,} bytes, but {held:,} are there.")
+            raise DatasetError(f"{self._path}: {header}, which takes {promised:,} bytes, but the file holds {held:,}.")
         return header
 
 
@@ -114,7 +114,7 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
     try:
         archive = ZipFile(path)
     except BadZipFile as error:
-        raise DatasetError(f"{path} is no .npz, or is damaged: {reason(error)}.") from error
+        raise DatasetError(f"{path} is not an .npz file, or is damaged: {reason(error)}.") from error
     except _UNREADABLE as error:
         raise DatasetError(f"{path} cannot be read: {reason(error)}.") from error
     with archive:

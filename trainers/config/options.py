@@ -17,7 +17,15 @@ Value: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 
+Text: TypeAlias = Literal["word", "line", "file", "directory"]
+
+MAX_CHARACTERS = 8192
+"""Of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""
+
 WORDS = {"false": False, "true": True}
+
+AFTER_PREFIX = {"py:": "FILE:NAME"}
+"""Prefix of a value → what follows, if it is no path alone."""
 
 _WHOLE = re.compile(r"[+-]?([0-9]+|[0-9]{1,3}([,_][0-9]{3})+)")
 """An integer; thousands may be separated."""
@@ -62,13 +70,18 @@ class Option:
     choices: tuple[str, ...] = ()
     """Allowed values; empty if a range, or nothing, limits the value."""
     prefixes: tuple[str, ...] = ()
-    """Alternatives to the choices: prefixes followed by a path, as "npz:"."""
+    """Alternatives to the choices: prefixes followed by what `AFTER_PREFIX` says, or by a path, as "npz:"."""
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
     below: float | None = None
+    text: Text = "word"
+    """How free text is entered: a word, a line, or the path of a file or directory, which is completed."""
     only: tuple[str, tuple[str, ...]] | None = None
-    """Another key and its values with which this one is used; None if always. The form hides it otherwise."""
+    """Another key and its values, or their prefixes ("folder:"), with which this one is used; None if always.
+
+    The form hides it otherwise.
+    """
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)
@@ -79,13 +92,19 @@ class Option:
         return tuple(WORDS) if self.kind == "bool" else self.choices
 
     def applies(self, values: Mapping[str, object]) -> bool:
-        return self.only is None or values[self.only[0]] in self.only[1]
+        if self.only is None:
+            return True
+        key, allowed = self.only
+        value = values[key]
+        return value in allowed or any(one.endswith(":") and str(value).startswith(one) for one in allowed)
 
     def allowed(self) -> str:
         if self.menu:
-            return "one of " + ", ".join([*self.menu, *(f"{prefix}PATH" for prefix in self.prefixes)])
-        nouns = {"int": "a whole number", "float": "a number", "list": "a list of texts"}
-        noun = nouns.get(self.kind, "a text")
+            return "one of " + ", ".join(
+                [*self.menu, *(f"{prefix}{AFTER_PREFIX.get(prefix, 'PATH')}" for prefix in self.prefixes)]
+            )
+        nouns = {"int": "a whole number", "float": "a number", "list": "a list of strings"}
+        noun = nouns.get(self.kind, "a string")
         bounds = [
             words.format(_number(bound))
             for words, bound in (
@@ -123,6 +142,8 @@ class Option:
                 raise self._refuse(value, self._nearest(value))
             if self.choices and not value.isprintable():
                 raise self._refuse(value, " It has characters that cannot be shown.")
+            if not self.choices:
+                self._check_text(value)
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._refuse(value)
@@ -150,17 +171,26 @@ class Option:
             return self.check([item.strip() for item in text.strip("[]").split(",") if item.strip()])
         return self.check(text)
 
+    def _check_text(self, value: str) -> None:
+        if len(value) > MAX_CHARACTERS:
+            raise self._refuse(value, f" It has more than {MAX_CHARACTERS:,} characters.")
+        # No process can be given a NUL, no file of ours holds what is not UTF-8.
+        if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise self._refuse(value, " It has characters that are no text.")
+
     def prefix_of(self, text: str) -> str:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")
 
     def _nearest(self, value: str) -> str:
+        if value in self.prefixes:
+            return ""
         head, colon, path = value.partition(":")
         for prefix in self.prefixes:
             if value.endswith(f".{prefix[:-1]}") and not colon and value.isprintable():
                 return f" Did you mean {shown(prefix + value)}?"
             if path and (meant := suggest(head + colon, self.prefixes)):
                 return meant
-        return suggest(value, [known for known in (*self.choices, *self.prefixes) if known != value])
+        return suggest(value, (*self.choices, *self.prefixes))
 
     def _in_range(self, value: float) -> bool:
         # Written so that NaN fails; an int is finite, and may be too large to be converted.
@@ -179,13 +209,13 @@ class Option:
 def read_number(text: str) -> float:
     """Parses a number in ASCII digits; raises ValueError."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(text)
 
 
 def _read_whole(text: str) -> int:
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole number")
+        raise ValueError(f"{text!r} is not a whole number")
     return int(text.replace(",", "").replace("_", ""))
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import DATASETS, NPZ, find_dataset
+from trainers.config.dataset_error import DatasetError, NotExaminedError
+from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
+from trainers.config.image_folder import FOLDER, folder_path
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
+from trainers.config.script import check_script, place_script
+from trainers.config.user_code import PY, UserCodeError
+from trainers.config.user_code import check as check_code
+from trainers.config.user_code import parse as parse_code
 
 
 def place(config: RunConfig, machine: Machine) -> RunConfig:
@@ -32,16 +37,27 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return _with_absolute_path(placed)
+    return place_script(_with_absolute_paths(placed))
 
 
 def check_data(config: RunConfig) -> list[Problem]:
-    """Problems of the data set, or of training this model on it: reads the file of an npz:PATH."""
+    """Problems of the data set, of the model, or of training it on the data: reads the user's files. Or of a script."""
+    if not BACKENDS[config.backend].builtin:
+        return check_script(config)
+    problems = _check_code("model", config.model)
     try:
-        data = find_dataset(config.dataset)
+        return problems + check_facts(config, find_dataset(config.dataset))
+    except NotExaminedError:
+        return problems
     except DatasetError as error:
-        return [Problem("dataset", str(error))]
+        return [*problems, Problem("dataset", str(error))]
+
+
+def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
+    """Problems of training the model on data of known facts."""
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
+    if config.model not in MODELS:
+        return problems
     (height, width, channels), least = data.input_shape, MODELS[config.model].min_side
     if min(height, width) < least:
         message = (
@@ -49,15 +65,31 @@ def check_data(config: RunConfig) -> list[Problem]:
             f"{height}×{width}."
         )
         if channels > min(height, width):
-            message += f" They have {channels} channels: the channels stand last, [N, H, W, C]."
+            message += f" They have {channels} channels: channels come last, [N, H, W, C]."
         problems.append(Problem("model", message, also=("dataset",)))
     return problems
 
 
-def _with_absolute_path(config: RunConfig) -> RunConfig:
-    if not config.dataset.startswith(NPZ):
-        return config
-    return msgspec.structs.replace(config, dataset=f"{NPZ}{npz_path(config.dataset.removeprefix(NPZ))}")
+def _check_code(key: str, value: str) -> list[Problem]:
+    try:
+        if value.startswith(PY):
+            check_code(value)
+    except UserCodeError as error:
+        return [Problem(key, str(error))]
+    return []
+
+
+def _with_absolute_paths(config: RunConfig) -> RunConfig:
+    model, dataset = config.model, config.dataset
+    if model.startswith(PY):
+        model = str(parse_code(model))
+    if dataset.startswith(PY):
+        dataset = str(parse_code(dataset))
+    elif dataset.startswith(FOLDER):
+        dataset = f"{FOLDER}{folder_path(dataset.removeprefix(FOLDER))}"
+    elif dataset.startswith(NPZ):
+        dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
+    return msgspec.structs.replace(config, model=model, dataset=dataset)
 
 
 def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
@@ -80,7 +112,9 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
             f"{machine.max_cpu_ranks} CPU ranks."
         )
         raise ConfigError([Problem("devices", message)])
-    count = config.devices or _dividing(BACKENDS[config.backend].max_cpu_devices or 2, config.global_batch_size)
+    count = config.devices or _count(config, most=BACKENDS[config.backend].max_cpu_devices or 2)
+    if config.processes == "one" and not config.devices:
+        count = 1
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
 
@@ -90,7 +124,7 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
     else:
-        count = config.devices or _dividing(len(machine.gpus), config.global_batch_size)
+        count = config.devices or _count(config, most=len(machine.gpus))
         if count > len(machine.gpus):
             message = f"{count} is more than this machine has: {len(machine.gpus)} GPUs."
             raise ConfigError([Problem("devices", message)])
@@ -106,8 +140,11 @@ def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
             return gpu
     known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
     hint = suggest(name, [gpu.uuid for gpu in gpus])
-    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; there are {known}.{hint}")])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}.{hint}")])
 
 
-def _dividing(most: int, global_batch_size: int) -> int:
-    return next(count for count in range(most, 0, -1) if global_batch_size % count == 0)
+def _count(config: RunConfig, *, most: int) -> int:
+    """The largest number of devices that divides a built-in trainer's global batch."""
+    if not BACKENDS[config.backend].builtin:
+        return most
+    return next(count for count in range(most, 0, -1) if config.global_batch_size % count == 0)

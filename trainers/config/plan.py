@@ -10,6 +10,7 @@ from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
 from trainers.config.files import read_limited, write_atomically
 from trainers.config.run_config import RunConfig
+from trainers.config.script import rank_processes
 
 SCHEMA = 1
 
@@ -21,20 +22,36 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     config: RunConfig
-    data: Dataset
-    """As of the launch, whatever becomes of its file."""
+    facts: Dataset | None = msgspec.field(name="data")
+    """The data as of the launch, whatever becomes of its file; None for a script, which brings its own."""
+    streamed: bool = False
+    """Whether images are read batch by batch, rather than held on each device."""
     processes: int
-    """Rank processes: one per device, or one that owns them all."""
+    """Rank processes: one per device, or one that owns them all; 0 if somebody else starts them."""
     steps_per_epoch: int
-    """Full global batches in the training data; the remainder of an epoch is dropped."""
+    """Full global batches in the training data; the remainder of an epoch is dropped. 0 if not known."""
     total_steps: int
-    parameters: int
-    flops_per_example: int
+    """0 if not known."""
+    parameters: int | None = None
+    """None if not known, as `flops_per_example`: the model is the user's own."""
+    flops_per_example: int | None = None
+
+    @property
+    def data(self) -> Dataset:
+        """The data of a built-in trainer."""
+        if self.facts is None:
+            raise ValueError(f"a run of backend {self.config.backend} has no data set")
+        return self.facts
+
+    @property
+    def world_size(self) -> int:
+        """Ranks, or devices if a built-in trainer's one process owns them all."""
+        return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     @property
     def left_out(self) -> int:
         """Training examples of an epoch that fill no global batch."""
-        return self.data.train_examples % self.config.global_batch_size
+        return self.facts.train_examples % self.config.global_batch_size if self.facts else 0
 
     @property
     def local_batch_size(self) -> int:
@@ -64,20 +81,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
 
 
-def make_plan(config: RunConfig) -> Plan:
-    """Derives the plan of a configuration; raises DatasetError if its data file is missing or invalid."""
-    data = find_dataset(config.dataset)
+def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool = False) -> Plan:
+    """Derives the plan of a configuration; without `data` raises DatasetError if that cannot be found."""
+    if not BACKENDS[config.backend].builtin:
+        return Plan(config=config, facts=None, processes=rank_processes(config), steps_per_epoch=0, total_steps=0)
+    data = data or find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
-    size = MODELS[config.model].size(data.input_shape, data.classes)
+    model = MODELS.get(config.model)
+    size = model.size(data.input_shape, data.classes) if model else None
     return Plan(
         config=config,
-        data=data,
-        processes=config.devices if BACKENDS[config.backend].process_per_device else 1,
+        facts=data,
+        streamed=streamed,
+        processes=rank_processes(config),
         steps_per_epoch=steps_per_epoch,
         total_steps=min(steps, config.max_steps) if config.max_steps else steps,
-        parameters=size.parameters,
-        flops_per_example=size.flops,
+        parameters=size.parameters if size else None,
+        flops_per_example=size.flops if size else None,
     )
 
 

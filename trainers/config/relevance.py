@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from trainers.config.catalog import MODELS
+from trainers.config.catalog import BACKENDS, MODELS, takes
 from trainers.config.options import Problem, Value, format_value
 from trainers.config.run_config import OPTIONS, RunConfig, to_mapping
 
@@ -20,10 +20,13 @@ _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values()
 
 def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
     """The keys that have no effect, given the values of all."""
+    backend = str(values["backend"])
     return {
         key
         for key, option in OPTIONS.items()
-        if not option.applies(values) or values["model"] not in _WITH_MODELS.get(key, MODELS)
+        if not takes(backend, key)
+        or not option.applies(values)
+        or (values["model"] in MODELS and values["model"] not in _WITH_MODELS.get(key, MODELS))
     }
 
 
@@ -46,9 +49,12 @@ def check_file(config: RunConfig) -> list[Problem]:
 
 def _problem(key: str, values: Mapping[str, Value]) -> Problem:
     option = OPTIONS[key]
+    if not takes(backend := str(values["backend"]), key) and not BACKENDS[backend].builtin:
+        message = f"would have no effect with backend {backend}: what a script takes are its arguments, after --."
+        return Problem(key, f"{format_value(values[key])} {message}", also=("backend",))
     other, allowed = option.only or ("model", ())
     if option.only is None or option.applies(values):
         other, allowed = "model", _WITH_MODELS[key]
     value, goes_with = format_value(values[key]), " or ".join(allowed)
-    message = f"{value} would have no effect with {other} {values[other]}: it goes with {goes_with}."
+    message = f"{value} would have no effect with {other} {values[other]}: it applies only to {goes_with}."
     return Problem(key, message, also=(other,))

@@ -10,9 +10,12 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with
-from trainers.config.datasets import DATASETS, NPZ, Dataset
+from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
+from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
+from trainers.config.image_folder import FOLDER
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
+from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
+from trainers.config.user_code import PY
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -21,19 +24,87 @@ MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
 
 
+def _with_key(key: str) -> tuple[str, tuple[str, ...]]:
+    return "backend", backends_with(key)
+
+
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to train, on what, and how. Each field is one configuration key."""
 
     backend: Annotated[str, Option("Trainer", "Backend", "how devices work together", choices=tuple(BACKENDS))] = (
         "torch-ddp"
     )
-    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS))] = "net"
+    model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
     dataset: Annotated[
-        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(NPZ,))
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
+    script: Annotated[
+        str, Option("Trainer", "Script", "its path, or module:NAME", text="file", only=_with_key("script"))
+    ] = ""
+    arguments: Annotated[
+        str, Option("Trainer", "Arguments", "as after its name in a shell", text="line", only=_with_key("arguments"))
+    ] = ""
+    processes: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Processes",
+            "one per device, as torchrun starts them, or one",
+            choices=("per-device", "one"),
+            only=_with_key("processes"),
+        ),
+    ] = "per-device"
+    python: Annotated[
+        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="file", only=_with_key("python"))
+    ] = ""
+    working_directory: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Directory",
+            "where it runs; empty: where it is launched",
+            text="directory",
+            only=_with_key("working_directory"),
+        ),
+    ] = ""
+    environment: Annotated[
+        str, Option("Trainer", "Environment", "variables: A=1 B='x y'", text="line", only=_with_key("environment"))
+    ] = ""
+    output_pattern: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "Output pattern",
+            r"metrics in its output: loss (?P<loss>\S+)",
+            text="line",
+            only=_with_key("output_pattern"),
+        ),
+    ] = ""
+    tensorboard_dir: Annotated[
+        str,
+        Option(
+            "Trainer",
+            "TensorBoard",
+            "where it writes event files, to be charted",
+            text="directory",
+            only=_with_key("tensorboard_dir"),
+        ),
+    ] = ""
+
+    image_size: Annotated[
+        int,
+        Option(
+            "Trainer",
+            "Image size",
+            "pixels a side",
+            minimum=8,
+            maximum=1024,
+            only=("dataset", (FOLDER,)),
+        ),
+    ] = 64
 
     platform: Annotated[
-        str, Option("Devices", "Platform", "auto: GPUs where there are any", choices=("auto", "cuda", "cpu"))
+        str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
     ] = "auto"
     devices: Annotated[int, Option("Devices", "Devices", "0: every GPU, or 2 CPU ranks", minimum=0, maximum=1024)] = 0
     device_ids: Annotated[
@@ -50,7 +121,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
     nesterov: Annotated[
-        bool, Option("Optimization", "Nesterov", "momentum that looks ahead; sgd only", only=("optimizer", ("sgd",)))
+        bool, Option("Optimization", "Nesterov", "Nesterov momentum; sgd only", only=("optimizer", ("sgd",)))
     ] = False
     weight_decay: Annotated[
         float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
@@ -99,6 +170,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),
     ] = "warn"
+    stop_grace_s: Annotated[
+        float,
+        Option(
+            "Run",
+            "Stop grace",
+            "seconds from SIGTERM to SIGKILL",
+            minimum=0,
+            maximum=86_400,
+            only=_with_key("stop_grace_s"),
+        ),
+    ] = 30.0
 
 
 def _declared() -> dict[str, Option]:
@@ -122,7 +204,7 @@ def get_option(key: str) -> Option:
         hint = suggest(key, OPTIONS) or f" The keys are: {known}."
         # Anything but a name is quoted: it may be long, or empty, or hold control characters.
         name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
-        raise ConfigError([Problem(name, f"there is no such key.{hint}")])
+        raise ConfigError([Problem(name, f"unknown key.{hint}")])
     return OPTIONS[key]
 
 
@@ -155,8 +237,35 @@ def build_config(values: Mapping[str, object], source: str = "", checks: Sequenc
 def cross_check(config: RunConfig) -> list[Problem]:
     """Problems of values that are each allowed but do not fit together.
 
-    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads it.
+    Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
+    problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
+    if config.device_ids and config.devices not in (0, len(config.device_ids)):
+        problems.append(
+            Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
+        )
+    if len(set(config.device_ids)) < len(config.device_ids):
+        problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
+    if config.platform == "cpu" and config.device_ids:
+        problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
+    most = BACKENDS[config.backend].max_cpu_devices
+    if config.platform == "cpu" and most and config.devices > most:
+        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; use torch-ddp for more."
+        problems.append(Problem("devices", message, also=("backend", "platform")))
+    elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
+        message = "cannot compile a model's copies on several devices; use one device, or torch-ddp."
+        problems.append(Problem("compile", message, also=("backend", "devices")))
+    if config.optimizer == "sgd" and config.nesterov and not config.momentum:
+        problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
+    if config.platform == "cpu" and config.precision == "tf32":
+        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU use float32 or bfloat16."))
+    if config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+        message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
+        problems.append(Problem("precision", message, also=("backend", "model")))
+    return problems
+
+
+def _check_training(config: RunConfig) -> list[Problem]:
     data = DATASETS.get(config.dataset)
     problems = check_batch(config, data) if data else []
     if not problems and config.devices and config.global_batch_size % config.devices:
@@ -168,25 +277,25 @@ def cross_check(config: RunConfig) -> list[Problem]:
                 also=("devices",),
             )
         )
-    if config.device_ids and config.devices not in (0, len(config.device_ids)):
-        problems.append(
-            Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
-        )
-    if len(set(config.device_ids)) < len(config.device_ids):
-        problems.append(Problem("device_ids", f"{', '.join(config.device_ids)} names a GPU twice."))
-    if config.platform == "cpu" and config.device_ids:
-        problems.append(Problem("device_ids", "names GPUs, but platform is cpu."))
-    most = BACKENDS[config.backend].max_cpu_devices
-    if config.platform == "cpu" and most and config.devices > most:
-        message = f"{config.backend} runs on one CPU device only, not on {config.devices}; take torch-ddp for more."
-        problems.append(Problem("devices", message, also=("backend", "platform")))
-    elif config.compile and config.devices > (BACKENDS[config.backend].max_compiled_devices or config.devices):
-        message = "cannot reach a model's copies on several devices; take one device, or torch-ddp."
-        problems.append(Problem("compile", message, also=("backend", "devices")))
-    if config.optimizer == "sgd" and config.nesterov and not config.momentum:
-        problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
-    if config.platform == "cpu" and config.precision == "tf32":
-        problems.append(Problem("precision", "tf32 is a GPU format; on the CPU take float32 or bfloat16."))
+    return problems
+
+
+def _check_script(config: RunConfig) -> list[Problem]:
+    problems = []
+    readers: dict[str, Callable[[str], object]] = {
+        "script": check_name,
+        "arguments": split_words,
+        "environment": read_environment,
+        "output_pattern": compile_pattern,
+    }
+    for key, read in readers.items():
+        try:
+            read(getattr(config, key))
+        except ValueError as error:
+            problems.append(Problem(key, str(error)))
+    if config.processes == "one" and config.platform == "cpu" and config.devices > 1:
+        message = f"one process on the CPU has no {config.devices} devices; take 1, or processes per-device."
+        problems.append(Problem("devices", message, also=("processes", "platform")))
     return problems
 
 
@@ -214,8 +323,12 @@ def changed_keys(config: RunConfig, base: RunConfig) -> dict[str, Value]:
 
 
 def to_toml_values(config: RunConfig) -> dict[str, object]:
-    """The configuration as TOML and JSON can hold it."""
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in to_mapping(config).items()}
+    """The configuration as TOML and JSON can hold it: the keys that concern its kind of backend."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in to_mapping(config).items()
+        if takes(config.backend, key)
+    }
 
 
 def to_toml(config: RunConfig) -> str:
@@ -234,14 +347,14 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([Problem("", f"is no TOML: {error}")], source) from None
+        raise ConfigError([Problem("", f"is not valid TOML: {error}")], source) from None
     except ValueError as error:  # an int of thousands of digits
         raise ConfigError([Problem("", f"cannot be read: {error}")], source) from None
     except RecursionError:
         raise ConfigError([Problem("", "cannot be read: its values are nested too deeply")], source) from None
     schema = table.pop("schema", SCHEMA)
     if type(schema) is not int or schema != SCHEMA:
-        message = f"{shown(schema)} is not known to this version of tuiapp; it reads schema {SCHEMA}."
+        message = f"{shown(schema)} is not supported: this version of tuiapp reads schema {SCHEMA}."
         raise ConfigError([Problem("schema", message)], source)
     extra = {key: table.pop(key) for key in also & table.keys()}
     return build_config(table, source), extra

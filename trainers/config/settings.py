@@ -75,12 +75,12 @@ def read_settings() -> tuple[Settings, list[Problem]]:
     except FileNotFoundError:
         return Settings(), []
     except tomllib.TOMLDecodeError as error:
-        return Settings(), [Problem("", f"is no TOML: {error}")]
+        return Settings(), [Problem("", f"is not valid TOML: {error}")]
     except OSError as error:
         return Settings(), [Problem("", f"cannot be read: {error.strerror or error}")]
     except (ValueError, RecursionError, RuntimeError) as error:  # not UTF-8, nested too deeply, a loop of links
         return Settings(), [Problem("", f"cannot be read: {error}")]
-    not_used = [Problem(key, f"is not used: {why}") for key in TOLD_BY if why and key in table]
+    not_used = [Problem(key, f"is ignored: {why}") for key in TOLD_BY if why and key in table]
     settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in TOLD_BY})
     return settings, [*not_used, *problems]
 
@@ -103,7 +103,7 @@ def _check(key: str, value: object) -> object:
     if key not in OPTIONS:
         known = [*OPTIONS, "keys"]
         hint = suggest(key, known) or f" The keys are: {', '.join(known)}."
-        raise ConfigError([Problem(shown(key), f"there is no such setting.{hint}")])
+        raise ConfigError([Problem(shown(key), f"unknown setting.{hint}")])
     checked = OPTIONS[key].check(value)
     if key == "webhook" and checked:
         _check_url(str(checked))
@@ -129,7 +129,7 @@ def _check_url(url: str) -> None:
     if not right or not url.isascii() or not url.isprintable() or " " in url:
         # The address may be a secret: it is not quoted.
         raise ConfigError(
-            [Problem("webhook", "is no address; it must begin with https:// or http:// and name a host.")]
+            [Problem("webhook", "is not a web address; it must begin with https:// or http:// and name a host.")]
         )
 
 
@@ -148,7 +148,7 @@ def save_setting(key: str, value: str | bool) -> Path:
     except FileNotFoundError:
         document = tomlkit.document()
     except TOMLKitError as error:
-        raise ValueError(f"is no TOML: {error}") from None
+        raise ValueError(f"is not valid TOML: {error}") from None
     document[key] = value
     make_private(path.parent)
     write_atomically(path, tomlkit.dumps(document).encode())

@@ -1,1 +1,1 @@
-"""What is written between processes: events and the journal, the run directory and what lies in it."""
+"""What is written between processes: events and the journal, the run directory and its contents."""

@@ -25,7 +25,6 @@ from trainers.contract.metrics import (
     MAX_RANKS,
     RATE,
     STEP_TIME,
-    sound_entries,
 )
 from trainers.contract.rundir import RunDir
 
@@ -45,7 +44,7 @@ SHRINK = 0.9
 MAX_CURVES = 8192
 MAX_NAMES = 1000
 MAX_KEYS = 32_768
-"""Kept lines: no run has so many ranks, devices and arrays."""
+"""Kept lines: no run has that many ranks, devices and arrays."""
 
 MAX_GPUS = 256
 SAMPLE_BUCKETS = 1024
@@ -210,9 +209,7 @@ class DigestKeeper:
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
-        size, rank = sound_entries(event), event.rank
-        if not size:
-            return
+        size, rank = len(event), event.rank
         self._gaps.add(event)
         first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
@@ -220,7 +217,7 @@ class DigestKeeper:
         if is_logged(event):
             self._add_to_log(line)
         self._keep(line, 1, "latest", rank)
-        if last >= self._steps.get(rank, 0):
+        if event.is_training and last >= self._steps.get(rank, 0):
             # Views show a rank's last loss and learning rate, which need not come together.
             self._keep(line, 1, "furthest", rank, LOSS in values, LEARNING_RATE in values)
             self._steps[rank] = last

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from trainers.contract.events import DeviceSample, Event, Metrics, RunStarted
-from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, sound_entries, total
+from trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, total
 
 GAP_S = 10.0
 """Samples further apart do not count for the time between them."""
@@ -59,7 +59,7 @@ class EffortMeter:
 
     def add(self, event: Event) -> None:
         if isinstance(event, Metrics):
-            if STEP_TIME in event.values and sound_entries(event):
+            if STEP_TIME in event.values:
                 self.add_batch(batch_of(event))
         elif isinstance(event, DeviceSample):
             self._sample(event)

@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.machine import GpuProcess
+from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, group_of
 
 JOURNAL_SCHEMA = 2
 
@@ -54,8 +55,10 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """As in run.toml."""
     world_size: int
     """Ranks, or devices if one process owns them all: each has its own steps."""
-    steps_per_epoch: int
-    total_steps: int
+    steps_per_epoch: int = 0
+    """0 if not known."""
+    total_steps: int = 0
+    """0 if not known."""
     flops_per_example: float | None = None
     """Floating point operations of the model's forward and backward pass; null if unknown."""
 
@@ -84,6 +87,9 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     `counts` each covers one step. A rank faster than the journal keeps (50 entries/s) joins neighbouring steps into one
     entry: `values` then holds means, and `lows` and `highs` the extremes. Names are grouped by slashes: `loss`,
     `test/accuracy`.
+
+    Raises ValueError if the lists of `values` and `counts` are empty or differ in length, or a number is out of range:
+    a damaged line is no event.
     """
 
     rank: int
@@ -97,10 +103,26 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Metric → float [entries]: the minimum over each entry's steps, for metrics whose extremes are kept."""
     highs: dict[str, list[float | None]] | None = None
 
+    def __post_init__(self) -> None:
+        sizes = {*map(len, self.values.values()), *([len(self.counts)] if self.counts is not None else [])}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError("the lists of `values` and `counts` are empty or differ in length")
+        counted = not self.counts or 0 < min(self.counts) <= max(self.counts) < MAX_COUNT
+        if not counted or not 0 <= self.rank < MAX_RANKS or not 0 <= self.first_step <= self.last_step <= MAX_STEP:
+            raise ValueError("a rank, step or count is out of range")
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it reports training, and so how far its rank has come: not if all its metrics are held-out ones."""
+        return any(group_of(name) not in HELD_OUT for name in self.values)
+
+    def __len__(self) -> int:
+        """Its number of entries."""
+        return len(next(iter(self.values.values())))
+
     @property
     def last_step(self) -> int:
-        steps = sum(self.counts) if self.counts else len(next(iter(self.values.values()), ()))
-        return self.first_step + steps - 1
+        return self.first_step + (sum(self.counts) if self.counts else len(self)) - 1
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
@@ -195,16 +217,16 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     traceback: str = ""
     last_lines: list[str] = msgspec.field(default_factory=list)
     """The end of its stderr."""
-    step: int = 0
-    """Its last reported step."""
+    step: int | None = 0
+    """Its last reported step; null if it reports none."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """A run's results; null for what it did not reach."""
 
     steps: int = 0
-    epochs: float = 0.0
-    """Passes over the data; fractional when stopped within one."""
+    epochs: float | None = 0.0
+    """Passes over the data; fractional when stopped within one; null if the length of an epoch is not known."""
     examples_per_second: float | None = None
     """Over the epochs after the first; with one epoch, over the steps after the first tenth. Evaluation and
     checkpoints excluded."""
@@ -267,7 +289,7 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     sm_clock_limit_mhz: float | None = None
     memory_clock_mhz: float | None = None
     throttle_reasons: list[str] | None = None
-    """Why its clocks are held down, as "power limit"; an idle GPU's low clocks are no throttling."""
+    """Why its clocks are reduced, as "power limit"; an idle GPU's low clocks are no throttling."""
     pcie_rx_bytes_per_s: float | None = None
     pcie_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
@@ -357,7 +379,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
-    """How one process's shards of an array lie; a view joins the events of an `array` over all ranks."""
+    """The layout of one process's shards of an array; a view joins the events of an `array` over all ranks."""
 
     array: str
     """"batch", "labels", "parameter conv1.weight", …"""

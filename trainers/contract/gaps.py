@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import MAX_RANKS, STEP_TIME, sound_entries
+from trainers.contract.metrics import MAX_RANKS, STEP_TIME
 
 MAX_GAPS = 1000
 """Per journal; beyond that it is damaged throughout."""
@@ -17,9 +17,9 @@ NAMED = 3
 class Gaps:
     """Finds the steps that no rank's record covers, in the history in force.
 
-    A rank reports its steps in order. Steps are missing if an event begins later than the previous one ended, or if an
-    attempt resumes from a later step than the attempt before has on record. What an attempt did after the step from
-    which a later one resumes does not count.
+    A rank that reports `step_time` reports every step, in order; one that does not may skip some. Steps are missing if
+    an event begins later than the previous one ended, or if an attempt resumes from a later step than the attempt
+    before has on record. What an attempt did after the step from which a later one resumes does not count.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Gaps:
         """First and last step of each gap of each rank."""
 
     def add(self, event: AnyEvent) -> None:
-        if isinstance(event, Metrics) and STEP_TIME in event.values and sound_entries(event):
+        if isinstance(event, Metrics) and STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
             if before is not None:

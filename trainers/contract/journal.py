@@ -26,9 +26,6 @@ MAX_LINE_BYTES = 16 << 20
 SAME_LINE_BYTES = 64
 """Bytes at its start that identify a line: each event has its own number and time."""
 
-HEAD_BYTES = 64 << 10
-"""Bytes per read when looking for a journal's first event."""
-
 MAX_PENDING_BYTES = 64 << 20
 """Limit of what waits in memory while the disk is full; beyond that events are dropped and counted."""
 
@@ -209,37 +206,6 @@ def last_line_with(path: Path, start: bytes) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-def read_tail(path: Path, tail_bytes: int = 64 * 1024) -> list[AnyEvent]:
-    """The events in the last part of a journal, without reading the rest."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return []
-    try:
-        lines = last_lines(fd, tail_bytes)
-    except OSError:
-        return []
-    finally:
-        os.close(fd)
-    return [event for line in lines if (event := decode(line)) is not None]
-
-
-def read_first(path: Path) -> AnyEvent | None:
-    """The first event of a journal; None if there is none."""
-    return next(iter(JournalReader(path, chunk_bytes=HEAD_BYTES).read()), None)
-
-
-def last_lines(fd: int, tail_bytes: int) -> list[bytes]:
-    """The last complete lines of a journal, in order, at most `tail_bytes` together; longer lines are skipped."""
-    lines: list[bytes] = []
-    for line in lines_back(fd, tail_bytes):
-        tail_bytes -= len(line) + 1
-        if tail_bytes < 0:
-            break
-        lines.append(line)
-    return lines[::-1]
 
 
 def lines_back(fd: int, limit_bytes: int) -> Iterator[bytes]:

@@ -77,7 +77,7 @@ def read_note(run: RunDir) -> LockNote:
     else:
         if not note.trouble and (number := _signalled(fd)):
             over, number = divmod(number, OVER)
-            then = "The run is over and waits for room" if over else "Training goes on"
+            then = "The run has ended and waits for disk space" if over else "Training continues"
             text = f"the journal cannot be written: {os.strerror(number)}. {then}"
             note = msgspec.structs.replace(note, trouble=text, over=bool(over))
     finally:

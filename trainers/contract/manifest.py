@@ -78,7 +78,7 @@ class CheckpointDir:
             except OSError as error:
                 raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
             if found != stored.sha256:
-                raise CheckpointError(f"{path} is damaged: its checksum is not the one that was written")
+                raise CheckpointError(f"{path} is damaged: its checksum does not match")
 
 
 def checkpoint_name(step: int) -> str:
@@ -99,7 +99,7 @@ def read_checkpoint(path: Path) -> CheckpointDir:
         raise CheckpointError(f"{file} has schema {manifest.schema}; this version of tuiapp reads {CHECKPOINT_SCHEMA}")
     unsafe = [name for name in manifest.files if "/" in name or name.startswith(".")]
     if unsafe or NAME.fullmatch(path.name) is None or int(path.name.removeprefix("step-")) != manifest.step:
-        raise CheckpointError(f"{file} does not belong there")
+        raise CheckpointError(f"{file} does not match its directory")
     return CheckpointDir(path, manifest)
 
 
@@ -138,5 +138,7 @@ def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
         if was != wanted:
             return f"was made with {key} = {was}, not {wanted}: start a new run for that"
     if manifest.classes != classes:
-        return f"tells {manifest.classes} classes apart, but {config.dataset} has {classes}: start a new run for that"
+        return (
+            f"was trained on {manifest.classes} classes, but {config.dataset} has {classes}: start a new run for that"
+        )
     return ""

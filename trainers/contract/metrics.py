@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import mul
 
-from trainers.contract.events import Metrics
-
 LOSS = "loss"
 """A rank's mean loss over its part of the global batch, before the update."""
 LEARNING_RATE = "lr"
@@ -48,17 +46,6 @@ MAX_COUNT = 2**31
 def group_of(name: str) -> str:
     """The part before a metric's first slash; "" without one."""
     return name.partition("/")[0] if "/" in name else ""
-
-
-def sound_entries(event: Metrics) -> int:
-    """Number of an event's entries; 0 if its lists do not match, or its numbers are invalid."""
-    sizes = set(map(len, event.values.values()))
-    if len(sizes) != 1 or not 0 <= event.first_step <= MAX_STEP or not 0 <= event.rank < MAX_RANKS:
-        return 0
-    size, counts = sizes.pop(), event.counts
-    if counts is not None and (len(counts) != size or (size and not 0 < min(counts) <= max(counts) < MAX_COUNT)):
-        return 0
-    return size if event.last_step <= MAX_STEP else 0
 
 
 def total(values: Sequence[float | None], counts: Sequence[int] | None = None) -> float:

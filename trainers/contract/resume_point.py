@@ -19,7 +19,6 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import Checkpoint, Metrics, RunStarted, decode
 from trainers.contract.journal import MAX_LINE_BYTES, lines_back
 from trainers.contract.manifest import CheckpointDir, CheckpointError, list_checkpoints, misfit
-from trainers.contract.metrics import STEP_TIME, sound_entries
 from trainers.contract.rundir import RunDir
 
 _DECODED = (b'{"type":"metrics",', b'{"type":"checkpoint",', b'{"type":"run-started",')
@@ -45,7 +44,7 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
             reached.clear()
         elif isinstance(event, Checkpoint):
             committed.add(event.step)
-        elif STEP_TIME in event.values and sound_entries(event):
+        elif event.is_training:
             reached.setdefault(event.rank, event.last_step)
             short = [step for step, ranks in undecided.items() if event.rank < ranks and event.last_step < step]
             for step in short:
@@ -122,7 +121,7 @@ def first_usable(
         else:
             return point, passed_over
     reasons = "; ".join(passed_over)
-    raise CheckpointError(f"there is no checkpoint that can be used{': ' + reasons if reasons else ''}")
+    raise CheckpointError(f"there is no usable checkpoint{': ' + reasons if reasons else ''}")
 
 
 def has_more(step: int, total_steps: int, status: str) -> bool:

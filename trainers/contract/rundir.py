@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.config.files import open_regular
+from trainers.config.user_code import slug
 
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
@@ -51,6 +52,11 @@ class RunDir:
     @property
     def supervisor_log(self) -> Path:
         return self.path / "supervisor.log"
+
+    @property
+    def code(self) -> Path:
+        """Copies of the user's own files, as they were at the launch."""
+        return self.path / "code"
 
     @property
     def commands(self) -> Path:
@@ -142,19 +148,19 @@ def default_runs_dir() -> Path:
     return user_data_path("tuiapp") / "runs"
 
 
-def new_run_id(backend: str, model: str) -> str:
-    """`<UTC time>-<backend>-<model>-<4 hex digits>`."""
+def new_run_id(backend: str, subject: str) -> str:
+    """`<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
     # Imports all of hashlib, which those who only look at a run need not wait for.
     import secrets
 
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return f"{now}-{backend}-{model}-{secrets.token_hex(2)}"
+    return f"{now}-{backend}-{slug(subject)}-{secrets.token_hex(2)}"
 
 
-def make_run_dir(runs_dir: Path, backend: str, model: str) -> RunDir:
+def make_run_dir(runs_dir: Path, backend: str, subject: str) -> RunDir:
     """Makes an empty directory for a new run, with a unique name. Raises OSError if it cannot be made."""
     while True:
-        run = RunDir(runs_dir / new_run_id(backend, model))
+        run = RunDir(runs_dir / new_run_id(backend, subject))
         # Two runs that start within one second may draw the same digits.
         with contextlib.suppress(FileExistsError):
             run.path.mkdir(mode=0o700)

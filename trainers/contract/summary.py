@@ -14,8 +14,8 @@ from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Su
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries, total
-from trainers.contract.peek import NewerJournalError, peek_journal
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 
 STARTING_S = 30.0
@@ -58,7 +58,7 @@ def last_attempt(run: RunDir) -> int:
     """How often a run was started or resumed; 0 if never."""
     if noted := read_note(run).attempt:
         return noted
-    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0, steps_per_epoch=0, total_steps=0))
+    began = encode(RunStarted(run_id="", host="", pid=0, config={}, world_size=0))
     # The type comes first on every line: no other line is decoded.
     event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
     return event.attempt if isinstance(event, RunStarted) else 0
@@ -89,12 +89,11 @@ def summarise(run: RunDir) -> RunInfo:
     started: float | None = None
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
-    try:
-        seen = peek_journal(run.journal)
-    except NewerJournalError as error:
-        return RunInfo(run, "newer", config, str(error), Summary(), "", started)
-    except OSError as error:
-        why = f"cannot read {run.journal}: {error.strerror or error}"
+    seen = peek_journal(run.journal)
+    if seen.newer:
+        return RunInfo(run, "newer", config, seen.newer, Summary(), "", started)
+    if seen.error:
+        why = f"cannot read {run.journal}: {seen.error.strerror or seen.error}"
         return RunInfo(run, "unreadable", config, why, Summary(), "", started)
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
@@ -115,18 +114,19 @@ def summarise(run: RunDir) -> RunInfo:
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
-    reports = [event for event in tail if isinstance(event, Metrics) and sound_entries(event)]
+    unknown = None if isinstance(first, RunStarted) else 0.0
+    reports = [event for event in tail if isinstance(event, Metrics)]
     values: dict[str, list[float | None]] = {}
     for event in reports:
         for name, column in event.values.items():
             values.setdefault(name, []).extend(column)
-    step = max((event.last_step for event in reports), default=0)
+    step = max((event.last_step for event in reports if event.is_training), default=0)
     last = tail[-1].time if tail else started
     # Earlier evaluations are known by their checkpoints, if at all.
     saved = best_accuracy(run.checkpoints)
     return Summary(
         steps=step,
-        epochs=step / steps_per_epoch if steps_per_epoch > 0 else 0.0,
+        epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
         examples_per_second=_rate(reports),
         loss=values.get(LOSS, [None])[-1],
         test_loss=values.get(TEST_LOSS, [None])[-1],
@@ -172,11 +172,10 @@ def config_facts(config: RunConfig | None) -> dict[str, object]:
 
 def read_only_reason(run: RunDir) -> str:
     """Says that a later version wrote a run, in words; "" if none did."""
+    if peek_journal(run.journal).newer:
+        return "a newer version of tuiapp wrote its journal: update tuiapp to resume or change it"
     try:
-        peek_journal(run.journal)
         read_config(run)
-    except NewerJournalError:
-        return "a newer version of tuiapp wrote its journal: update tuiapp to go on with it or to change it"
     except ConfigError as error:
         if any(problem.key == "schema" for problem in error.problems):
             return f"a newer version of tuiapp wrote its run.toml, this one knows schema {SCHEMA}: update tuiapp"
@@ -187,7 +186,4 @@ def read_only_reason(run: RunDir) -> str:
 
 def unreadable_reason(run: RunDir) -> str:
     """Why this version does not read an earlier version's journal, in words; "" if it does."""
-    try:
-        return peek_journal(run.journal).older
-    except (NewerJournalError, OSError):
-        return ""
+    return peek_journal(run.journal).older

@@ -10,7 +10,7 @@ _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
     "SIGSEGV": " — a crash in native code; its stacks are in stderr.log",
     "SIGBUS": " — is /dev/shm, or the disk under a memory-mapped file, full?",
-    "SIGABRT": " — native code gave up; see stderr.log",
+    "SIGABRT": " — native code aborted; see stderr.log",
 }
 
 _NO_MEMORY = re.compile(r"MemoryError|OutOfMemoryError|RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
@@ -20,14 +20,14 @@ MAX_ERROR_CHARACTERS = 300
 
 def describe_failure(failure: RankFailed) -> str:
     """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
-    where = f"at step {failure.step:,}" if failure.step else "before its first step"
+    where = f" at step {failure.step:,}" if failure.step else " before its first step" if failure.step == 0 else ""
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
-        return f"rank {failure.rank} was killed by {failure.signal} {where}{hint}"
+        return f"rank {failure.rank} was killed by {failure.signal}{where}{hint}"
     if said := _what_it_said(failure.error):
         advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
-        return f"rank {failure.rank} failed {where}: {said}{advice}"
-    return f"rank {failure.rank} exited with code {failure.exit_code} {where}, without saying why"
+        return f"rank {failure.rank} failed{where}: {said}{advice}"
+    return f"rank {failure.rank} exited with code {failure.exit_code}{where}, without saying why"
 
 
 def _what_it_said(error: str) -> str:

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import NPZ, Dataset
+from trainers.config.datasets import EXAMINED, NPZ, Dataset
+from trainers.config.image_folder import FOLDER
 from trainers.config.plan import Plan
-from trainers.data import npz, public
-from trainers.data.arrays import Arrays, Images, Labels
+from trainers.data import npz, public, user_data
+from trainers.data.arrays import Arrays, Images, Labels, StoredArrays
 
 __all__ = [
     "Arrays",
@@ -38,12 +39,24 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 
 def load(data: Dataset) -> Arrays:
-    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or cannot be had."""
+    """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or unavailable."""
     name = data.name
+    if name.startswith(EXAMINED):
+        return open_stored(data).resident()
     if name.startswith(NPZ):
         return npz.load(data)
     loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
     return loaders[name]() if name in loaders else public.load_idx(name)
+
+
+def open_stored(data: Dataset) -> StoredArrays:
+    """Opens a data set that a launch has examined; its images are read when they are wanted. Raises DatasetError."""
+    if data.name.startswith(FOLDER):
+        # Needs Pillow, which other data does without.
+        from trainers.data import image_folder
+
+        return image_folder.load(data)
+    return user_data.load(data)
 
 
 def epoch_order(examples: int, global_batch_size: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:

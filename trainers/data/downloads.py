@@ -40,20 +40,20 @@ def fetch(dataset: str, file: DataFile) -> Path:
         if _has_checksum(path, file.sha256):
             return path
         make_private(path.parent)
-        with _alone(path.parent / ".lock", dataset):
+        with alone(path.parent / ".lock", f"downloads {dataset}"):
             if not _has_checksum(path, file.sha256):
                 _download(dataset, file, path)
     except OSError as error:
         raise DatasetError(
-            f"{dataset}'s {file.name} cannot be kept as {path}: {error.strerror or error}. "
-            f"Make room there, or put the data set's files into a folder and name that in {DATA_DIR}."
+            f"{dataset}'s {file.name} cannot be stored as {path}: {error.strerror or error}. "
+            f"Free space there, or put the data set's files into a folder and name that in {DATA_DIR}."
         ) from error
     return path
 
 
 def _find_provided(dataset: str, file: DataFile) -> Path | None:
     if (folder := data_dir()) and not folder.is_dir():
-        raise DatasetError(f"{DATA_DIR} is {folder}, which is no folder.")
+        raise DatasetError(f"{DATA_DIR} is {folder}, which is not a folder.")
     for path, sha256 in provided(dataset, file):
         try:
             if _has_checksum(path, sha256):
@@ -64,7 +64,7 @@ def _find_provided(dataset: str, file: DataFile) -> Path | None:
         if found:
             raise DatasetError(
                 f"{path} is damaged, or is not the {file.name} of {dataset}: its checksum is not {sha256}. "
-                f"Files of {dataset} alone belong into {data_dir()}/{dataset}."
+                f"Only files of {dataset} belong in {data_dir()}/{dataset}."
             )
     return None
 
@@ -78,12 +78,13 @@ def _has_checksum(path: Path, sha256: str) -> bool:
 
 
 @contextmanager
-def _alone(lock: Path, dataset: str) -> Iterator[None]:
+def alone(lock: Path, what: str) -> Iterator[None]:
+    """Waits for other processes that hold a lock; `what` says what they do, for the message meanwhile."""
     with lock.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"waiting for another process that downloads {dataset}", flush=True)
+            print(f"waiting for another process that {what}", flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -131,7 +132,7 @@ def _try(url: str, file: DataFile, folder: Path) -> str:
     except requests.RequestException as error:
         return _innermost(error)
     except ValueError:
-        return "what came has the wrong checksum"
+        return "the downloaded file has the wrong checksum"
     return ""
 
 
@@ -152,12 +153,12 @@ class _Progress:
         """Set by pooch to the announced size, 0 if there is none."""
         self._file = file
         self._done = 0
-        self._told = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def update(self, size: int) -> None:
         self._done += size
-        if time.monotonic() - self._told >= 1:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported_at >= 1:
+            self._reported_at = time.monotonic()
             total = self.total or self._file.bytes
             done = f"{min(self._done, total) / MEGABYTE:.1f} of {total / MEGABYTE:.1f} MB"
             print(f"downloading {self._file.name}: {done}", flush=True)

@@ -6,9 +6,13 @@ Dropout draws from the "dropout" stream. The layers compute in `dtype`; paramete
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from inspect import signature
+from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import DTypeLike
@@ -22,6 +26,8 @@ from trainers.config.catalog import (
     RESNET_BLOCKS,
     RESNET_STAGES,
 )
+from trainers.config.user_code import UserCodeError
+from trainers.user_code import call
 
 # PyTorch's momentum is the share of the new statistics, Flax's that of the old ones. Flax's faster variance,
 # E[x²] − E[x]², loses digits where the mean is large against the deviation, and PyTorch does not use it.
@@ -33,6 +39,41 @@ def build(name: str, classes: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
     models: dict[str, type[MLP | Net | ConvNet | ResNet18]]
     models = {"mlp": MLP, "net": Net, "convnet": ConvNet, "resnet18": ResNet18}
     return models[name](classes, dtype)
+
+
+def own(value: str, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Builds the user's own model, `py:FILE:NAME`; raises UserCodeError if it returns no Linen module."""
+    model = call(value, shape, classes)
+    if not isinstance(model, nn.Module):
+        raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a flax.linen.Module.")
+    return model
+
+
+def methods(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A model's `init` and `apply`, which take `train`; one that does not know it works alike in training and not."""
+    if "train" in signature(type(model).__call__).parameters:
+        return model.init, model.apply
+
+    def init(*arguments: Any, train: bool) -> Any:
+        return model.init(*arguments)
+
+    def apply(*arguments: Any, train: bool, **options: Any) -> Any:
+        return model.apply(*arguments, **options)
+
+    return init, apply
+
+
+def check_own(value: str, model: nn.Module, images: Array, classes: int) -> None:
+    """Checks variables and logits by their shapes alone; raises UserCodeError if training cannot use them."""
+    init, apply = methods(model)
+    variables = jax.eval_shape(partial(init, train=False), jax.random.key(0), images)
+    if other := variables.keys() - {"params", "batch_stats"}:
+        raise UserCodeError(f"{value} has variables {', '.join(other)}; it may have params and batch_stats.")
+    logits = jax.eval_shape(partial(apply, train=False), variables, images)
+    found = list(logits.shape) if isinstance(logits, jax.ShapeDtypeStruct) else type(logits).__name__
+    if found != [len(images), classes]:
+        wanted = f"it must give logits {[len(images), classes]}"
+        raise UserCodeError(f"{value} gives {found} for images {list(images.shape)}; {wanted}.")
 
 
 class MLP(nn.Module):

@@ -15,6 +15,7 @@ from jax.typing import ArrayLike
 from trainers.checkpoints import Saved
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
+from trainers.config.user_code import PY
 from trainers.models import flax_models
 from trainers.trees import fill, named_leaves
 
@@ -32,11 +33,16 @@ def create(plan: Plan) -> TrainState:
     """The state before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
-    model = flax_models.build(config.model, data.classes, dtype)
     images = jnp.zeros((1, *data.input_shape))
-    variables = jax.jit(lambda key: model.init(key, images, train=False))(jax.random.key(config.seed))
+    if config.model.startswith(PY):
+        model = flax_models.own(config.model, data.input_shape, data.classes)
+        flax_models.check_own(config.model, model, images, data.classes)
+    else:
+        model = flax_models.build(config.model, data.classes, dtype)
+    init, apply = flax_models.methods(model)
+    variables = jax.jit(lambda key: init(key, images, train=False))(jax.random.key(config.seed))
     state: TrainState = TrainState.create(
-        apply_fn=model.apply,
+        apply_fn=apply,
         params=variables["params"],
         tx=build_optimizer(config),
         batch_stats=variables.get("batch_stats", {}),

@@ -22,6 +22,8 @@ from trainers.config.catalog import (
     RESNET_BLOCKS,
     RESNET_STAGES,
 )
+from trainers.config.user_code import PY, UserCodeError
+from trainers.user_code import call
 
 Shape = tuple[int, int, int]
 """Height, width, channels."""
@@ -30,7 +32,12 @@ FORMAT = "channels_last"
 
 
 def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, rescaling: bool = False) -> keras.Model:
-    """Builds a catalog model, Keras' default initialization; `rescaling` prepends a layer from 0–255 to 0–1."""
+    """Builds the user's own model, `py:FILE:NAME`, or one of the catalog with Keras' default initialization.
+
+    `rescaling` prepends a layer from 0–255 to 0–1 to the latter.
+    """
+    if name.startswith(PY):
+        return own(name, shape, classes)
     stack = Stack(shape, "mixed_bfloat16" if precision == "bfloat16" else "float32")
     if rescaling:
         stack.x = layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(stack.x)
@@ -39,6 +46,29 @@ def build(name: str, shape: Shape, classes: int, precision: str = "float32", *, 
     stack.dense(classes, {"mlp": "out", "resnet18": "fc"}.get(name, "fc2"))
     logits = layers.Activation("linear", name="logits", dtype="float32")(stack.x)
     return keras.Model(stack.inputs, logits, name=name)
+
+
+def own(value: str, shape: Shape, classes: int) -> keras.Model:
+    """Builds the user's model and checks its logits; raises UserCodeError if training cannot use it."""
+    model = call(value, shape, classes)
+    if not isinstance(model, keras.Model):
+        raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a keras.Model.")
+    # Also builds a model whose layers get their sizes from the first images.
+    logits = model(keras.ops.zeros((2, *shape)), training=False)
+    found = list(logits.shape) if keras.ops.is_tensor(logits) else type(logits).__name__
+    if found != [2, classes]:
+        wanted = f"it must give logits {[2, classes]}"
+        raise UserCodeError(f"{value} gives {found} for images {[2, *shape]}; {wanted}.")
+    paths = [variable.path for variable in model.weights]
+    if twice := next((path for path in paths if paths.count(path) > 1), None):
+        raise UserCodeError(f"{value} has two variables {twice}; give its layers names of their own.")
+    return model
+
+
+def rescaled(model: keras.Model, shape: Shape) -> keras.Model:
+    """The same model for images from 0 to 255."""
+    images = keras.Input(shape, dtype="float32", name="images")
+    return keras.Model(images, model(layers.Rescaling(1 / 255, dtype="float32", name="rescaling")(images)))
 
 
 class Stack:

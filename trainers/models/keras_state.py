@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.plan import Plan
+from trainers.config.user_code import PY
 from trainers.models import keras_models
 
 Variables: TypeAlias = dict[str, Any]
@@ -29,7 +30,9 @@ def save(model: keras.Model, plan: Plan, path: Path) -> None:
     Training scales uint8 images to 0–1 before the model: the saved model gets a layer that does so.
     """
     config, data = plan.config, plan.data
-    if data.value_bytes == 1:
+    if data.value_bytes == 1 and config.model.startswith(PY):
+        model = keras_models.rescaled(model, data.input_shape)
+    elif data.value_bytes == 1:
         trained = model.get_weights()
         model = keras_models.build(config.model, data.input_shape, data.classes, config.precision, rescaling=True)
         model.set_weights(trained)

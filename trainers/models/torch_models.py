@@ -11,6 +11,7 @@ from collections import OrderedDict
 from itertools import pairwise
 from math import prod
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -23,14 +24,36 @@ from trainers.config.catalog import (
     RESNET_BLOCKS,
     RESNET_STAGES,
 )
+from trainers.config.user_code import PY, UserCodeError
+from trainers.user_code import call
 
 Shape = tuple[int, int, int]
 """Height, width, channels."""
 
 
 def build(name: str, shape: Shape, classes: int) -> nn.Module:
-    """Builds a model of the catalog with PyTorch's default initialization."""
+    """Builds a model of the catalog with PyTorch's default initialization, or the user's own, `py:FILE:NAME`."""
+    if name.startswith(PY):
+        return own(name, shape, classes)
     return {"mlp": mlp, "net": net, "convnet": convnet, "resnet18": resnet18}[name](shape, classes)
+
+
+def own(value: str, shape: Shape, classes: int) -> nn.Module:
+    """Builds the user's model and checks its logits; raises UserCodeError if it returns no module, or others."""
+    model = call(value, shape, classes)
+    if not isinstance(model, nn.Module):
+        raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a torch.nn.Module.")
+    height, width, channels = shape
+    # Also gives lazy layers their sizes.
+    with torch.no_grad():
+        logits = model.eval()(torch.zeros(2, channels, height, width))
+    model.train()
+    found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != [2, classes]:
+        raise UserCodeError(
+            f"{value} gives {found} for images [2, {channels}, {height}, {width}]; it must give logits [2, {classes}]."
+        )
+    return model
 
 
 def mlp(shape: Shape, classes: int) -> nn.Module:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from trainers.contract.events import Alert, Event, RankStarted
+from trainers.contract.events import Alert, Event, Facts, RankStarted
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
 from trainers.runtime.step_batch import Budget, pack
@@ -121,11 +121,13 @@ class Client:
     def _flush(self) -> None:
         waiting = [self.backlog.popleft() for _ in range(len(self.backlog))]
         messages: list[msgspec.Struct] = []
+        last: list[msgspec.Struct] = []
         # Values of the same names make one event, whatever was reported between them.
         groups: dict[tuple[str, ...], list[tuple[int, Values]]] = {}
         for item in waiting:
             if isinstance(item, msgspec.Struct):
-                messages.append(item)
+                # A stop, a checkpoint and the end come after the steps before them.
+                (messages if isinstance(item, Facts) else last).append(item)
                 continue
             names = tuple(item[1])
             group = groups.setdefault(names, [])
@@ -142,6 +144,7 @@ class Client:
             dropped, self._dropped = self._dropped, 0
             text = f"rank {self.rank}: {dropped:,} steps were not recorded: nobody read them for too long"
             messages.append(Alert(kind="backlog", rank=self.rank, text=text))
+        messages += last
         now = monotonic()
         if self.step and now >= self._beat_due:
             self._beat_due = now + wire.HEARTBEAT_S

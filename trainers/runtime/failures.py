@@ -27,9 +27,9 @@ ERROR_FILE = "error.json"
 class RankError(msgspec.Struct, frozen=True, kw_only=True):
     mono: float
     error: str
-    """The exception's line; of a `DatasetError` only the message."""
+    """The exception's line; of a `DatasetError` or `UserCodeError` only the message."""
     traceback: str
-    """"" for a `DatasetError`."""
+    """"" for those; otherwise from the first frame in the user's own files on, if there is one."""
     consequence: bool
     """Looks like what a collective raises when another rank is gone."""
 

@@ -45,7 +45,7 @@ class _Rank:
 @dataclass
 class HangWatch:
     limit_s: float = field(default_factory=hang_limit_s)
-    told: float | None = None
+    hung_since: float | None = None
     """Start of the reported hang; None if there is none."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _slowest: dict[PhaseName, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class HangWatch:
             self._ranks[rank] = _Rank(standing, now)
         elif known.standing != standing:
             phase = known.standing.phase
-            if self.told is None and known.standing.step:
+            if self.hung_since is None and known.standing.step:
                 # The very first step, and a hang, say nothing about usual times.
                 self._slowest[phase] = max(self._slowest.get(phase, 0.0), now - known.since)
             known.standing, known.since = standing, now
@@ -70,7 +70,7 @@ class HangWatch:
         before, self._looked = self._looked, now
         still = set(stopped)
         suspended = before is not None and now - before > SUSPENDED_S
-        if (still or suspended) and self.told is None:
+        if (still or suspended) and self.hung_since is None:
             # The ranks wait for the stopped one, or did not run either: their time restarts.
             for rank in self._ranks.values():
                 rank.since = now
@@ -80,16 +80,16 @@ class HangWatch:
         if not waiting or still:
             return None
         silent = now - max(rank.since for rank in waiting)
-        if self.told is not None or silent < max(self._limit(rank.standing.phase) for rank in waiting):
+        if self.hung_since is not None or silent < max(self._limit(rank.standing.phase) for rank in waiting):
             return None
-        self.told = now - silent
+        self.hung_since = now - silent
         return silent
 
     def over(self, now: float) -> float | None:
         """Returns the length of the reported hang once, as soon as some rank makes progress; else None."""
-        if self.told is None or all(rank.since <= self.told + 1e-6 for rank in self._ranks.values()):
+        if self.hung_since is None or all(rank.since <= self.hung_since + 1e-6 for rank in self._ranks.values()):
             return None
-        lasted, self.told = now - self.told, None
+        lasted, self.hung_since = now - self.hung_since, None
         return lasted
 
     def stopped(self, now: float) -> list[int]:
@@ -121,7 +121,7 @@ def describe(silent_s: float, standings: dict[int, Standing], behind: list[int],
     if not behind:
         at = f"at step {step:,}" if step else "before the first step"
         doing = f" ({phases.pop()})" if len(phases) == 1 else ""
-        who = "all ranks stand" if len(standings) > 1 else "the rank stands"
+        who = "all ranks are" if len(standings) > 1 else "the rank is"
         return f"{nothing}: {who} {at}{doing}{'; ' + elsewhere if elsewhere else ''}"
     waiting = [rank for rank in standings if rank not in behind]
     steps = sorted({standings[rank].step for rank in behind})

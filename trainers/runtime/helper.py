@@ -24,14 +24,14 @@ class Helper:
         kind: str,
         name: str,
         start: Callable[[], subprocess.Popen[bytes]],
-        say: Callable[[Event], None],
+        emit: Callable[[Event], None],
         without: str,
     ) -> None:
-        self._kind, self._name, self._start, self._say, self._without = kind, name, start, say, without
+        self._kind, self._name, self._start, self._emit, self._without = kind, name, start, emit, without
         self.process: subprocess.Popen[bytes] | None = None
         self._started_at = self._due = 0.0
         self._delay = FIRST_RETRY_S
-        self._told = ""
+        self._reported = ""
 
     def advance(self, now: float) -> None:
         if self.process is not None:
@@ -57,10 +57,10 @@ class Helper:
     def _retry(self, now: float, how: str) -> None:
         self._due = now + self._delay
         # A repeated failure is reported once.
-        if how != self._told:
-            self._told = how
-            text = f"{self._name} {how}; {self._without}. It is started again after {self._delay:.0f} s"
-            self._say(Alert(kind=self._kind, text=text))
+        if how != self._reported:
+            self._reported = how
+            text = f"{self._name} {how}; {self._without}. It restarts after {self._delay:.0f} s"
+            self._emit(Alert(kind=self._kind, text=text))
         self._delay = min(2 * self._delay, LONGEST_RETRY_S)
 
     def end(self) -> None:

@@ -34,9 +34,9 @@ class JournalWatch:
         self._reason = ""
         self._noted_at = 0.0
         self._dropped = 0
-        self._sync_told = self._given_up = False
+        self._sync_reported = self._given_up = False
         self._wait_until: float | None = None
-        self._say()
+        self._update_note()
 
     def check(self) -> list[Alert]:
         """Updates the note; returns alerts for the journal once it can be written again."""
@@ -47,16 +47,16 @@ class JournalWatch:
             self._reason = blocked.strerror or str(blocked)
             if now - self._noted_at >= RENEW_S:
                 self._noted_at = now
-                self._say(self._trouble(now - self._since))
+                self._update_note(self._trouble(now - self._since))
             return []
         alerts = []
         if self._since is not None:
             alerts.append(Alert(kind="journal", text=self._afterwards(now - self._since)))
             self._since, self._dropped = None, self._journal.dropped
             self._noted_at = 0.0
-            self._say()
-        if (failed := self._journal.sync_failed) is not None and not self._sync_told:
-            self._sync_told = True
+            self._update_note()
+        if (failed := self._journal.sync_failed) is not None and not self._sync_reported:
+            self._sync_reported = True
             why = failed.strerror or str(failed)
             text = (
                 f"the disk did not confirm the journal's last second ({why}): it may be lost if the machine goes down"
@@ -77,17 +77,17 @@ class JournalWatch:
             self._journal.flush()
 
     def _trouble(self, seconds: float) -> str:
-        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB wait"
+        waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB buffered"
         lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
-        then = "The run is over and waits for room" if self._note.over else "Training goes on"
+        then = "The run has ended and waits for disk space" if self._note.over else "Training continues"
         return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
 
     def _afterwards(self, seconds: float) -> str:
         lost = self._journal.dropped - self._dropped
-        came = f"{lost:,} events of that time are lost" if lost else "what was reported meanwhile stands in it"
+        came = f"{lost:,} events of that time are lost" if lost else "it now has everything reported meanwhile"
         return f"the journal could not be written for {seconds:,.1f} s ({self._reason}); {came}"
 
-    def _say(self, trouble: str = "") -> None:
+    def _update_note(self, trouble: str = "") -> None:
         if self._lock is None:
             return
         note = msgspec.structs.replace(self._note, trouble=trouble, over=self._note.over and trouble != "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +25,12 @@ class LogTail:
         self.last_lines: deque[str] = deque(maxlen=20)
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
-        self._offset = self._size()
+        self.began = self._offset = self._size()
+        """Where this attempt begins in the file."""
         self._rest = b""
         self._cut = False
+        self.on_texts: Callable[[list[str]], None] | None = None
+        """Called with all lines, of which `poll` returns the first ones."""
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
         """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line."""
@@ -45,6 +49,8 @@ class LogTail:
             self._rest = b""
         texts = [text for line in lines if (text := _decode(line))]
         self.last_lines.extend(texts)
+        if self.on_texts is not None and texts:
+            self.on_texts(texts)
         kept = texts[:LINES_PER_POLL]
         if passed or len(texts) > len(kept):
             more = f"{passed >> 20:,} MiB more" if passed >> 20 else f"{len(texts) - len(kept):,} more lines"

@@ -1,7 +1,7 @@
 """Notifies once when a run has ended: runs a command and calls a webhook, as the user's settings say.
 
 The settings are copied into the run's directory at launch (`write_notification_config`). At the end the supervisor, or
-the reaper if the supervisor was killed, starts this module in its own process (`tell`): no dashboard need be open, and
+the reaper if the supervisor was killed, starts this module in its own process (`start`): no dashboard need be open, and
 neither a slow server nor a hanging command blocks anything. Whoever removes the copy sends the notice, so each attempt
 sends at most one. Errors go to supervisor.log; the webhook's address, which may be a secret, does not.
 """
@@ -35,7 +35,7 @@ ENDED_S = 30.0
 """How long the run's lock may be held after the run's last event."""
 
 
-def tell(run: RunDir) -> None:
+def start(run: RunDir) -> None:
     """Starts the notice of a run's end, if the user wants one; returns at once and never raises."""
     if not run.notice.exists():
         return
@@ -48,7 +48,7 @@ def tell(run: RunDir) -> None:
             start_new_session=True,
         )
     except OSError as error:
-        _log(f"cannot be told: {error}")
+        _log(f"cannot be sent: {error}")
 
 
 def main() -> None:
@@ -89,8 +89,8 @@ def in_a_sentence(info: RunInfo) -> str:
 
 def _environment(info: RunInfo) -> dict[str, str]:
     """The facts as environment variables: TUIAPP_RUN_STATUS and so on; unknown values are empty."""
-    told = {**facts(info), "text": in_a_sentence(info)}
-    texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in told.items()}
+    values = {**facts(info), "text": in_a_sentence(info)}
+    texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
     texts["TUIAPP_RUN_ID"] = texts.pop("TUIAPP_RUN_RUN")
     # A NUL ends an environment's entry.
     return {name: text.replace("\0", "") for name, text in texts.items()}
@@ -132,7 +132,7 @@ def _send(url: str, info: RunInfo) -> None:
 
     # msgspec writes a non-finite loss as null; JSON has no such number.
     if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
-        _log(f"the webhook at {host_of(url)} did not take it: {problem}")
+        _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
 
 
 def _end_after(seconds: float) -> None:

@@ -22,10 +22,11 @@ from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.process_identity import identity
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
-from trainers.runtime.failures import ERROR_FILE, LAST_LINES, describe_exit, read_error
+from trainers.runtime.failures import ERROR_FILE, LAST_LINES, RankError, describe_exit, is_consequence, read_error
 from trainers.runtime.listener import Connection
 from trainers.runtime.log_tail import LogTail
 from trainers.runtime.out_of_memory import hint
+from trainers.runtime.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -50,17 +51,24 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         # One machine: nothing needs to listen on, or use, another interface.
         "GLOO_SOCKET_IFNAME": "lo",
         "NCCL_SOCKET_IFNAME": "lo",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(config.device_ids),
+        **device_environment(config, token),
         # More threads than cores make two ranks slower than one.
         "OMP_NUM_THREADS": str(max(1, cores // world_size)),
         "PYTHONUNBUFFERED": "1",
-        wire.TOKEN: token,
         **_allocator_environment(config),
-        wire.SUPERVISOR: identity(os.getpid()),
         **(_jax_environment(config) if "jax" in backend.packages else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
+    }
+
+
+def device_environment(config: RunConfig, token: str) -> dict[str, str]:
+    """The chosen GPUs, and what marks a process as one of this run's."""
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": ",".join(config.device_ids),
+        wire.TOKEN: token,
+        wire.SUPERVISOR: identity(os.getpid()),
     }
 
 
@@ -106,15 +114,26 @@ def _jax_environment(config: RunConfig) -> dict[str, str]:
 class RankProcess:
     """One rank, started by the constructor in its own session; rank 0 inherits `store`, the rendezvous socket.
 
+    With `script` it is a rank of the user's own script, which knows nothing of the pipes: they have ended at once.
+
     Raises OSError if it cannot be started; nothing is left behind.
     """
 
-    def __init__(self, run: RunDir, rank: int, environment: Mapping[str, str], store: socket.socket) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        rank: int,
+        environment: Mapping[str, str],
+        store: socket.socket,
+        script: ScriptStart | None = None,
+    ) -> None:
         self.rank = rank
         self.directory = run.rank(rank)
+        self._script = script
         # An earlier attempt's error is not this one's.
-        (self.directory / ERROR_FILE).unlink(missing_ok=True)
-        self._tails = [
+        for name in (ERROR_FILE, ELASTIC_ERROR_FILE):
+            (self.directory / name).unlink(missing_ok=True)
+        self.tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),
             LogTail(self.directory / "stderr.log", rank, "stderr"),
         ]
@@ -133,8 +152,12 @@ class RankProcess:
             if rank == 0:
                 own[wire.STORE_FD] = str(store.fileno())
                 passed.append(store.fileno())
-            command = python("trainers.runtime.rank", str(run.path), str(rank))
-            self._process = self._start(command, {**environment, **own}, passed)
+            if script is None:
+                command = python("trainers.runtime.rank", str(run.path), str(rank))
+                self._process = self._start(command, {**environment, **own}, passed)
+            else:
+                own = script.environment(rank, self.directory, environment)
+                self._process = self._start(script.command, own, [], script.working_directory)
             self.pid = self._process.pid
             try:
                 self.exit_fd = os.pidfd_open(self.pid)
@@ -151,7 +174,9 @@ class RankProcess:
         """By which a script's rank reports."""
         self.agrees = True
 
-    def _start(self, command: list[str], environment: dict[str, str], passed: list[int]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, command: list[str], environment: dict[str, str], passed: list[int], directory: str | None = None
+    ) -> subprocess.Popen[bytes]:
         with _append(self.directory / "stdout.log") as out, _append(self.directory / "stderr.log") as err:
             return subprocess.Popen(
                 command,
@@ -161,6 +186,7 @@ class RankProcess:
                 env=environment,
                 pass_fds=passed,
                 start_new_session=True,
+                cwd=directory,
             )
 
     def wait(self) -> None:
@@ -178,8 +204,12 @@ class RankProcess:
             return
 
     def kill(self, number: signal.Signals) -> None:
-        """Signals its whole session, stopped processes included."""
+        """Signals its whole session, stopped processes included; of a script SIGTERM goes to the rank alone."""
         if self._process.poll() is None:
+            if self._script and number == signal.SIGTERM:
+                # As torchrun does: a script that finishes its step needs the workers that load its data.
+                self._process.send_signal(number)
+                number = signal.SIGCONT
             for one in (number, signal.SIGCONT):
                 try:
                     os.killpg(self.pid, one)
@@ -187,7 +217,7 @@ class RankProcess:
                     return
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        return [line for tail in self._tails for line in tail.poll(final=final)]
+        return [line for tail in self.tails for line in tail.poll(final=final)]
 
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
@@ -195,10 +225,10 @@ class RankProcess:
         Call once it has ended and its logs were read to their end. `struck`: whether the OOM killer was active.
         """
         returncode = self._process.returncode
-        if returncode == 0 and self.done:
+        if returncode == 0 and (self.done or self._script):
             return None
         exit_code, signal_name = describe_exit(returncode)
-        record = read_error(self.directory / ERROR_FILE)
+        record = self._script_error(exit_code) if self._script else read_error(self.directory / ERROR_FILE)
         failed = RankFailed(
             rank=self.rank,
             exit_code=exit_code,
@@ -206,11 +236,20 @@ class RankProcess:
             hint=hint(struck()) if signal_name == "SIGKILL" else "",
             error=record.error if record else "",
             traceback=record.traceback if record else "",
-            last_lines=list(self._tails[1].last_lines)[-LAST_LINES:],
-            step=step,
+            last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
+            step=None if self._script and not step else step,
             mono=record.mono if record else monotonic(),
         )
         return failed, bool(record and record.consequence)
+
+    def _script_error(self, exit_code: int | None) -> RankError | None:
+        # Python exits with 1 after an exception; any other code is the script's own, whatever it wrote before.
+        said = read_failure(self.directory, self.tails[1].began) if exit_code == 1 else None
+        if said is None:
+            return None
+        return RankError(
+            mono=monotonic(), error=said.error, traceback=said.traceback, consequence=is_consequence(said.error)
+        )
 
     def close(self) -> None:
         for fd in (self.messages.fd, self._control_fd, self.exit_fd):

@@ -1,7 +1,7 @@
 """One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
 
 The only place that resolves a backend. A backend's exception is written to error.json with its time, so that the
-supervisor can tell the first failure from its consequences.
+supervisor can distinguish the first failure from its consequences.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.files import write_atomically
 from trainers.config.plan import read_plan
+from trainers.config.user_code import UserCodeError, files_of
 from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
@@ -31,6 +32,7 @@ from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
+from trainers.user_code import format_error
 
 ORPHAN_S = 5.0
 """Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""
@@ -64,14 +66,15 @@ def main() -> int:
         with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[plan.config.backend].module)
             backend.train(plan, rank, report, checkpoints)
-    except DatasetError as error:
+    except (DatasetError, UserCodeError) as error:
         # The message is for the user, who gave the file; the traceback is of no use to them.
-        _record(run.rank(rank) / ERROR_FILE, error)
+        _record(run.rank(rank) / ERROR_FILE, error, "")
         print(error, file=sys.stderr)
         return 1
     except Exception as error:
-        _record(run.rank(rank) / ERROR_FILE, error)
-        traceback.print_exc()
+        text = format_error(error, files_of(plan.config.model, plan.config.dataset))
+        _record(run.rank(rank) / ERROR_FILE, error, text)
+        print(text, end="", file=sys.stderr)
         return 1
     else:
         report.phase("done")
@@ -108,17 +111,14 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _record(path: Path, error: Exception) -> None:
-    if isinstance(error, DatasetError):
-        last, text, consequence = str(error), "", False
-    else:
-        last, text = "".join(traceback.format_exception_only(error)).strip(), traceback.format_exc()
-        consequence = is_consequence(last)
+def _record(path: Path, error: Exception, text: str) -> None:
+    """Writes error.json; `text` is the traceback, "" for an error whose message says it all."""
+    last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
     record = RankError(
         mono=time.monotonic(),
         error=_fit(last, MAX_ERROR_CHARACTERS),
         traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
-        consequence=consequence,
+        consequence=bool(text) and is_consequence(last),
     )
     try:
         write_atomically(path, msgspec.json.encode(record))

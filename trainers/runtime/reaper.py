@@ -33,7 +33,7 @@ def main() -> None:
         poll.poll()
     for pid in kill_carriers(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
-    notice.tell(RunDir(Path(sys.argv[3])))
+    notice.start(RunDir(Path(sys.argv[3])))
 
 
 if __name__ == "__main__":

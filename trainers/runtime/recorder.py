@@ -16,7 +16,7 @@ class Recorder:
     def add(self, checkpoint: Checkpoint) -> None:
         self._committed.append(checkpoint.step)
 
-    def tell(self, reached: int, writer: Voter | None) -> None:
+    def report_covered(self, reached: int, writer: Voter | None) -> None:
         """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
         covered = [step for step in self._committed if step <= reached]
         if not covered or self._journal.blocked:

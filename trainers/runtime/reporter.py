@@ -87,7 +87,7 @@ class Reporter:
         devices: a backend sets a function that costs one device sync, not one per step.
         """
         self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
-        """The framework's memory on the devices, if it can tell; called now and then, by the reporter's thread."""
+        """The framework's memory on the devices, if it reports that; called now and then, by the reporter's thread."""
         self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
         self._rank = rank
@@ -200,7 +200,7 @@ class Reporter:
             closing = self._closing.wait(FLUSH_INTERVAL_S)
             try:
                 self._flush()
-                self._tell_memory(monotonic())
+                self._report_memory(monotonic())
             except Exception:
                 # The training thread meets the same error and reports it; this thread must live to send that.
                 traceback.print_exc()
@@ -220,12 +220,12 @@ class Reporter:
         events += self._try_to_pack(run)
         if self._lost:
             lost, self._lost = self._lost, 0
-            text = f"rank {self._rank}: {lost:,} steps were not recorded: nobody read them for too long"
+            text = f"rank {self._rank}: {lost:,} steps were not recorded: the supervisor did not read them in time"
             events.append(Alert(kind="backlog", rank=self._rank, text=text))
         if events:
             self._write(b"".join(wire.encode(event) for event in events))
 
-    def _tell_memory(self, now: float) -> None:
+    def _report_memory(self, now: float) -> None:
         """Reports the framework's memory; stops asking after an error."""
         if self.memory is None or now < self._memory_due:
             return
@@ -261,7 +261,7 @@ class Reporter:
                 columns[DATA_WAIT] = waited
             events.append(pack(rank, numbers, columns, window))
             bad += [(step, rank, loss) for step, loss in zip(numbers, losses, strict=True) if not isfinite(loss)]
-        return events + self._tell_not_finite(bad)
+        return events + self._report_non_finite(bad)
 
     def _pack_named(self, run: list[Named]) -> list[Event]:
         columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
@@ -274,7 +274,7 @@ class Reporter:
         found = self.convert([item[5] for item in run])
         return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
 
-    def _tell_not_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
+    def _report_non_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
         """Reports the run's first non-finite loss; `bad` has step, rank and loss of those found now."""
         if self._nan_seen or not bad:
             return []

@@ -42,7 +42,7 @@ class Requests:
                 now = command == "stop-now"
                 found.append(StopRequested(now=now, save=not now, by="command"))
         if not self._removed and self._is_given_up():
-            # Nobody could see or stop it any more.
+            # Nobody could see or stop it.
             self._removed = True
             found.append(StopRequested(now=True, by="removal"))
         signals, self._signals = self._signals, []

@@ -6,8 +6,8 @@ import os
 import socket
 
 from trainers.config.plan import Plan
-from trainers.config.run_config import to_toml_values
-from trainers.contract.events import RankFailed, RunEnded, RunStarted, Summary
+from trainers.config.run_config import RunConfig, to_toml_values
+from trainers.contract.events import Event, Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import describe_failure
 from trainers.runtime.failures import first_cause
@@ -23,11 +23,19 @@ def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int) 
         host=socket.gethostname(),
         pid=os.getpid(),
         config=to_toml_values(plan.config),
-        world_size=plan.config.devices,
+        world_size=plan.world_size,
         steps_per_epoch=plan.steps_per_epoch,
         total_steps=plan.total_steps,
         flops_per_example=plan.flops_per_example,
     )
+
+
+def script_started_events(config: RunConfig, rank: int, pid: int) -> list[Event]:
+    """What a built-in trainer's rank reports of itself, for a rank of a script, which does not."""
+    device, uuid = config.platform, ""
+    if config.platform == "cuda" and config.processes == "per-device":
+        device, uuid = f"cuda:{rank}", config.device_ids[rank]
+    return [RankStarted(rank=rank, pid=pid, device=device, uuid=uuid), Phase(rank=rank, phase="training")]
 
 
 def run_ended_event(
@@ -37,6 +45,9 @@ def run_ended_event(
     if failures:
         cause = first_cause(failures)
         return RunEnded(status="failed", reason=describe_failure(cause), summary=summary, failed_rank=cause.rank)
-    if teardown.stopping and summary.steps < total_steps:
+    if teardown.stopping and (not total_steps or summary.steps < total_steps):
         return RunEnded(status="stopped", reason=teardown.reason(summary.steps), summary=summary)
+    if not total_steps:
+        reason = f"{summary.steps:,} steps" if summary.steps else "all processes exited with code 0"
+        return RunEnded(status="completed", reason=reason, summary=summary)
     return RunEnded(status="completed", reason=f"{summary.steps:,} of {total_steps:,} steps", summary=summary)

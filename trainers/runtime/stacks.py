@@ -76,7 +76,7 @@ class Suspicion(NamedTuple):
 def suspect(stacks: list[Stacks]) -> Suspicion | None:
     """Finds, among ranks at the same step, those that are elsewhere than the others; None if all agree.
 
-    Ranks in a collective wait for those outside it; failing that, a single rank stands apart from the rest.
+    Ranks in a collective wait for those outside it; failing that, a single rank is elsewhere than the rest.
     """
     frames = {one.rank: _main_thread(one.text) for one in stacks}
     waiting = [rank for rank, own in frames.items() if any(map(_COLLECTIVE.search, own[:WAITING_FRAMES]))]
@@ -89,7 +89,7 @@ def suspect(stacks: list[Stacks]) -> Suspicion | None:
     if not apart or len(apart) == len(frames):
         return None
     who = describe_ranks(apart)
-    others = "wait in a collective" if waiting else "stand together elsewhere"
+    others = "wait in a collective" if waiting else "are together elsewhere"
     place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
     return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")
 

@@ -3,7 +3,8 @@
     python -m trainers.runtime.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
 Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
-on as an open descriptor; notes say what was wrong with newer checkpoints.
+on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
+own.
 
 A script's ranks report over a socket (`listener`). If its plan has no processes, somebody else starts them: the
 supervisor then only records those that connect, and ends when they have ended.
@@ -22,6 +23,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -39,9 +41,10 @@ from trainers.contract.events import (
     RunEnded,
     StopRequested,
 )
-from trainers.contract.journal import JournalWriter, read_tail
+from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
 from trainers.contract.metrics import MAX_RANKS
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt
@@ -55,13 +58,16 @@ from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.processes import (
     RankProcess,
     bind_loopback,
+    device_environment,
     rank_environment,
     start_reaper,
 )
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
-from trainers.runtime.run_events import run_ended_event, run_started_event
+from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
 from trainers.runtime.sampling import keep_sampler
+from trainers.runtime.script_metrics import ScriptMetrics
+from trainers.runtime.script_process import reserve_port, script_environment, script_start
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
@@ -88,10 +94,10 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        self._tally = Tally(plan, plan.config.devices, self._from, best_accuracy(run.checkpoints) if resumed else None)
-        if self._from == plan.total_steps:
+        self._tally = Tally(plan, plan.world_size, self._from, best_accuracy(run.checkpoints) if resumed else None)
+        if 0 < self._from == plan.total_steps:
             # No step is left to make, only the end: the journal has the run's results.
-            for event in read_tail(run.journal):
+            for event in peek_journal(run.journal).tail():
                 self._tally.add(event)
         self._out: list[Event] = []
         self._attempt = last_attempt(run) + 1
@@ -101,7 +107,7 @@ class Supervisor:
         self._recorder = Recorder(self._journal)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, Rank] = {}
-        self._listener = Listener(run) if not BACKENDS[plan.config.backend].builtin else None
+        self._listener = None if BACKENDS[plan.config.backend].builtin else Listener(run)
         self._connections: dict[Connection, int] = {}
         """Reporting processes and their ranks."""
         self._seen: set[int] = set()
@@ -109,19 +115,23 @@ class Supervisor:
         self._resample_at: float | None = None
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
-        self._teardown = Teardown(self._agreement)
-        self._watchdog = Watchdog(self._say)
+        self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
+        self._metrics = ScriptMetrics(self._config) if self._script else None
+        self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
+        self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper] = []
         self._sampler: SamplerKeeper | None = None
-        self._environment: dict[str, str] = {}
+        self._shared: dict[str, str] = {}
+        """The environment of all ranks."""
+        self._held = ExitStack()
         self.requests = Requests(run)
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
-        self._say(run_started_event(self._run, self._plan, self._attempt, self._from))
+        self._emit(run_started_event(self._run, self._plan, self._attempt, self._from))
         for note in notes:
-            self._say(Alert(kind="checkpoint", text=note))
+            self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
         try:
             self._start_processes()
@@ -141,26 +151,26 @@ class Supervisor:
             if now - polled >= POLL_S:
                 polled = now
                 self._poll(now)
-            self._teardown.advance(now, list(self._live.values()), self._say)
+            self._teardown.advance(now, list(self._live.values()), self._emit)
             self._write()
 
     def _start_processes(self) -> None:
         # Before any rank, so that none is ever without.
-        without = "training goes on, but if the supervisor died too nobody would end the ranks at once"
-        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._say, without)
+        without = "training continues, but if the supervisor died too, the ranks would not end at once"
+        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._emit, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())
         if self._listener is not None:
             self._watch(self._listener.fd, self._accept)
-        with bind_loopback() as store:
-            port = store.getsockname()[1]
-            self._environment = rank_environment(self._config, self._token, port, self._plan.processes)
+        with ExitStack() as held:
+            store = bind_loopback() if self._script is None else reserve_port()
+            # A script's own server listens on its port later: it is kept for it until the run ends.
+            (held if self._script is None else self._held).enter_context(store)
+            environment = self._shared = self._environment(store.getsockname()[1])
             if self._resumed is not None:
-                self._environment[wire.RESUME_FROM] = str(self._resumed.path)
-            if self._listener is not None:
-                self._environment[wire.RUN_DIR] = str(self._run.path)
+                environment[wire.RESUME_FROM] = str(self._resumed.path)
             for rank in range(self._plan.processes):
-                if not self._start_rank(rank, self._environment, store):
+                if not self._start_rank(rank, environment, store):
                     break
         if self._plan.processes:
             self._start_sampler()
@@ -168,22 +178,31 @@ class Supervisor:
     def _start_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.end()
-        hands = self._say, self._watch, self._forget
-        self._sampler = keep_sampler(self._run, self._config, self._live, self._environment, *hands)
+        hands = self._emit, self._watch, self._forget
+        self._sampler = keep_sampler(self._run, self._config, self._live, self._shared, *hands)
+
+    def _environment(self, port: int) -> dict[str, str]:
+        if self._script is None:
+            return rank_environment(self._config, self._token, port, self._plan.processes)
+        own = script_environment(self._plan, port, self._attempt) | {wire.RUN_DIR: str(self._run.path)}
+        return {**own, **device_environment(self._config, self._token)}
 
     def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
         try:
-            process = RankProcess(self._run, rank, environment, store)
+            process = RankProcess(self._run, rank, environment, store, self._script)
         except OSError as error:
             text = f"its process could not be started: {error.strerror or error}"
             failed = RankFailed(rank=rank, error=text, step=self._from)
             self._failures.append((failed, False))
-            self._say(failed)
+            self._emit(failed)
             self._teardown.fail(monotonic())
             return False
         process.agrees = self._listener is None
         self._live[rank] = process
         self._seen.add(rank)
+        if self._metrics is not None:
+            self._out += script_started_events(self._config, rank, process.pid)
+            self._metrics.listen(process)
         self._watch(process.messages.fd, partial(self._drain, process))
         self._watch(process.exit_fd, partial(self._on_rank_exit, process))
         return True
@@ -231,6 +250,7 @@ class Supervisor:
             except OSError:
                 return  # it has ended already
             self._seen.add(hello.rank)
+            self._wait_until = 0.0
             self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
             self._resample_at = monotonic() + RESAMPLE_S
         elif rank.connection is None:
@@ -257,7 +277,7 @@ class Supervisor:
                 elif isinstance(message, Checkpoint):
                     self._recorder.add(message)
                 self._tally.add(message)
-                self._say(message)
+                self._emit(message)
 
     def _on_rank_exit(self, process: Rank) -> None:
         if self._live.get(process.rank) is not process:
@@ -271,20 +291,23 @@ class Supervisor:
         self._forget(process.exit_fd)
         process.wait()
         self._out += process.new_lines(final=True)
+        self._take_found()
         del self._live[process.rank]
         self._watchdog.forget(process.rank)
         last_step = self._tally.last_step(process.rank)
         failure = process.failure(last_step, self._oom.struck)
         process.close()
-        if self._plan.processes == 0 and len(self._seen) < self._config.devices:
+        if self._plan.processes == 0 and len(self._seen) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
         if self._teardown.killing:
             return
         if failure is None:
+            if not process.done:
+                self._emit(Phase(rank=process.rank, phase="done"))
             self._agreement.leave(process.rank, last_step, list(self._live.values()))
             return
         self._failures.append(failure)
-        self._say(failure[0])
+        self._emit(failure[0])
         self._write(durable=True)
         if self._plan.processes:
             self._teardown.fail(monotonic())
@@ -303,14 +326,23 @@ class Supervisor:
             if isinstance(request, StopRequested):
                 self._request_stop(request)
             elif not self._teardown.stopping:
-                self._say(request)
+                self._emit(request)
                 if not self._agreement.propose(list(self._live.values()), save=True):
-                    self._say(Alert(kind="checkpoint", text="the script does not ask tuiapp's should_checkpoint()"))
+                    text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
+                    self._emit(Alert(kind="checkpoint", severity="info", text=text))
         for process in self._live.values():
             self._out += process.new_lines()
+        self._take_found()
+
+    def _take_found(self, *, last: bool = False) -> None:
+        """Takes the metrics that were found in a script's output and files."""
+        if self._metrics is not None:
+            for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
+                self._tally.add(event)
+                self._emit(event)
 
     def _request_stop(self, request: StopRequested) -> None:
-        self._say(request)
+        self._emit(request)
         self._teardown.stop(request, monotonic(), list(self._live.values()))
 
     def _end(self) -> None:
@@ -319,14 +351,15 @@ class Supervisor:
         if self._listener is not None:
             self._forget(self._listener.fd)
             self._listener.close()
+        self._take_found(last=True)
         for pid in kill_carriers(self._token):
-            self._say(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
+            self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         summary = self._tally.summary(monotonic() - self._started)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._out += self._journal_watch.check()
-        self._say(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
+        self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
         self._digest.write()
@@ -339,14 +372,14 @@ class Supervisor:
     def _give_up(self, error: Exception) -> None:
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
-        self._say(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
+        self._emit(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
         self._write(durable=True)
 
     def _is_given_up(self) -> bool:
         """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
-    def _say(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         self._out.append(event)
 
     def _write(self, *, durable: bool = False) -> None:
@@ -355,7 +388,7 @@ class Supervisor:
             self._out.clear()
             self._digest.write_due()
         self._journal.sync_due()
-        self._recorder.tell(self._tally.step, self._live.get(0))
+        self._recorder.report_covered(self._tally.step, self._live.get(0))
         self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:
@@ -368,7 +401,7 @@ def main() -> None:
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
     disk_full_safe_stdio.make_stdio_disk_full_safe()
     lock = int(again[0]) if again else run.take_lock()
-    resumed = read_checkpoint(run.checkpoints / again[1]) if again else None
+    resumed = read_checkpoint(run.checkpoints / again[1]) if again and again[1] else None
     supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
     for number in SIGNALS:
         signal.signal(number, lambda number, _: supervisor.requests.note_signal(number))
@@ -378,7 +411,7 @@ def main() -> None:
     supervisor.run(notes)
     os.close(lock)  # as long as it is held the run counts as live
     supervisor.dismiss_reaper()
-    notice.tell(run)
+    notice.start(run)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.config.plan import Plan
 from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, sound_entries
+from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 
 
 class Tally:
@@ -23,16 +23,17 @@ class Tally:
 
     @property
     def step(self) -> int:
-        """The last step that every rank has reported."""
-        return min(self._step.values())
+        """The last step that every rank has reported; of a script, in which one may report for all, that any has."""
+        return (min if self._plan.facts else max)(self._step.values())
 
     def last_step(self, rank: int) -> int:
         return self._step[rank]
 
     def add(self, event: AnyEvent) -> None:
-        if not isinstance(event, Metrics) or not sound_entries(event):
+        if not isinstance(event, Metrics):
             return
-        self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        if event.is_training:
+            self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         for name, column in event.values.items():
             if name == LOSS:
                 self._loss[event.rank] = column[-1]
@@ -45,12 +46,13 @@ class Tally:
 
     def summary(self, seconds: float) -> Summary:
         """The run's figures now, `seconds` after its start."""
-        rate = self._steps * self._plan.config.global_batch_size / self._seconds if self._seconds else None
+        batch = self._plan.config.global_batch_size if self._plan.facts else 0
+        rate = self._steps * batch / self._seconds if self._seconds and batch else None
         losses = list(self._loss.values())
         finite = [loss for loss in losses if loss is not None]
         return Summary(
             steps=self.step,
-            epochs=round(self.step / self._plan.steps_per_epoch, 3),
+            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else 0.0,
             examples_per_second=rate,
             loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
             test_loss=self._test.get(TEST_LOSS),

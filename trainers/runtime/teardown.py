@@ -29,11 +29,15 @@ class Rank(Voter, Protocol):
 
 
 class Teardown:
-    """`term_grace_s`: from SIGTERM to SIGKILL, unless the run is asked to stop at once."""
+    """Ends ranks; with `signal_grace_s` those of a script, which take no part in agreements.
 
-    def __init__(self, agreement: Agreement, term_grace_s: float = TERM_GRACE_S) -> None:
+    A stop sends them SIGTERM at once, and SIGKILL after so many seconds.
+    """
+
+    def __init__(self, agreement: Agreement, signal_grace_s: float | None = None) -> None:
         self._agreement = agreement
-        self._term_grace_s = term_grace_s
+        self._signal_grace_s = signal_grace_s
+        self._now = False
         self.stopping = False
         self.killing = False
         """Ranks are being ended by signals: their exits are not reported."""
@@ -44,9 +48,13 @@ class Teardown:
 
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
-        if request.now:
-            self._term_at, self._term_grace_s = now, TERM_GRACE_S
-        elif not self.stopping and self._agreement.propose(live, stop=True, save=request.save):
+        self._now |= request.now
+        if not request.now and not self.stopping and self._agreement.propose(live, stop=True, save=request.save):
+            self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
+        elif request.now or not self.stopping:
+            self._term_at = now
+            if self._kill_at is not None and request.now:
+                self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
         elif not self.stopping:
             self._term_at = now
@@ -64,15 +72,16 @@ class Teardown:
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
-    def advance(self, now: float, live: Sequence[Rank], say: Callable[[Event], None]) -> None:
+    def advance(self, now: float, live: Sequence[Rank], emit: Callable[[Event], None]) -> None:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
-                say(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: SIGKILL"))
+                emit(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: SIGKILL"))
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True
-            self._kill_at = now + self._term_grace_s
+            grace = self._signal_grace_s
+            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self._failed else grace)
             for rank in live:
                 rank.kill(signal.SIGTERM)
 
@@ -83,4 +92,6 @@ class Teardown:
             "removal": "because its directory was removed or moved",
             "nan_policy": "because a loss was not finite (nan_policy)",
         }.get(self._by, f"by {self._by}")
-        return f"{by}, after step {step:,}" + (", at once" if self.killing else "")
+        where = f", after step {step:,}" if step or self._signal_grace_s is None else ""
+        at_once = self.killing and (self._now or self._signal_grace_s is None)
+        return f"{by}{where}" + (", at once" if at_once else "")

@@ -20,8 +20,8 @@ class Rank(Protocol):
 
 
 class Watchdog:
-    def __init__(self, say: Callable[[Event], None]) -> None:
-        self._say = say
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
         self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
@@ -38,48 +38,48 @@ class Watchdog:
 
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
         if self._dump is not None and self._dump.is_complete(now):
-            self._tell_hang(self._dump)
+            self._report_hang(self._dump)
             self._dump = None
         if now - self._looked < LOOK_S:
             return
         self._looked = now
         silent = self._watch.look(now, [number for number, rank in live.items() if is_stopped(rank.pid)])
-        self._tell_stopped(now, live)
+        self._report_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
             if self._dump is not None:
                 # A rank made progress before all have written: an alert that ends must have begun.
-                self._tell_hang(self._dump)
+                self._report_hang(self._dump)
                 self._dump = None
-            text = f"the run goes on after {lasted:.0f} s without progress"
-            self._say(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
+            text = f"the run continues after {lasted:.0f} s without progress"
+            self._emit(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.standings(), self._watch.behind()
             self._dump = StackDump({number: (rank.pid, rank.directory) for number, rank in live.items()}, now)
 
-    def _tell_hang(self, dump: StackDump) -> None:
+    def _report_hang(self, dump: StackDump) -> None:
         silent, standings, behind = self._hang
         stacks = dump.read()
         for one in stacks:
-            self._say(one)
+            self._emit(one)
         mute = sorted(set(standings) - {one.rank for one in stacks})
         for rank in mute:
-            self._say(LogLine(rank=None, stream="run", text=f"rank {rank} gave no Python stacks"))
+            self._emit(LogLine(rank=None, stream="run", text=f"rank {rank} gave no Python stacks"))
         suspicion = None if behind else suspect(stacks)
         text = describe(silent, standings, behind, suspicion.words if suspicion else "")
         behind = suspicion.ranks if suspicion else behind
         self._late = behind[0] if len(behind) == 1 else None
         step = min((standing.step for standing in standings.values()), default=None)
-        self._say(Alert(kind="hang", severity="error", rank=self._late, step=step, text=text))
+        self._emit(Alert(kind="hang", severity="error", rank=self._late, step=step, text=text))
 
-    def _tell_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
+    def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
         stopped = set(self._watch.stopped(now)) & set(live)
         for number in sorted(stopped - self._stopped):
             pid = live[number].pid
-            text = f"rank {number} is stopped (SIGSTOP, or a debugger), and the others wait; to go on: kill -CONT {pid}"
-            self._say(Alert(kind="stopped", rank=number, text=text))
+            text = f"rank {number} is stopped (SIGSTOP, or a debugger), the others wait. To continue: kill -CONT {pid}"
+            self._emit(Alert(kind="stopped", rank=number, text=text))
         for number in sorted(self._stopped - stopped):
-            self._say(
+            self._emit(
                 Alert(
                     kind="stopped", severity="info", rank=number, text=f"rank {number} is no longer stopped", ended=True
                 )

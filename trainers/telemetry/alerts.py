@@ -97,7 +97,7 @@ class Alerts:
         watts = "" if sample.power_limit_w is None else f" of {sample.power_limit_w:.0f} W"
         return [
             *lost,
-            *self._move(THERMAL, sample, _any(reasons, hot), f"{name} is too hot{heat}: its clocks are held down"),
+            *self._move(THERMAL, sample, _any(reasons, hot), f"{name} is too hot{heat}: its clocks are reduced"),
             *self._move(BRAKE, sample, _any(reasons, braked), slow),
             *self._move(POWER, sample, _any(reasons, {"power limit"}), f"{name} is at its power limit{watts}"),
             *self._memory(sample, name),
@@ -135,7 +135,7 @@ class Alerts:
         before, self._errors[sample.uuid] = self._errors.get(sample.uuid, counts), counts
         alerts = []
         for watch, count, old, what in zip(
-            (ECC, ECC_UNCORRECTED), counts, before, ("was mended", "was not mended"), strict=True
+            (ECC, ECC_UNCORRECTED), counts, before, ("was corrected", "was not corrected"), strict=True
         ):
             text = f"{name}: a memory error {what} (ECC), {count:,} since the driver was loaded"
             alerts += self._move(watch, sample, count > old, text)
@@ -179,16 +179,16 @@ class Alerts:
 
 
 OVER: dict[str, Callable[[str], str]] = {
-    THERMAL.kind: lambda name: f"{name} is not too hot any more",
-    BRAKE.kind: lambda name: f"{name} is not slowed down by its hardware any more",
+    THERMAL.kind: lambda name: f"{name} is no longer too hot",
+    BRAKE.kind: lambda name: f"{name} is no longer slowed down by its hardware",
     POWER.kind: lambda name: f"{name} is below its power limit again",
     MEMORY.kind: lambda name: f"{name} has free memory again",
-    IDLE.kind: lambda name: f"{name} is not idle any more",
+    IDLE.kind: lambda name: f"{name} is no longer idle",
     LOST.kind: lambda name: f"{name} answers again",
     ECC.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
     ECC_UNCORRECTED.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
-    DISK.kind: lambda _: "the run's disk has room again",
-    SHM.kind: lambda _: "/dev/shm has room again",
+    DISK.kind: lambda _: "the run's disk has free space again",
+    SHM.kind: lambda _: "/dev/shm has free space again",
 }
 """Text of an alert's end, for a GPU's name."""
 

@@ -58,18 +58,18 @@ class AmdGpu:
 
     def sample(self, now: float) -> DeviceSample:
         smi = self._smi
-        activity = self._ask("amdsmi_get_gpu_activity", now)
-        memory = self._ask("amdsmi_get_gpu_vram_usage", now)
-        power, cap = self._ask("amdsmi_get_power_info", now), self._ask("amdsmi_get_power_cap_info", now)
-        clock = self._ask("amdsmi_get_clock_info", now, smi.AmdSmiClkType.GFX)
-        memory_clock = self._ask("amdsmi_get_clock_info", now, smi.AmdSmiClkType.MEM)
-        ecc = self._ask("amdsmi_get_gpu_total_ecc_count", now)
+        activity = self._query("amdsmi_get_gpu_activity", now)
+        memory = self._query("amdsmi_get_gpu_vram_usage", now)
+        power, cap = self._query("amdsmi_get_power_info", now), self._query("amdsmi_get_power_cap_info", now)
+        clock = self._query("amdsmi_get_clock_info", now, smi.AmdSmiClkType.GFX)
+        memory_clock = self._query("amdsmi_get_clock_info", now, smi.AmdSmiClkType.MEM)
+        ecc = self._query("amdsmi_get_gpu_total_ecc_count", now)
         hottest, current = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
         watts = _number(power, "socket_power")
         if watts is None:
             watts = _number(power, "current_socket_power")
         if all(one is None for one in (activity, memory, power, clock)):
-            raise SourceError("it answers nothing")
+            raise SourceError("it does not answer")
         return DeviceSample(
             index=self.index,
             uuid=self.uuid,
@@ -83,7 +83,7 @@ class AmdGpu:
             # In microwatts.
             power_limit_w=_scaled(_number(cap, "power_cap"), 1e-6),
             energy_j=self._energy.count(self.uuid, self._millijoules(now), watts, now),
-            temperature_c=_finite(self._ask("amdsmi_get_temp_metric", now, hottest, current)),
+            temperature_c=_finite(self._query("amdsmi_get_temp_metric", now, hottest, current)),
             sm_clock_mhz=_number(clock, "clk"),
             sm_clock_limit_mhz=_number(clock, "max_clk"),
             memory_clock_mhz=_number(memory_clock, "clk"),
@@ -92,17 +92,17 @@ class AmdGpu:
         )
 
     def _millijoules(self, now: float) -> int | None:
-        count = self._ask("amdsmi_get_energy_count", now)
+        count = self._query("amdsmi_get_energy_count", now)
         ticks, microjoules = _number(count, "energy_accumulator"), _number(count, "counter_resolution")
         return None if ticks is None or microjoules is None else int(ticks * microjoules / 1000)
 
     def _processes(self, now: float) -> list[GpuProcess] | None:
-        found = self._ask("amdsmi_get_gpu_process_list", now)
+        found = self._query("amdsmi_get_gpu_process_list", now)
         if found is None:
             return None
         return [self._owners.describe(one["pid"], _whole(_number(one["memory_usage"], "vram_mem"))) for one in found]
 
-    def _ask(self, name: str, now: float, *arguments: Any) -> Any:
+    def _query(self, name: str, now: float, *arguments: Any) -> Any:
         key = name + repr(arguments)
         if now < self._again.get(key, 0.0):
             return None

@@ -61,19 +61,19 @@ class SamplerKeeper:
         order: SamplerConfig,
         environment: Mapping[str, str],
         log: Callable[[], IO[bytes]],
-        say: Callable[[Event], None],
+        emit: Callable[[Event], None],
         watch: Callable[[int, Callable[[], None]], None],
         forget: Callable[[int], None],
         command: Sequence[str] | None = None,
     ) -> None:
         self._command, self._environment, self._log = command or COMMAND, dict(environment), log
-        self._say, self._watch, self._forget = say, watch, forget
+        self._emit, self._watch, self._forget = emit, watch, forget
         self._page = Handover()
         self._order = order
         self._alerts = Alerts()
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: LineReader | None = None
-        self._buried: list[subprocess.Popen[bytes]] = []
+        self._killed: list[subprocess.Popen[bytes]] = []
         """Killed, and held by a driver until its call returns."""
         self._start_at = 0.0
         self._pause_s = FIRST_PAUSE_S
@@ -90,7 +90,7 @@ class SamplerKeeper:
             # This side did not run: the sampler's output meanwhile waits in the pipe.
             self._heard = now
             return
-        self._buried = [process for process in self._buried if process.poll() is None]
+        self._killed = [process for process in self._killed if process.poll() is None]
         if self._process is None:
             if now >= self._start_at:
                 self._start(now)
@@ -99,9 +99,9 @@ class SamplerKeeper:
         if call is not None and now - call.since > call.limit_s:
             self._fail(call.library, f"did not answer within {call.limit_s:.0f} s", now)
         elif call is None and now - self._heard > SILENT_S + self._order.interval_s:
-            self._fail(SELF, f"told nothing for {SILENT_S:.0f} s", now)
+            self._fail(SELF, f"reported nothing for {SILENT_S:.0f} s", now)
         elif self._records and now - self._started > HEALTHY_S:
-            self._forgive(now)
+            self._forget_failures(now)
 
     def _start(self, now: float) -> None:
         banned = {name: record.banned_until for name, record in self._records.items() if record.banned_until > now}
@@ -121,7 +121,7 @@ class SamplerKeeper:
         except OSError as error:
             self._put_off(now)
             self.failure = TelemetrySource(source=SELF, problem=f"cannot be started: {error.strerror}")
-            self._tell(SELF, self.failure.problem)
+            self._report(SELF, self.failure.problem)
             return
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
@@ -131,17 +131,17 @@ class SamplerKeeper:
 
     def _read(self) -> None:
         assert self._messages is not None
-        # By this side's clock: what waited in the pipe while this side was suspended is no sign of a hang.
+        # By this side's clock: messages that waited in the pipe while this side was suspended are no sign of a hang.
         self._heard = monotonic()
         for event in self._messages.read():
             if isinstance(event, TelemetrySource):
-                self._tell(event.source, event.problem)
+                self._report(event.source, event.problem)
                 continue
-            self._say(event)
+            self._emit(event)
             if isinstance(event, DeviceSample | HostSample):
-                self._tell(SELF, "")
+                self._report(SELF, "")
                 for alert in self._alerts.look(event):
-                    self._say(alert)
+                    self._emit(alert)
         if self._messages.ended:
             self._ended()
 
@@ -162,16 +162,16 @@ class SamplerKeeper:
         record = self._records.setdefault(culprit, _Record())
         record.failures += 1
         # A library dies within the sampler.
-        what = how if culprit == SELF or how.startswith("did n") else f"took the sampler down, which {how}"
+        what = how if culprit == SELF or how.startswith("did n") else f"crashed the sampler, which {how}"
         self.failure = TelemetrySource(source=culprit, problem=what)
         if culprit == SELF:
-            self._tell(SELF, f"{what}; it is started anew")
+            self._report(SELF, f"{what}; it is restarted")
             return
         if record.failures < FAILURES:
-            self._tell(culprit, f"{what}; it is tried again")
+            self._report(culprit, f"{what}; it is retried")
             return
         record.banned_until = now + record.ban_s
-        self._tell(culprit, f"{what}; it is left alone for {_span(record.ban_s)}")
+        self._report(culprit, f"{what}; it is disabled for {_span(record.ban_s)}")
         record.ban_s = min(LAST_BAN_S, 2 * record.ban_s)
         # Everything else need not wait for it.
         self._pause_s, self._start_at = FIRST_PAUSE_S, now + FIRST_PAUSE_S
@@ -179,7 +179,7 @@ class SamplerKeeper:
     def _put_off(self, now: float) -> None:
         self._start_at, self._pause_s = now + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
 
-    def _forgive(self, now: float) -> None:
+    def _forget_failures(self, now: float) -> None:
         """Forgets failures after a long time without any; a disabled library has yet to prove itself."""
         self._pause_s = FIRST_PAUSE_S
         self._records = {
@@ -194,21 +194,21 @@ class SamplerKeeper:
         assert self._process.stdout is not None
         self._process.stdout.close()
         # Not waited for: a process that hangs in a driver dies only when its call returns.
-        self._buried.append(self._process)
+        self._killed.append(self._process)
         self._process = self._messages = None
 
-    def _tell(self, source: str, problem: str) -> None:
+    def _report(self, source: str, problem: str) -> None:
         before = self._problems.get(source, "")
         self._problems[source] = problem
         if problem == before:
             return
-        self._say(TelemetrySource(source=source, problem=problem))
+        self._emit(TelemetrySource(source=source, problem=problem))
         name, kind = ("the sampler", "telemetry") if source == SELF else (source, f"telemetry-{source}")
         if not before:
-            text = f"no figures from {name}: {problem}; training goes on"
-            self._say(Alert(kind=kind, text=text))
+            text = f"no readings from {name}: {problem}; training continues"
+            self._emit(Alert(kind=kind, text=text))
         elif not problem:
-            self._say(Alert(kind=kind, severity="info", text=f"{name} works again", ended=True))
+            self._emit(Alert(kind=kind, severity="info", text=f"{name} works again", ended=True))
 
     def end(self) -> None:
         """Kills it, and waits a moment: a driver may hold it."""
@@ -217,7 +217,7 @@ class SamplerKeeper:
         if process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
-        for killed in self._buried:
+        for killed in self._killed:
             killed.poll()
         self._page.close()
 

@@ -53,7 +53,7 @@ class NvmlSource:
         except nvml.NVMLError as error:
             return None, f"{PLACE}{index}", str(error)
         except UnicodeDecodeError:
-            return None, f"{PLACE}{index}", "its UUID is no text"
+            return None, f"{PLACE}{index}", "its UUID is not a string"
 
     def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> Gpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
@@ -66,7 +66,7 @@ class NvmlSource:
 
     def _explain(self, present: list[tuple[Any, str, str]], uuid: str, place: int) -> tuple[int, str, str]:
         silent = [(index, problem) for index, (handle, _, problem) in enumerate(present) if handle is None]
-        index, problem = silent[0] if len(silent) == 1 else (place, "it is not there")
+        index, problem = silent[0] if len(silent) == 1 else (place, "it is missing")
         return index, uuid, problem
 
 

@@ -107,10 +107,10 @@ class NvmlGpu:
         if any(one is not None for one in (utilization, memory, power, temperature)):
             self._spoke = True
         elif self._spoke:
-            raise SourceError("it answers nothing any more")
+            raise SourceError("it no longer answers")
         energy = self._energy.count(self.uuid, _number(self._counter.ask(now), MOST_64), power, now)
         if now >= self._slow_due:
-            self._slow, self._slow_due = self._ask_seldom(now), now + SLOW_S
+            self._slow, self._slow_due = self._query_rarely(now), now + SLOW_S
         state, links = self._state.ask(now), self._links.rates(now)
         return DeviceSample(
             index=self.index,
@@ -139,25 +139,25 @@ class NvmlGpu:
         bits = _number(_first(self._reasons, now), MOST_64)
         return None if bits is None else [words for bit, words in REASONS if bits & bit]
 
-    def _ask_seldom(self, now: float) -> dict[str, Any]:
+    def _query_rarely(self, now: float) -> dict[str, Any]:
         found: dict[str, Any] = {name: _number(question.ask(now)) for name, question in self._seldom.items()}
         found["power_limit_w"] = _scaled(found["power_limit_w"], 1e-3)
         mode = self._mig_mode.ask(now)
-        told: set[int] = set()
-        found["mig"] = self._mig(now, told) if mode and mode[0] else None
-        found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], told)
+        known_pids: set[int] = set()
+        found["mig"] = self._mig(now, known_pids) if mode and mode[0] else None
+        found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], known_pids)
         return found
 
-    def _list(self, answers: list[Any], told: Container[int] = ()) -> list[GpuProcess] | None:
-        """The processes that hold memory, except the pids in `told`; one may both compute and draw."""
+    def _list(self, answers: list[Any], known_pids: Container[int] = ()) -> list[GpuProcess] | None:
+        """The processes that hold memory, except the pids in `known_pids`; one may both compute and draw."""
         known = [answer for answer in answers if answer is not None]
         if not known:
             return None
-        found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in told}
+        found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in known_pids}
         return [self._owners.describe(pid, memory) for pid, memory in found.items()]
 
-    def _mig(self, now: float, told: set[int]) -> list[MigInstance]:
-        """The GPU's parts; adds the pids that they report to `told`."""
+    def _mig(self, now: float, known_pids: set[int]) -> list[MigInstance]:
+        """The GPU's parts; adds the pids that they report to `known_pids`."""
         nvml = self._nvml
         instances = []
         for number in range(Question(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
@@ -167,7 +167,7 @@ class NvmlGpu:
             memory = Question(nvml, nvml.nvmlDeviceGetMemoryInfo, part).ask(now)
             name = Question(nvml, nvml.nvmlDeviceGetName, part).ask(now) or ""
             processes = Question(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v3, part).ask(now)
-            told.update(one.pid for one in processes or ())
+            known_pids.update(one.pid for one in processes or ())
             instances.append(
                 MigInstance(
                     uuid=uuid,

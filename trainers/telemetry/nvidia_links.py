@@ -50,7 +50,7 @@ class Links:
 
     def rates(self, now: float) -> LinkRates:
         """Rates since the last call; raises SourceError if the GPU no longer answers."""
-        pcie_rx, pcie_tx, nvlink_rx, nvlink_tx, links = self._ask(now)
+        pcie_rx, pcie_tx, nvlink_rx, nvlink_tx, links = self._query(now)
         if links == 0:
             # Without any link there is no traffic to report, not even zero.
             nvlink_rx = nvlink_tx = None
@@ -61,7 +61,7 @@ class Links:
         over = (_whole(self._rates[2].of(nvlink_rx, now), KIB), _whole(self._rates[3].of(nvlink_tx, now), KIB))
         return LinkRates(rx, tx, *over)
 
-    def _ask(self, now: float) -> list[int | None]:
+    def _query(self, now: float) -> list[int | None]:
         if now < self._again:
             return [None] * len(self._fields)
         try:

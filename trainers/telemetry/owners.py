@@ -16,7 +16,7 @@ GENERATIONS = 8
 KEPT = 1000
 
 
-def tells_our_pids() -> bool:
+def reports_our_pids() -> bool:
     """Whether a driver's pids are valid here.
 
     Drivers report the host's pids. In a container with its own pids they name other processes, or none.

@@ -21,7 +21,7 @@ from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.host import HostSampler, RankSampler
 from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.owners import Owners, tells_our_pids
+from trainers.telemetry.owners import Owners, reports_our_pids
 from trainers.telemetry.source import DeadGpu, Gpu, Source, SourceError
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Guarded:
                 self._reopen_at = now + REOPEN_S
             except SourceError as error:
                 self._open_at, self._retry_s = now + self._retry_s, min(LAST_RETRY_S, 2 * self._retry_s)
-                return self._tell(str(error))
+                return self._report(str(error))
         events: list[Event] = []
         for gpu in self._gpus:
             again, wait_s = self._lost.get(gpu.uuid, (0.0, FIRST_RETRY_S))
@@ -79,7 +79,7 @@ class Guarded:
             self._lost.clear()
             return events
         self._retry_s = FIRST_RETRY_S
-        return [*self._tell("" if self._gpus else self._source.no_gpus), *events]
+        return [*self._report("" if self._gpus else self._source.no_gpus), *events]
 
     def _has_dead(self) -> bool:
         return any(isinstance(gpu, DeadGpu) for gpu in self._gpus or ())
@@ -95,7 +95,7 @@ class Guarded:
         finally:
             self._handover.leave()
 
-    def _tell(self, problem: str) -> list[Event]:
+    def _report(self, problem: str) -> list[Event]:
         if problem == self._problem:
             return []
         self._problem = problem
@@ -113,7 +113,7 @@ class Sampler:
             except OSError:
                 continue
         handover = Handover(order.handover_fd)
-        owners = Owners(order.ranks, ours=tells_our_pids())
+        owners = Owners(order.ranks, ours=reports_our_pids())
         sources: list[Source] = []
         energy = EnergyCount(handover)
         if order.gpus:
@@ -133,7 +133,7 @@ class Sampler:
 
     def run(self) -> None:
         if self._sources:
-            threading.Thread(target=self._ask_sources, name="gpus", daemon=True).start()
+            threading.Thread(target=self._query_sources, name="gpus", daemon=True).start()
         due = time.monotonic()
         while True:
             # Samples missed while the machine slept, or during a long call, are not made up for.
@@ -143,7 +143,7 @@ class Sampler:
             self._send([self._host.sample(now), *self._sample_ranks(now)])
             self._gpus_due.set()
 
-    def _ask_sources(self) -> None:
+    def _query_sources(self) -> None:
         try:
             while True:
                 self._gpus_due.wait()
@@ -174,5 +174,5 @@ class Sampler:
                 sys.stdout.buffer.write(lines)
                 sys.stdout.buffer.flush()
         except OSError:
-            # Nobody reads it any more.
+            # Nobody reads it.
             os._exit(0)

@@ -28,18 +28,18 @@ class EndWatch:
         self._going: dict[RunDir, LivenessProbe] = {}
 
     def begin(self) -> None:
-        self._app.set_interval(LOOK_EVERY_S, self._look)
+        self._app.set_interval(LOOK_EVERY_S, self._poll)
 
     def add(self, run: RunDir) -> None:
         if run.is_live() and run not in self._going:
             self._going[run] = LivenessProbe(run)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
             self._going.pop(run).close()
-            self._app.run_worker(lambda run=run: self._tell(run), thread=True, group="end")
+            self._app.run_worker(lambda run=run: self._announce(run), thread=True, group="end")
 
-    def _tell(self, run: RunDir) -> None:
+    def _announce(self, run: RunDir) -> None:
         # It reads the ends of the run's files: in a thread, for they may be on a slow disk.
         info = summarise(run)
         self._app.call_from_thread(self.ring, info)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from trainers.contract.events import Event, RunStarted
-from trainers.contract.journal import read_first, read_tail
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed, JournalFeed
 
@@ -141,14 +141,15 @@ class ReplayFeed:
         self._move(moment)
 
     def _set_out(self) -> bool:
-        first: Event | None = read_first(self._run.journal)
+        seen = peek_journal(self._run.journal)
+        first: Event | None = seen.first
         if first is None:
             self._fetch()
             if not self._waiting:
                 return False
             first = self._waiting[0]
         self._beginning = first.time
-        self._end = max([first.time, *(event.time for event in read_tail(self._run.journal))])
+        self._end = max([first.time, *(event.time for event in seen.tail())])
         self._move(first.time)
         return True
 

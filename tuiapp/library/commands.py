@@ -42,7 +42,7 @@ def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, block
     if live is None and known is not None:
         note = known
     elif not live:
-        raise CannotAskError(f"{blocked}, and no supervisor of it is alive.")
+        raise CannotAskError(f"{blocked}, and its supervisor is not running.")
     if not note.supervisor:
         raise CannotAskError(f"{blocked}, and its lock file does not say which process to signal.")
     if note.machine != machine():
@@ -54,7 +54,7 @@ def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, block
         raise CannotAskError(f"{blocked}, and its supervisor, pid {pid}, is another user's.") from None
     except OSError:
         raise CannotAskError(f"{blocked}, and its supervisor, pid {pid}, is gone.") from None
-    again = ": sent once more it stops at once" if command == "stop" else ""
+    again = "; a second one stops the run at once" if command == "stop" else ""
     return f"{blocked}: sent {number.name} to its supervisor, pid {pid}, instead{again}."
 
 

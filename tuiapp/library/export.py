@@ -1,7 +1,7 @@
 """A run's figures as a table: read from its journal piece by piece, written line by line.
 
 A resumed run has steps that were taken twice: after the checkpoint that it resumed from. Both are written; `attempt`
-tells them apart.
+distinguishes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from trainers.contract.events import AnyEvent, DeviceSample, Event, HostSample, Metrics, RankSample, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of, sound_entries
+from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of
 from trainers.contract.rundir import RunDir
 from tuiapp.state.text import sanitize
 
@@ -41,15 +41,15 @@ class ExportError(Exception):
 def check_target(path: Path, form: Format, *, force: bool) -> None:
     """Raises `ExportError` if `path` has another format's name, exists (without `force`), or is not a regular file."""
     if path.suffix and path.suffix.lower() != f".{form}":
-        raise ExportError(f"{path.name} does not end in .{form}, but that is what would be in it. Formats: csv, jsonl.")
+        raise ExportError(f"{path.name} must end in .{form}, the chosen format. Formats: csv, jsonl.")
     try:
         found = path.stat()
     except OSError:
         if not path.parent.is_dir():
-            raise ExportError(f"There is no directory {path.parent}.") from None
+            raise ExportError(f"The directory {path.parent} does not exist.") from None
         return
     if not stat.S_ISREG(found.st_mode):
-        raise ExportError(f"{path} is no regular file.")
+        raise ExportError(f"{path} is not a regular file.")
     if not force:
         raise ExportError(f"{path} exists. Choose another name, or overwrite it (--force).")
 
@@ -125,7 +125,7 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
-            if what != "samples" and sound_entries(event):
+            if what != "samples":
                 yield from _metric_rows(event, attempt, what)
         elif what == "samples" and isinstance(event, _SAMPLES):
             yield _plain_row(event, attempt)

@@ -15,7 +15,7 @@ NAMED = 5  # runs listed in a message about an ambiguous name
 
 
 class UnknownRunError(LookupError):
-    """No run, or more than one, has that name; the message lists what there is."""
+    """No run, or more than one, has that name; the message lists the runs."""
 
 
 def list_runs(runs_dir: Path) -> list[RunDir]:
@@ -38,7 +38,7 @@ def unreadable(runs_dir: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"Cannot list {runs_dir}: {error.strerror}. Another place: --runs-dir, or TUIAPP_RUNS_DIR."
+        return f"Cannot list {runs_dir}: {error.strerror}. Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."
 
 
 def _launched(path: Path) -> tuple[str, int, str]:
@@ -55,12 +55,12 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     if os.sep in name or name in (".", ".."):
         directory = RunDir(Path(os.path.expanduser(name)).absolute())
         if not os.path.exists(directory.config):
-            raise UnknownRunError(f"{name} is no run directory: it has no {directory.config.name}.")
+            raise UnknownRunError(f"{name} is not a run directory: it has no {directory.config.name}.")
         return directory
     runs = list_runs(runs_dir)
     if not runs:
         raise UnknownRunError(
-            unreadable(runs_dir) or f"There is no run in {runs_dir} yet; `tuiapp run quickstart` makes one."
+            unreadable(runs_dir) or f"There are no runs in {runs_dir} yet; start one with `tuiapp run quickstart`."
         )
     if name == "latest":
         return runs[0]
@@ -70,7 +70,7 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
         return matches[-1]
     if matches:
         several = ", ".join([*(run.run_id for run in matches[:NAMED]), *(["…"] if len(matches) > NAMED else [])])
-        raise UnknownRunError(f"{name!r} is the start of {len(matches)} runs: {several}. Give more of it.")
+        raise UnknownRunError(f"{name!r} matches {len(matches)} runs: {several}. Type more of the id.")
     from trainers.config.options import suggest
 
     hint = suggest(name, [run.run_id for run in runs])

@@ -1,6 +1,6 @@
-"""Whether a watched run is live, tolerant of a directory that is temporarily out of reach.
+"""Whether a watched run is live, tolerant of a directory that is temporarily unreachable.
 
-The run's lock gives a certain answer. While its directory is out of reach (its file server is down, or it is renamed
+The run's lock gives a certain answer. While its directory is unreachable (its file server is down, or it is renamed
 for a moment), the supervisor's process is checked instead, if it is on this machine.
 """
 
@@ -14,7 +14,7 @@ from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import HeldDirectory, RunDir
 
 AWAY_S = 10.0
-"""How long to wait for a directory out of reach when no supervisor is known to be alive: it says how the run ended."""
+"""How long to wait for an unreachable directory when no supervisor is known to be alive: it says how the run ended."""
 
 
 class LivenessProbe:
@@ -24,7 +24,7 @@ class LivenessProbe:
         self._machine = machine()
         self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
         self.note = read_note(run)  # last content of its lock
-        self.away = False  # directory out of reach at the last poll
+        self.away = False  # directory unreachable at the last poll
         self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
     def __enter__(self) -> LivenessProbe:
@@ -41,7 +41,7 @@ class LivenessProbe:
         seen = self._run.seen_live()
         self.away = seen is None
         if seen is None:
-            return self._goes_on_unseen()
+            return self._is_process_alive()
         self._unknown_since = None
         # A note that cannot be read, or no longer, is empty.
         if (note := read_note(self._run)) != LockNote():
@@ -49,16 +49,16 @@ class LivenessProbe:
         self.trouble = self.note.trouble if seen else ""
         return seen
 
-    def _goes_on_unseen(self) -> bool:
+    def _is_process_alive(self) -> bool:
         if self._run.is_gone() and self._directory.is_deleted():
             self.trouble = ""
             return False
         if self._machine and self.note.machine == self._machine and is_alive(self.note.supervisor):
             self._unknown_since = None
-            self.trouble = f"{self._run.path} is out of reach; the run's supervisor lives on"
+            self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
         now = self._clock()
         if self._unknown_since is None:
             self._unknown_since = now
-        self.trouble = f"{self._run.path} is out of reach; waiting for it"
+        self.trouble = f"{self._run.path} is unreachable; waiting for it"
         return now - self._unknown_since < AWAY_S

@@ -42,17 +42,17 @@ class Preferences:
 
     def begin(self) -> None:
         app = self._app
-        app.theme_changed_signal.subscribe(app, self._keep_theme)
+        app.theme_changed_signal.subscribe(app, self._save_theme)
         if self.settings.keys:
             app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
             # It imports every screen, which must not delay the first picture.
             app.set_timer(0.5, self._check_keys)
-        app.call_after_refresh(self._say, self._problems)
+        app.call_after_refresh(self._report, self._problems)
 
     def _check_keys(self) -> None:
-        self._say(check_keys(self.settings.keys))
+        self._report(check_keys(self.settings.keys))
 
-    def _say(self, problems: Sequence[Problem]) -> None:
+    def _report(self, problems: Sequence[Problem]) -> None:
         if problems:
             words = "\n".join(sanitize(str(problem)) for problem in problems)
             self._app.notify(
@@ -63,7 +63,7 @@ class Preferences:
                 markup=False,
             )
 
-    def _keep_theme(self, theme: Theme) -> None:
+    def _save_theme(self, theme: Theme) -> None:
         try:
             save_setting("theme", theme.name)
         except (
@@ -73,7 +73,7 @@ class Preferences:
         ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             words = sanitize(f"Cannot write {settings_path()}: {why}.")
-            self._app.notify(words, title="The theme is not remembered", severity="warning", markup=False)
+            self._app.notify(words, title="The theme was not saved", severity="warning", markup=False)
 
 
 def bindings() -> Iterator[Bound]:

@@ -18,6 +18,7 @@ from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
+from tuiapp.state.text import without_directories
 
 NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,64}")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', not starting with '.'"
@@ -46,7 +47,8 @@ class Preset:
             return str(self.error.problems[0])
         assert self.config is not None
         chosen = self.config
-        return self.description or f"{chosen.model} · {chosen.dataset} · {chosen.backend} · {chosen.optimizer}"
+        model, dataset = without_directories(chosen.model), without_directories(chosen.dataset)
+        return self.description or f"{model} · {dataset} · {chosen.backend} · {chosen.optimizer}"
 
 
 def presets_dir() -> Path:
@@ -72,7 +74,7 @@ def find_preset(name: str) -> Preset:
     presets = {preset.name: preset for preset in list_presets()}
     if name in presets:
         return presets[name]
-    hint = suggest(name, presets) or f" There are: {', '.join(presets)}."
+    hint = suggest(name, presets) or f" Available: {', '.join(presets)}."
     raise PresetError(f"There is no preset {shown(name)}.{hint}")
 
 
@@ -93,7 +95,7 @@ def save_preset(name: str, config: RunConfig, description: str = "", *, overwrit
     """
     path = _user_path(name)
     if os.path.lexists(path) and not overwrite:
-        raise PresetError(f"There is a preset {name!r} already; choose another name, or overwrite it (--force).")
+        raise PresetError(f"A preset {name!r} already exists; choose another name, or overwrite it (--force).")
     # Command-line text that is not UTF-8 cannot be written as TOML.
     data = _render(config, description, path if overwrite else None).encode(errors="replace")
     if len(data) > MAX_FILE_BYTES:
@@ -123,7 +125,7 @@ def rename_preset(name: str, new_name: str) -> Path:
         os.link(old, new, follow_symlinks=False)
         old.unlink()
     except FileExistsError:
-        raise PresetError(f"There is a preset {new_name!r} already; choose another name.") from None
+        raise PresetError(f"A preset {new_name!r} already exists; choose another name.") from None
     except OSError as error:
         raise PresetError(f"Cannot rename {old}: {error.strerror}.") from error
     return new
@@ -132,7 +134,7 @@ def rename_preset(name: str, new_name: str) -> Path:
 def check_name(name: str) -> None:
     """Raises `PresetError` if a name breaks `NAME_RULE`, or a built-in preset has it."""
     if not NAME.fullmatch(name):
-        raise PresetError(f"{shown(name)} is no name for a preset: use {NAME_RULE}.")
+        raise PresetError(f"{shown(name)} is not a valid preset name: use {NAME_RULE}.")
     if (BUILTIN_DIR / f"{name}.toml").exists():
         raise PresetError(f"{name!r} is a built-in preset and read-only; save yours under another name.")
 
@@ -164,11 +166,13 @@ def _load(path: Path, *, builtin: bool) -> Preset:
             raise ConfigError(problems, str(path))
         description = extra.get("description", "")
         if not isinstance(description, str):
-            raise ConfigError([Problem("description", f"{shown(description)} is not a text.")], str(path))
+            raise ConfigError([Problem("description", f"{shown(description)} must be a string.")], str(path))
     except ConfigError as error:
         return Preset(path.stem, path, builtin, error=error)
     except OSError as error:
-        why = "is a symbolic link; put the file itself there" if path.is_symlink() else error.strerror or str(error)
+        why = (
+            "is a symbolic link; replace it with the file itself" if path.is_symlink() else error.strerror or str(error)
+        )
         return Preset(path.stem, path, builtin, error=ConfigError([Problem("", why)], str(path)))
     except ValueError as error:
         return Preset(path.stem, path, builtin, error=ConfigError([Problem("", str(error))], str(path)))

@@ -25,11 +25,11 @@ class RemovalError(Exception):
 def remove_run(run: RunDir) -> None:
     """Removes a run; raises `RemovalError` if it is live, not a run's directory, or cannot be deleted."""
     if RUN_ID.fullmatch(run.run_id) is None:
-        raise RemovalError(f"{run.path} is not named like a run: remove it by hand if it is one.")
+        raise RemovalError(f"{run.path} does not have a run's name: if it is a run, remove it by hand.")
     if run.path.is_symlink():
         raise RemovalError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove either by hand.")
     if reason := read_only_reason(run):
-        raise RemovalError(f"{run.run_id} is left alone: {reason}, or remove {run.path} by hand.")
+        raise RemovalError(f"{run.run_id} is not removed: {reason}, or remove {run.path} by hand.")
     lock = _take_lock(run)
     hidden = run.path.with_name(f"{_REMOVED}{run.run_id}-{secrets.token_hex(4)}")
     try:
@@ -79,4 +79,4 @@ def _delete(hidden: Path) -> None:
     # Renamed in Python 3.12; the old name works in 3.11, too.
     shutil.rmtree(hidden, onerror=note)
     if problems:
-        raise RemovalError(f"It is listed no more, but could not be deleted whole: {problems[0]}")
+        raise RemovalError(f"It is no longer listed, but some files could not be deleted: {problems[0]}")

@@ -9,7 +9,7 @@ from typing import Any
 from textual.screen import Screen
 from textual.widget import Widget
 
-from tuiapp.state.run_facts import Fault
+from tuiapp.state.run_state import Fault
 from tuiapp.widgets.panel_tabs import PanelTabs
 
 WIDE = 160

@@ -20,7 +20,7 @@ from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.comparison import Line
 from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis
-from tuiapp.state.metrics import metric, ordered
+from tuiapp.state.metrics import first_choice, metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
@@ -76,6 +76,8 @@ class CompareScreen(CoveredScreenFix[None]):
         self._drawn_size: Size | None = None
         self._does = view_actions(lambda: self.chart)
         self._hidden: set[int] = set()
+        self._chosen = False
+        """The user chose the metric."""
         self._patience = 2
         """Ticks before an empty chart is explained."""
 
@@ -123,6 +125,9 @@ class CompareScreen(CoveredScreenFix[None]):
             return
         self._drawn = self._feed.version
         plot, runs = self.query_one(Plot), self._feed.runs
+        if not self._chosen:
+            with self._feed.lock:
+                self.set_reactive(CompareScreen.metric, first_choice(self._names()))
         look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window)
         shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
         with self._feed.lock:
@@ -150,7 +155,7 @@ class CompareScreen(CoveredScreenFix[None]):
             here, end = (place_words(x, self.axis) for x in (chart.x_at(self.chart.cursor), chart.extent[1]))
             # Padded to its widest text so that the columns beside it do not move.
             reading = Line(here.ljust(len(end)), tuple(values.get(place, MISSING) for place in range(len(runs))))
-            heading = [label, here, "stands still", "v: go on"]
+            heading = [label, here, "paused", "v: resume"]
         title = f"Compare {plural(len(runs), 'run')}"
         words = Content.assemble((title, "bold $text-primary"), f"  {heading[0]}  ", (join_words(heading[1:]), MUTED))
         self.chart.show_heading(words)
@@ -161,13 +166,13 @@ class CompareScreen(CoveredScreenFix[None]):
         if self._is_reading:
             return "reading …"
         if len(self._hidden) == len(self._feed.runs):
-            return "all curves are off: the keys from 1 on bring them back"
+            return "all curves are hidden: the keys 1, 2, … show them"
         if self.log_scale:
-            return f"no {metric(self.metric).label} above 0 to be drawn on a logarithmic axis: y goes back"
+            return f"no {metric(self.metric).label} above 0 for a logarithmic axis: y makes it linear"
         if self.chart.window is not None:
-            return "nothing was told in this part of the runs: 0 shows all of them"
+            return "no data in this range: 0 shows the whole runs"
         by_epoch = " by epoch" * (self.axis == "epoch")
-        return f"none of these runs has told of {metric(self.metric).label}{by_epoch}: m for another"
+        return f"none of these runs has reported {metric(self.metric).label}{by_epoch}: m chooses another metric"
 
     def _settings(self) -> list[str]:
         reading = [run.progress for run in self._feed.runs if run.progress is not None]
@@ -176,7 +181,7 @@ class CompareScreen(CoveredScreenFix[None]):
         )
         smoothed = f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed"
         return [
-            f"{100 * self.chart.share_in_sight:.3g} % in sight" if self.chart.window else "",
+            f"showing {100 * self.chart.share_in_sight:.3g} %" if self.chart.window else "",
             f"by {self.axis}",
             "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",
@@ -208,12 +213,17 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def action_metric(self) -> None:
         with self._feed.lock:
-            names = ordered({LOSS, *(name for run in self._feed.runs for name in run.curves.names)})
+            names = ordered(self._names())
 
         def draw(name: str | None) -> None:
-            self.metric = name or self.metric
+            if name:
+                self._chosen, self.metric = True, name
 
         self.app.push_screen(MetricList(names, self.metric, title="Metric"), draw)
+
+    def _names(self) -> dict[str, None]:
+        """Returns the metrics of all runs; the loss before any. The feed's lock must be held."""
+        return {name: None for run in self._feed.runs for name in run.curves.names} or {LOSS: None}
 
     def action_axis(self) -> None:
         self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]

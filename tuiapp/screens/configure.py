@@ -70,10 +70,10 @@ class ConfigureScreen(ResizeLoopFix[None]):
         Binding("ctrl+o", "app.watch", "Watch", tooltip="Watch the newest run", id="app.watch"),
         Binding("ctrl+g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
         Binding("f1,question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help"),
-        Binding("ctrl+q", "app.leave", "Leave", tooltip="Leave tuiapp", id="app.leave", priority=True),
+        Binding("ctrl+q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave", priority=True),
         Binding("ctrl+z", "undo", "Undo", tooltip="Undo the last load", id="configure.undo", show=False),
         Binding("f5", "restore", "Restore the preset", id="configure.restore", show=False),
-        Binding("f6", "look_again", "Look at devices again", id="configure.look", show=False),
+        Binding("f6", "look_again", "Detect devices again", id="configure.look", show=False),
         Binding("q", "app.leave", "Leave", id="app.leave-letter", show=False),
     ]
 
@@ -146,7 +146,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         if self.launching:
             return
         if self._draft.problems:
-            self._refuse("Nothing is launched before what is marked has been put right.")
+            self._refuse("Cannot launch: fix the marked fields first.")
             return
         self._failure = ""
         self.launching = True
@@ -156,20 +156,20 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(group="ask")
     async def action_save(self) -> None:
         if not self._draft.is_sound:
-            self._refuse("A preset is saved once what is marked has been put right.")
+            self._refuse("Cannot save: fix the marked fields first.")
             return
         if path := await confirm_save(self.app, self._draft.config, self._preset):
             self._read_presets(loaded=path.stem, cursor=path.stem)
 
     def action_focus_presets(self) -> None:
-        """Focuses the presets, read anew: their files may have been edited by hand."""
+        """Focuses the presets, read again: their files may have been edited by hand."""
         self._read_presets()
         self.add_class("-choosing")
         self.call_after_refresh(self.query_one(PresetList).focus)
 
     def action_copy_command(self) -> None:
         if self.command is None:
-            self._refuse("There is no command before what is marked has been put right.")
+            self._refuse("No command to copy: fix the marked fields first.")
             return
         self.app.copy_to_clipboard(self.command)
         self.notify(sanitize(self.command), title="Copied", markup=False)
@@ -260,7 +260,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._fill(to_texts(self._base))
         self.remove_class("-choosing")
         if lost:
-            self.notify(f"{plural(lost, 'change')} dropped. Ctrl+Z brings back what was there.", markup=False)
+            self.notify(f"{plural(lost, 'change')} discarded. Ctrl+Z restores them.", markup=False)
 
     @property
     def _texts(self) -> dict[str, str]:
@@ -313,7 +313,7 @@ def inspect_for(screen: Screen[Any]) -> None:
     try:
         found = MachineInspected(inspect_machine())
     except Exception as error:  # Not fatal: a launch inspects the machine again.
-        found = MachineInspected(None, f"Cannot look for devices: {error}")
+        found = MachineInspected(None, f"Cannot detect devices: {error}")
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         screen.post_message(found)

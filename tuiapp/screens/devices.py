@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tuiapp.feeds.sampler_feed import SamplerFeed
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.device_panel import DevicePanel
@@ -49,5 +50,5 @@ class DevicesScreen(CoveredScreenFix[None]):
     def _take(self) -> None:
         if events := self._feed.read():
             for event in events:
-                self.state.apply(event)
+                apply(self.state, event)
             self.query_one(DevicePanel).show(self.state)

@@ -119,7 +119,7 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
 
     def _fault(self) -> str:
         if not self.query_one("#path", Input).value.strip():
-            return "Give a path."
+            return "Enter a path."
         try:
             check_target(self._path, self._format, force=False)
         except ExportError as error:

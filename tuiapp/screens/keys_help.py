@@ -62,8 +62,8 @@ def _grouped(app: App[Any], screen: Screen[Any]) -> list[tuple[str, list[tuple[s
     for node, binding in found:
         action = binding.action.removeprefix("app.")
         # The screen's names for the program's footer keys replace the program's.
-        told = groups.get(screen, {}) if isinstance(node, App) else {}
-        group = told if action in told else groups.setdefault(node, {})
+        own = groups.get(screen, {}) if isinstance(node, App) else {}
+        group = own if action in own else groups.setdefault(node, {})
         keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
         key = app.get_key_display(binding)
         if key not in keys:

@@ -29,7 +29,7 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
         try:
             send(run.commands, COMMANDS[answer])
         except OSError as error:
-            app.notify(f"{run.run_id} cannot be told: {error.strerror}", severity="error", markup=False)
+            app.notify(f"{run.run_id} cannot be stopped: {error.strerror}", severity="error", markup=False)
             return "stay"
     return "stopping"
 
@@ -37,9 +37,9 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
 def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
     """Returns a line for each run that continues after the program ends."""
     return "\n".join(
-        f"Run {run.run_id} is stopping. See what came of it: tuiapp attach {run.run_id}"
+        f"Run {run.run_id} is stopping. See the result: tuiapp attach {run.run_id}"
         if run in stopping
-        else f"Run {run.run_id} goes on. Watch it: tuiapp attach {run.run_id}"
+        else f"Run {run.run_id} continues. Watch it: tuiapp attach {run.run_id}"
         for run in going_on
     )
 
@@ -47,9 +47,9 @@ def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
 def _question(runs: Sequence[RunDir]) -> Choice:
     names = "\n".join(run.run_id for run in runs)
     return Choice(
-        "A run goes on" if len(runs) == 1 else f"{len(runs)} runs go on",
-        f"{names}\n \nLeft running, training goes on without this program.\n"
-        f"Stop and save ends {'it' if len(runs) == 1 else 'them'} in order, kill at once.",
+        "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
+        f"{names}\n \nTraining continues after you quit.\n"
+        f"Or end {'it' if len(runs) == 1 else 'them'} with a checkpoint, or kill {'it' if len(runs) == 1 else 'them'}.",
         [
             ("leave", "Leave running", "primary"),
             ("stop", "Stop and save", "warning"),

@@ -66,7 +66,7 @@ async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str |
 async def _rename(app: App[Any], preset: Preset) -> str | None:
     """Returns the new name, or None if unchanged."""
     if preset.builtin or preset.config is None:
-        why = "is built in and cannot be renamed; duplicate it" if preset.builtin else "cannot be read; mend its file"
+        why = "is built in and cannot be renamed; duplicate it" if preset.builtin else "cannot be read; fix its file"
         app.notify(sanitize(f"{preset.name} {why}."), severity="warning", markup=False)
         return None
     wanted = await app.push_screen_wait(
@@ -96,7 +96,7 @@ async def _rename(app: App[Any], preset: Preset) -> str | None:
 async def _duplicate(app: App[Any], preset: Preset) -> str | None:
     """Duplicates a user or built-in preset; returns the copy's name, or None."""
     if preset.config is None:
-        app.notify(sanitize(f"{preset.name} cannot be read; mend its file."), severity="warning", markup=False)
+        app.notify(sanitize(f"{preset.name} cannot be read; fix its file."), severity="warning", markup=False)
         return None
     wanted = await app.push_screen_wait(
         SavePreset(
@@ -124,7 +124,7 @@ async def _delete(app: App[Any], preset: Preset) -> bool:
         return False
     question = Choice(
         f"Delete {preset.name}?",
-        f"{format_path(preset.path)} is removed; runs made with it stay.",
+        f"{format_path(preset.path)} will be deleted; runs launched from it stay.",
         [("keep", "Keep it", "default"), ("delete", "Delete", "error")],
     )
     if await app.push_screen_wait(question) != "delete":
@@ -144,6 +144,6 @@ def _names() -> set[str]:
 def _overwrite_question(name: str) -> Choice:
     return Choice(
         f"Overwrite {name}?",
-        "The preset of that name gets the form's values; comments in its file stay.",
+        "The form's values replace those of the preset; comments in its file stay.",
         [("cancel", "Cancel", "default"), ("overwrite", "Overwrite", "warning")],
     )

@@ -36,7 +36,7 @@ from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.steady_footer import SteadyFooter
 
-TICK_S = 0.15
+TICK_S = 0.2
 """Interval at which new events are read and shown."""
 
 FOLD_BUDGET_S = 0.01

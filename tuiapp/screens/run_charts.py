@@ -11,8 +11,8 @@ from textual.screen import Screen
 from trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.screens.chart_keys import view_actions
 from tuiapp.screens.metric_list import NOTHING, MetricList
-from tuiapp.state.metrics import available, metric
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.metrics import first_choice, metric, second_choice
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
 
 SECOND_WIDTH, SECOND_HEIGHT = 160, 45
@@ -26,6 +26,10 @@ class RunCharts:
         self._screen, self._arrange = screen, arrange
         self._asked: bool | None = None
         """None until the user shows or hides the second chart."""
+        self._chosen: set[LossChart] = set()
+        """Charts whose metric the user chose."""
+        self._names = 0
+        """Number of metrics when the others were given one."""
         self._does: dict[str, Callable[[], None]] = {
             "metric": self._choose_metric,
             "second": self._choose_second,
@@ -66,9 +70,28 @@ class RunCharts:
         self._does[what]()
         self.show_titles()
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
+        if len(state.curves.names) != self._names:
+            self._names = len(state.curves.names)
+            self._choose_first(state)
         self.main.show(state)
         self.second.show(state)
+
+    def _choose_first(self, state: RunState) -> None:
+        """Shows the metrics of most interest until the user chooses."""
+        names = state.curves.names
+        if self.main not in self._chosen:
+            self.main.metric = first_choice(names)
+        # A trainer with epochs evaluates after them.
+        if self.second not in self._chosen and not state.steps_per_epoch:
+            self.second.metric = second_choice(names, self.main.metric)
+        self.show_titles()
+
+    def draw(self, name: str, chart: LossChart) -> None:
+        """Shows a metric that the user chose."""
+        self._chosen.add(chart)
+        chart.metric = name
+        self.show_titles()
 
     def show_titles(self) -> None:
         for key, chart in (("1", self.main), ("M", self.second)):
@@ -84,21 +107,19 @@ class RunCharts:
 
         def draw(name: str | None) -> None:
             if name:
-                chart.metric = name
-                self.show_titles()
+                self.draw(name, chart)
 
-        self._screen.app.push_screen(MetricList(available(self.main.state), chart.metric, title="Metric"), draw)
+        self._screen.app.push_screen(MetricList(self.main.state.metrics, chart.metric, title="Metric"), draw)
 
     def _choose_second(self) -> None:
         def draw(name: str | None) -> None:
             if name is not None:
                 self._asked = name != NOTHING
-                self.second.metric = name or self.second.metric
-                self.show_titles()
+                self.draw(name or self.second.metric, self.second)
                 self._arrange()
 
         drawn = self.second.metric if self.wants_second else ""
-        names = available(self.main.state)
+        names = self.main.state.metrics
         asked = MetricList(names, drawn, title="Metric of the second chart", nothing="no second chart")
         self._screen.app.push_screen(asked, draw)
 

@@ -27,7 +27,7 @@ NOTICE_S = 20.0
 def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
     """Asks a run to save a checkpoint and continue."""
     if _send(app, run, "checkpoint"):
-        app.notify("Asked the run for a checkpoint; the log says when it is saved.")
+        app.notify("Requested a checkpoint; the log reports when it is saved.")
 
 
 async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool]) -> bool:
@@ -38,7 +38,7 @@ async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Call
     if again:
         choice = Choice(
             "Stop now?",
-            f"{run.run_id}\nis stopping in order. Stopping now ends the ranks at once, without a further checkpoint.",
+            f"{run.run_id}\nis stopping. Stop now ends the ranks at once, without another checkpoint.",
             [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")],
         )
     else:
@@ -52,7 +52,7 @@ async def confirm_stop(app: App[Any], run: RunDir, *, again: bool, is_live: Call
     if answer not in ("stop", "stop-now"):
         return False
     if not is_live():
-        app.notify("This run is over by now.")
+        app.notify("This run has ended meanwhile.")
         return False
     if not _send(app, run, "stop-now" if again else "stop"):
         return False
@@ -72,7 +72,7 @@ async def confirm_resume(
             tell(app, "This run has no checkpoint to resume from.", "warning")
             return False
         step = point.step
-    anew = f" What it did after that, up to step {done:,}, is done anew." if done > step else ""
+    anew = f" The steps after that, up to step {done:,}, are repeated." if done > step else ""
     choice = Choice(
         "Resume this run?",
         f"{run.run_id}\ncontinues from step {step:,}, with the same configuration.{anew}",
@@ -99,12 +99,12 @@ def tell(app: App[Any], text: str, severity: Literal["information", "warning", "
 
 def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
     if reason := read_only_reason(run):
-        tell(app, f"This run cannot be asked for that: {reason}.", "error")
+        tell(app, f"This run takes no commands: {reason}.", "error")
         return False
     try:
         if instead := send_command(run, command):
             tell(app, instead, "warning")
     except CannotAskError as error:
-        tell(app, f"Cannot ask the run for that: {error}", "error")
+        tell(app, f"Cannot send the command to the run: {error}", "error")
         return False
     return True

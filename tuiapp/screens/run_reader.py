@@ -11,6 +11,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState, Topic
 
 TAKE = 64
@@ -78,7 +79,7 @@ class RunReader:
         while more and time.perf_counter() - started < budget_s:
             events = self._feed.take(TAKE)
             for event in events:
-                self.state.apply(event)
+                apply(self.state, event)
             more = len(events) == TAKE
         if not more:
             self._look_for_life()

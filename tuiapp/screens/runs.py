@@ -71,7 +71,7 @@ class RunsScreen(CoveredScreenFix[None]):
         ),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", tooltip="List the keys", id="app.help"),
         Binding("escape,ctrl+g", "back", "Back", key_display="esc", id="runs.back"),
-        Binding("q", "app.leave", "Leave", tooltip="Leave tuiapp", id="app.leave-letter", show=False),
+        Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
     ]
 
     def __init__(self, runs_dir: Path, lister: RunLister | None = None, resumer: Resumer = resume) -> None:
@@ -97,7 +97,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        yield Input(placeholder="words that all must be found: failed torch-ddp resnet18 …", id="filter")
+        yield Input(placeholder="match all words: failed torch-ddp resnet18 …", id="filter")
         yield Static(id="instead", markup=False)
         yield RunTable()
         yield RunDetails()
@@ -212,7 +212,7 @@ class RunsScreen(CoveredScreenFix[None]):
         if len(runs) < 2:
             self.notify("Mark two or more runs with x, then compare them.")
         elif len(runs) > MOST:
-            self.notify(f"{len(runs)} are marked; at most {MOST} can be told apart.", severity="warning")
+            self.notify(f"{len(runs)} are marked; at most {MOST} can be compared.", severity="warning")
         else:
             self.post_message(CompareRuns(tuple(runs)))
 
@@ -304,11 +304,11 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
     if listing is None:
         words = f"Looking for runs in {runs_dir} …"
     elif listing.problem:
-        words = f"✗ {listing.problem}\nAnother place: --runs-dir, or TUIAPP_RUNS_DIR."
+        words = f"✗ {listing.problem}\nChoose another directory with --runs-dir or TUIAPP_RUNS_DIR."
     elif not listing.infos:
-        words = "No run yet.\nEscape leads to the form; Ctrl+R there launches the first one."
+        words = "No runs yet.\nEscape opens the form; Ctrl+R there launches the first run."
     else:
-        words = "" if shown else "No run has all these words. Escape shows all."
+        words = "" if shown else "No run matches all these words. Escape shows all."
     return Content("\n".join(sanitize_lines(words)))
 
 

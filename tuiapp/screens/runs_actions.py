@@ -32,7 +32,7 @@ async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
     what = "this run" if len(infos) == 1 else plural(len(infos), "run")
     choice = Choice(
         f"Delete {what}?",
-        f"{names}{more}\n \nConfiguration, curves, checkpoints and exported model are gone for good.",
+        f"{names}{more}\n \nConfiguration, curves, checkpoints and exported model are deleted permanently.",
         [("keep", "Keep", "default"), ("delete", "Delete", "error")],
     )
     if await app.push_screen_wait(choice) != "delete":

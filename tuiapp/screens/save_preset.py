@@ -80,11 +80,11 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         elif fault:
             verdict.update(Content(f"✗ {fault}"))
         elif name in self._existing:
-            verdict.update(Content("! There is a preset of that name; saving asks before it overwrites it."))
+            verdict.update(Content("! A preset of that name exists; saving asks before overwriting it."))
         elif name == self._own:
             verdict.update(Content("✓ It keeps its name."))
         else:
-            verdict.update(Content("✓ This name is free."))
+            verdict.update(Content("✓ This name is available."))
         self.query_one("#save", Button).disabled = bool(fault)
 
     @on(Input.Submitted)
@@ -107,4 +107,4 @@ class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None
         except PresetError as error:
             return str(error)
         taken = self._wanted in self._existing and not self._overwrites
-        return "There is a preset of that name already." if taken else ""
+        return "A preset of that name already exists." if taken else ""

@@ -24,7 +24,7 @@ async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
         return
     answer = await app.push_screen_wait(_question(strays))
     if answer != "end":
-        app.notify("They stay. To end them later: tuiapp doctor --end-strays", markup=False)
+        app.notify("They keep running. To end them later: tuiapp doctor --end-strays", markup=False)
         return
     left = await asyncio.to_thread(end_strays, strays)
     if left:
@@ -37,7 +37,7 @@ async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
 def _question(strays: list[Stray]) -> Choice:
     return Choice(
         "A run has left processes behind",
-        f"{describe_strays(strays)}\n \nTheir supervisor is gone: nobody watches them, and they may hold memory and "
+        f"{describe_strays(strays)}\n \nTheir supervisor has died: nothing watches them, and they may hold memory and "
         "GPUs. The run can be resumed from its last checkpoint either way.",
         [("end", "End them", "warning"), ("cancel", "Leave them", "default")],
     )

@@ -10,7 +10,7 @@ import numpy as np
 from trainers.contract.metrics import HELD_OUT, LOSS
 from tuiapp.state.axes import Ticks, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
 from tuiapp.state.metrics import UTILIZATION, metric
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.series import Floats, Reduced, Series, smooth
 from tuiapp.state.window import in_sight
 
@@ -105,7 +105,7 @@ class _Source:
     series: Series
 
 
-def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Chart:
+def build_chart(state: RunState, view: View, *, columns: int, rows: int) -> Chart:
     """Reduces curves to `columns` values, two per cell since a braille cell is two dots wide, and `rows` cells."""
     chart = Chart(log=view.log, by_time=view.by_time)
     sources = [source for source in _sources(state, view) if len(source.series)]
@@ -130,7 +130,7 @@ def build_chart(state: RunFacts, view: View, *, columns: int, rows: int) -> Char
     return chart
 
 
-def _sources(state: RunFacts, view: View) -> list[_Source]:
+def _sources(state: RunState, view: View) -> list[_Source]:
     if view.metric == UTILIZATION:
         gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
@@ -140,7 +140,7 @@ def _sources(state: RunFacts, view: View) -> list[_Source]:
     return [_Source(str(rank), rank, state.curves[rank, view.metric]) for rank in state.curves.ranks(view.metric)]
 
 
-def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: View) -> None:
+def _set_x_range(chart: Chart, sources: list[_Source], state: RunState, view: View) -> None:
     if not sources:
         return
     ends = np.array([min(s.series.first_step for s in sources), max(s.series.last_step for s in sources)], float)
@@ -158,7 +158,7 @@ def _set_x_range(chart: Chart, sources: list[_Source], state: RunFacts, view: Vi
     chart.x_range = (left, right)
 
 
-def _reduce(series: Series, chart: Chart, state: RunFacts, columns: int) -> Reduced:
+def _reduce(series: Series, chart: Chart, state: RunState, columns: int) -> Reduced:
     places = state.curves.timeline.seconds(series.middles()) if chart.by_time else None
     return series.reduce(columns, *chart.x_range, places)
 
@@ -191,7 +191,7 @@ def scaled(values: Floats, log: bool) -> Floats:
     return powers
 
 
-def _mark_evaluations(chart: Chart, state: RunFacts, view: View) -> None:
+def _mark_evaluations(chart: Chart, state: RunState, view: View) -> None:
     """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(view.metric)
     names = [view.metric] if shown.held_out else [f"{group}/{view.metric}" for group in HELD_OUT]

@@ -16,9 +16,10 @@ from tuiapp.state.text import (
     format_duration,
     format_percent,
     sanitize,
+    without_directories,
 )
 
-MOST = 8  # runs that are compared at once: as many colours can be told apart
+MOST = 8  # runs compared at once: as many colours can be distinguished
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,17 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
     lines = []
     for key in OPTIONS:
-        values = [_shown(getattr(info.config, key)) if info.config else MISSING for info in infos]
-        if len({value for value in values if value != MISSING}) > 1:
-            lines.append(Line(key, tuple(values)))
+        found = [getattr(info.config, key) if info.config else None for info in infos]
+        if len({value for value in found if value is not None}) > 1:
+            lines.append(Line(key, _in_words(found)))
     return lines
+
+
+def _in_words(values: Sequence[Value | None]) -> tuple[str, ...]:
+    """Values without the directories of their paths, unless the directories are all that differs."""
+    texts = [MISSING if value is None else format_value(value) for value in values]
+    short = [without_directories(text) for text in texts]
+    return tuple(sanitize(text, 60) or "not set" for text in (short if len({*short}) == len({*texts}) else texts))
 
 
 def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:
@@ -52,14 +60,10 @@ _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
     (_RATE.label, lambda info: _RATE.format(info.summary.examples_per_second)),
     ("took", lambda info: format_duration(info.summary.seconds)),
     ("steps", lambda info: format_count(info.summary.steps)),
-    ("epochs done", lambda info: format_count(round(info.summary.epochs, 1))),
+    ("epochs done", lambda info: format_count(None if info.summary.epochs is None else round(info.summary.epochs, 1))),
 )
 
 
 def results(infos: Sequence[RunInfo]) -> list[Line]:
     """Returns each run's results."""
     return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS]
-
-
-def _shown(value: Value) -> str:
-    return sanitize(format_value(value), 60) or "not set"

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from trainers.contract import wording
 from trainers.contract.events import Checkpoint, RankFailed, RunStarted, StopRequested
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     format_bytes,
     format_count,
@@ -59,7 +59,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
-def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
+def rank_condition(state: RunState, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
     """Returns a rank's condition.
 
     `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
@@ -75,16 +75,17 @@ def rank_condition(state: RunFacts, rank: RankState, behind: int, now: float, sk
     silent = now - rank.last_time
     if rank.phase == "training" and silent > rank.silent_after_s:
         return Condition("▲", f"silent {format_duration(silent)}", "warning")
-    lag_s = behind * (rank.pace.seconds_per_step or 0.0)
+    lag_s = behind * (rank.pace.step_s or 0.0)
     if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
         return Condition("▲", "slow", "warning")
     if skew is not None and skew > SLOW_SKEW and rank.phase == "training":
         return Condition("▲", f"slow +{100 * skew:.0f} %", "warning")
-    return Condition("●", rank.phase or "preparing", "good" if rank.phase == "training" else "info")
+    phase = rank.phase or ("running" if rank.step else "preparing")
+    return Condition("●", phase, "good" if phase in ("training", "running") else "info")
 
 
-def headline(state: RunFacts) -> Condition | None:
-    """Returns what a person should know first, or None."""
+def headline(state: RunState) -> Condition | None:
+    """Returns the most important fact, or None."""
     found, missing = _headline(state), state.gaps.short
     if not missing:
         return found
@@ -94,15 +95,15 @@ def headline(state: RunFacts) -> Condition | None:
     return Condition(found.symbol, join_words([found.text, missing]), severity)
 
 
-def _headline(state: RunFacts) -> Condition | None:
+def _headline(state: RunState) -> Condition | None:
     if state.newer:
         return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
     if state.status == "failed":
         return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
-        text = "the supervisor is gone without a word: killed, or the machine went down. See supervisor.log"
+        text = "the supervisor died: it was killed, or the machine went down. See supervisor.log"
         if state.removed:
-            text = "the run's directory was removed: nothing more can be seen of this run"
+            text = "the run's directory was removed: no more data can be read"
         return Condition("✖", join_words([text, _how_to_go_on(state)]), "error")
     if state.ended is not None:
         return _summary(state)
@@ -124,13 +125,13 @@ def _how_it_stops(request: StopRequested) -> str:
     return "stopping after the step that all ranks agree on · s again: stop now"
 
 
-def _how_to_go_on(state: RunFacts) -> str:
+def _how_to_go_on(state: RunState) -> str:
     if not state.can_resume:
         return ""
     return f"u: resume from step {state.resume_step:,}" if state.resume_step else "u: resume if a checkpoint was saved"
 
 
-def _why_failed(state: RunFacts) -> str:
+def _why_failed(state: RunState) -> str:
     first = state.first_failure
     if first is not None:
         others = len({failure.rank for failure in state.failures}) - 1
@@ -138,14 +139,14 @@ def _why_failed(state: RunFacts) -> str:
     return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
 
 
-def _summary(state: RunFacts) -> Condition:
+def _summary(state: RunState) -> Condition:
     assert state.ended is not None
     summary = state.ended.summary
-    epochs = round(summary.epochs, 1)
+    epochs = round(summary.epochs, 1) if summary.epochs is not None and state.steps_per_epoch else None
     words = join_words(
         [
             plural(summary.steps, "step"),
-            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}",
+            f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
             f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
             format_duration(summary.seconds),
@@ -160,11 +161,11 @@ def _summary(state: RunFacts) -> Condition:
     )
 
 
-def _troubles(state: RunFacts) -> int:
+def _troubles(state: RunState) -> int:
     return sum(alert.severity != "info" for alert in state.alerts)
 
 
-def _latest_alert(state: RunFacts) -> Condition | None:
+def _latest_alert(state: RunState) -> Condition | None:
     ranked = [alert for alert in state.alerts if alert.severity == "error"] or [
         alert for alert in state.alerts if alert.severity == "warning"
     ]

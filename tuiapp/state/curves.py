@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Literal, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from trainers.contract.curve import Curve, Timeline
 from trainers.contract.digest import Digest
@@ -21,7 +22,6 @@ from trainers.contract.metrics import (
     STEP_TIME,
     TEST_ACCURACY,
     TEST_LOSS,
-    sound_entries,
 )
 from tuiapp.state.series import COUNT, Floats, Integers, Series
 
@@ -60,9 +60,9 @@ class RankCurves:
         self._laid_out: tuple[int, int, Integers, Floats] | None = None  # cached: from, to, steps, counts
         self.scale = 1.0  # factor of derived rates
 
-    def add(self, event: Metrics, entries: int) -> None:
+    def add(self, event: Metrics) -> None:
         self._waiting.append(event)
-        self._values += entries * len(event.values)
+        self._values += len(event) * len(event.values)
         if self._values >= self._most:
             self._settle()
 
@@ -159,20 +159,14 @@ class Curves:
         self.evaluated = min(self.evaluated, step)
         self.gaps.begin(step, event.world_size)
 
-    def add(self, event: Metrics) -> int:
-        """Adds a batch of values; returns its number of entries, 0 for a damaged event, which is ignored."""
-        entries = sound_entries(event)
-        if not entries:
-            return 0
-        if not event.values.keys() <= self.names.keys():
-            event = self._admit(event)
+    def add(self, event: Metrics) -> None:
         self.gaps.add(event)
-        self._of(event.rank).add(event, entries)
+        if admitted := self._admit(event):
+            self._of(event.rank).add(admitted)
         last_step = event.last_step
         self.timeline.add(event.time, last_step)
         if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
             self.evaluated = max(self.evaluated, last_step)
-        return entries
 
     def fold(self, events: Iterable[AnyEvent]) -> None:
         for event in events:
@@ -219,16 +213,15 @@ class Curves:
             self._ranks[rank].scale = self._scale
         return self._ranks[rank]
 
-    def _admit(self, event: Metrics) -> Metrics:
+    def _admit(self, event: Metrics) -> Metrics | None:
+        if event.values.keys() <= self.names.keys():
+            return event
         known = {name: column for name, column in event.values.items() if self._knows(name)}
         if EXAMPLES in known and STEP_TIME in known:
             self._knows(RATE)
         if len(known) == len(event.values):
             return event
-        return Metrics(
-            rank=event.rank, first_step=event.first_step, values=known, counts=event.counts, lows=event.lows,
-            highs=event.highs, time=event.time, mono=event.mono,
-        )  # fmt: skip
+        return replace(event, values=known) if known else None
 
     def _knows(self, name: str) -> bool:
         if name not in self.names:
@@ -281,7 +274,7 @@ def series_of(curve: Curve, scale: float = 1.0) -> Series:
 
 def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:
     """Returns the last step of each entry, and the number of steps in it."""
-    sizes = np.array([len(next(iter(event.values.values()))) for event in events], np.int64)
+    sizes = np.array([len(event) for event in events], np.int64)
     firsts = np.array([event.first_step for event in events], np.int64)
     starts = np.cumsum(sizes) - sizes
     if any(event.counts for event in events):

@@ -13,7 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
-from trainers.config.memory import MemoryEstimate, estimate_memory
+from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
 from trainers.config.placement import check_data, misplaced, place
 from trainers.config.plan import make_plan
@@ -46,8 +46,12 @@ class Draft:
         return self._unless({"dataset", "model"}, lambda: make_plan(self.config).parameters)
 
     @property
+    def is_script(self) -> bool:
+        return not BACKENDS[self.config.backend].builtin
+
+    @property
     def batch_per_device(self) -> int | None:
-        return self.placed.global_batch_size // self.placed.devices if self.placed else None
+        return self.placed.global_batch_size // self.placed.devices if self.placed and not self.is_script else None
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -65,7 +69,9 @@ class Draft:
     @property
     def memory(self) -> MemoryEstimate | None:
         placed = self.placed
-        return self._unless({"dataset", "model"}, lambda: estimate_memory(placed)) if placed else None
+        if placed is None or not can_estimate(placed):
+            return None
+        return self._unless({"dataset", "model"}, lambda: estimate_memory(placed))
 
     def _unless(self, keys: Set[str], figure: Callable[[], Figure]) -> Figure | None:
         """Returns a figure, or None when one of the keys it depends on is wrong or the data set's file is missing."""
@@ -175,7 +181,7 @@ def _device_ids_apply(config: RunConfig, machine: Machine | None) -> bool:
 def machine_words(machine: Machine | None) -> str:
     """Describes this machine on one line."""
     if machine is None:
-        return "looking for devices…"
+        return "detecting devices…"
     words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]
     names = Counter(sanitize(gpu.name) for gpu in machine.gpus)
     words += [f"{count} × {name}" for name, count in names.items()]

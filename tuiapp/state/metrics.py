@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from trainers.contract.metrics import (
     DATA_WAIT,
@@ -23,9 +22,6 @@ from trainers.contract.metrics import (
 )
 from tuiapp.state.axis_labels import Unit
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
-
-if TYPE_CHECKING:
-    from tuiapp.state.run_facts import RunFacts
 
 UTILIZATION = "gpu/utilization"  # sampled per GPU: the only curves that no rank reports
 MAX_LABEL = 60
@@ -96,6 +92,17 @@ def ordered(names: Iterable[str]) -> list[str]:
     return known + sorted(found - KNOWN.keys(), key=lambda name: (group_of(name), name))
 
 
-def available(state: RunFacts) -> list[str]:
-    """Returns the metrics that a run has reported so far; the loss always."""
-    return ordered({LOSS, *state.curves.names, *([UTILIZATION] if state.utilization else [])})
+def first_choice(names: Iterable[str]) -> str:
+    """Returns the metric that is shown first: a loss, or else the first one reported that is no figure of the steps."""
+    found = list(names)
+    losses = (name for name in found if name.rpartition("/")[2] == LOSS and not metric(name).held_out)
+    others = (name for name in found if name not in KNOWN)
+    return LOSS if LOSS in found else next(losses, None) or next(others, None) or next(iter(found), LOSS)
+
+
+def second_choice(names: Iterable[str], first: str) -> str:
+    """Returns the metric that is shown beside the first: the accuracy, or else one of an evaluation, or the next."""
+    found = [name for name in names if name != first]
+    held_out = (name for name in found if metric(name).held_out and name not in KNOWN)
+    others = (name for name in found if name not in KNOWN)
+    return TEST_ACCURACY if TEST_ACCURACY in found else next(held_out, None) or next(others, None) or TEST_ACCURACY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainers.contract.summary import RunInfo
-from tuiapp.state.text import format_percent, sanitize
+from tuiapp.state.text import format_percent, sanitize, without_directories
 
 MAX_CHARACTERS = 200
 
@@ -39,7 +39,11 @@ def _through_tmux(sequence: str) -> str:
 def ending(info: RunInfo) -> str:
     """Describes how a run ended, in one short sentence."""
     config, accuracy = info.config, info.summary.test_accuracy
-    what = f"{config.model} on {config.dataset}" if config else info.directory.run_id
+    what = (
+        f"{without_directories(config.model)} on {without_directories(config.dataset)}"
+        if config
+        else info.directory.run_id
+    )
     came_to = f", test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
     why = f": {info.reason}" if info.status in ("failed", "lost") else ""
     return sanitize(f"{what} {info.status}{came_to}{why}")

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from tuiapp.state.condition import Condition, rank_condition
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
 
@@ -26,7 +26,7 @@ class RankRow:
     condition: Condition
 
 
-def rank_rows(state: RunFacts, now: float, sort: SortKey = "rank") -> list[RankRow]:
+def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankRow]:
     """Compares the ranks of a run; `now` in seconds since the epoch."""
     leader = state.leader
     if leader is None:

@@ -39,8 +39,14 @@ class Pace:
         self._steps += batch.steps
         self._seconds += batch.seconds
         self._examples += batch.examples
-        while len(self._batches) > 2 and self._seconds - self._batches[0].seconds > PACE_WINDOW_S:
+        while len(self._batches) > 2 and self._span_s > PACE_WINDOW_S:
             self._forget()
+
+    @property
+    def _span_s(self) -> float:
+        """Seconds from the first batch to the last: of their steps or, if not reported, by the clock."""
+        first, last = self._batches[0], self._batches[-1]
+        return self._seconds - first.seconds if self._seconds > 0 else last.time - first.time
 
     def _forget(self) -> None:
         old = self._batches.popleft()
@@ -49,16 +55,25 @@ class Pace:
         self._examples -= old.examples
 
     @property
-    def has_steps(self) -> bool:
-        return bool(self._batches)
-
-    @property
     def seconds_per_step(self) -> float | None:
         return self._seconds / self._steps if self._batches and self._steps > 0 and self._seconds > 0 else None
 
     @property
+    def step_s(self) -> float | None:
+        """Seconds per step: as reported or, if no step times are, by the clock from the first report to the last."""
+        if self._seconds > 0 or len(self._batches) < 2:
+            return self.seconds_per_step
+        steps, seconds = self._batches[-1].last_step - self._batches[0].last_step, self._span_s
+        return seconds / steps if steps > 0 and seconds > 0 else None
+
+    @property
+    def report_interval_s(self) -> float:
+        """Mean time between two reports; 0 before the second."""
+        return self._span_s / (len(self._batches) - 1) if len(self._batches) > 1 else 0.0
+
+    @property
     def examples_per_second(self) -> float | None:
-        return self._examples / self._seconds if self._batches and self._seconds > 0 else None
+        return self._examples / self._seconds if self._examples > 0 and self._seconds > 0 else None
 
     def step_at(self, time: float) -> float:
         """Returns the step that the rank had reached at that time, by its reports."""
@@ -83,6 +98,7 @@ class RankState:
     phase: PhaseName | None = None
     step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
     loss: float | None = None  # of that step; None where it was not finite, or before the first step
+    reports_loss: bool = False
     learning_rate: float | None = None
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
@@ -108,12 +124,16 @@ class RankState:
         """Adds a batch of values whose lists have equal length."""
         values, last_step = event.values, event.last_step
         if STEP_TIME in values:
+            if self.pace.seconds_per_step is None:
+                self.pace = Pace()
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
             self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
-        if last_step >= self.step:
+        elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
+            self.pace.add(Batch(event.time, last_step, 0, 0.0, 0.0))
+        if event.is_training and last_step >= self.step:
             self.step = last_step
             if LOSS in values:
-                self.loss = values[LOSS][-1]
+                self.loss, self.reports_loss = values[LOSS][-1], True
             if LEARNING_RATE in values:
                 self.learning_rate = values[LEARNING_RATE][-1]
 
@@ -121,12 +141,12 @@ class RankState:
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
-        self.step, self.loss, self.last_time = step, None, 0.0
+        self.step, self.loss, self.reports_loss, self.last_time = step, None, False, 0.0
         self.pace = Pace()
 
     @property
     def silent_after_s(self) -> float:
-        return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or 0.0))
+        return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or self.pace.report_interval_s))
 
     def behind(self, leader: RankState, now: float) -> int:
         """Steps behind the leader.

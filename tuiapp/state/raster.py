@@ -29,7 +29,7 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
     if chart.band is not None:
         top, bottom = _spans(chart.band, chart, height)
         filled = _between(top, bottom, height)
-        # A quarter of the dots: lines drawn over it can be told from it without colour.
+        # A quarter of the dots: lines drawn over it can be distinguished without colour.
         filled[1::2] = filled[:, 1::2] = False
         bits = _pack(filled, rows, columns)
         inks[bits > 0] = BAND

@@ -16,6 +16,7 @@ from tuiapp.state.text import (
     format_count,
     format_duration,
     sanitize,
+    without_directories,
 )
 
 _Key: TypeAlias = tuple[float, str]
@@ -54,8 +55,12 @@ def dataset(info: RunInfo) -> str:
     """Returns the data set; of a file its name without directories."""
     if info.config is None:
         return MISSING
-    name = info.config.dataset
-    return sanitize(name if "/" not in name else f"npz:{name.rsplit('/', 1)[1]}", 80)
+    return sanitize(without_directories(info.config.dataset), 80)
+
+
+def model(info: RunInfo) -> str:
+    """Returns the model; of the user's own its file without directories, and its name."""
+    return sanitize(without_directories(info.config.model), 80) if info.config else MISSING
 
 
 def started(info: RunInfo) -> str:
@@ -92,7 +97,7 @@ COLUMNS = (
         2,
         left=True,
     ),
-    Column("model", "model", 8, lambda i: _of(i, "model") or MISSING, lambda i: _text(_of(i, "model")), 3, left=True),
+    Column("model", "model", 8, model, lambda i: _text(_of(i, "model")), 3, left=True),
     Column("dataset", "dataset", 13, dataset, lambda i: _text(_of(i, "dataset")), 7, left=True),
     Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
     Column(

@@ -1,280 +1,273 @@
-"""The fold: from a run's events, in order, to all that its screen shows."""
+"""What is known of a run, and what follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import islice
+from math import isfinite
+from typing import Literal, TypeAlias
 
+import msgspec
+
+from trainers.config.catalog import BACKENDS
 from trainers.contract import events as ev
-from trainers.contract.digest import Digest
-from trainers.contract.events import PLACE
-from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
-from tuiapp.state.array_state import ArrayState
-from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
-from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of
-from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
-from tuiapp.state.metrics import metric
+from trainers.contract.gaps import Gaps
+from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_SECONDS
+from trainers.contract.resume_point import has_more
+from tuiapp.state.array_state import ArrayState, Device
+from tuiapp.state.curves import Curves, SampledCurve
+from tuiapp.state.devices.gpu import HISTORY, GpuState
+from tuiapp.state.efficiency import EfficiencyMeter
+from tuiapp.state.metrics import UTILIZATION, ordered
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import LogEntry, RunFacts
-from tuiapp.state.text import join_words, sanitize
+from tuiapp.state.text import sanitize
 
+RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
+Fault: TypeAlias = Literal["", "failure", "hang"]
+Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "problem"]  # "event", "problem": milestones of the run
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]  # a part of the screen
-MAX_ARRAYS = 512
-MAX_SOURCES = 16
 
-_METRICS_CHANGE: frozenset[Topic] = frozenset({"run", "curves", "ranks"})
+MAX_LOG_LINES = 5000
+MAX_CHECKPOINTS = 256
+EFFICIENCY_WINDOW_S = 30.0  # averaging window
 
 
-class RunState(RunFacts):
-    """Folds a run's events. `apply` never raises for the content of an event."""
+class LogEntry(msgspec.Struct, frozen=True, gc=False):
+    """A line of the log, sanitized.
 
-    def __init__(self, run_id: str = "") -> None:
-        super().__init__(run_id)
-        self._changed: set[Topic] = set()
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            ev.RunStarted: self._run_started,
-            ev.Phase: self._phase,
-            ev.RankStarted: self._rank_started,
-            ev.Metrics: self._metrics,
-            ev.Sharding: self._sharding,
-            ev.DeviceSample: self._device_sample,
-            ev.RankSample: self._rank_sample,
-            ev.FrameworkMemory: self._framework_memory,
-            ev.HostSample: self._host_sample,
-            ev.TelemetrySource: self._telemetry_source,
-            ev.LogLine: self._log_line,
-            ev.Alert: self._alert,
-            ev.Stacks: self._stacks,
-            ev.StopRequested: self._stop_requested,
-            ev.CheckpointRequested: self._checkpoint_requested,
-            ev.Checkpoint: self._checkpoint,
-            ev.RankFailed: self._rank_failed,
-            ev.RunEnded: self._run_ended,
-        }
+    There may be tens of thousands a second; holding no other object, they need no garbage collection.
+    """
 
-    def apply(self, event: object) -> None:
-        """Folds one event, or first the digest of many; unknown events are ignored."""
-        if isinstance(event, Digest):
-            return self._load(event)
-        handler = self._handlers.get(type(event))
-        if handler is None or not isinstance(event, ev.Event):
-            return
+    time: float
+    rank: int | None
+    stream: Stream
+    text: str
+
+
+@dataclass(eq=False, slots=True)
+class RunState:
+    """All that is known of a run; `tuiapp.state.fold.apply` folds events into it."""
+
+    run_id: str = ""  # until the first event: the directory's
+    started: ev.RunStarted | None = None
+    ended: ev.RunEnded | None = None
+    lost: bool = False
+    removed: bool = False  # lost because its directory was removed
+    replayed: bool = False  # a replay: it takes no commands
+    stop_requested: ev.StopRequested | None = None
+    # Newest last; some are no longer on disk.
+    checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
+    first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
+    last_time: float = 0.0
+    ranks: dict[int, RankState] = field(default_factory=dict)
+    curves: Curves = field(default_factory=Curves)
+    arrays: dict[str, ArrayState] = field(default_factory=dict)
+    gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
+    utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step
+    host: ev.HostSample | None = None
+    host_cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
+    meter: EfficiencyMeter = field(default_factory=lambda: EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S))
+    alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=200))
+    trouble: str = ""  # why the journal of a live run does not grow; "" while all is well
+    newer: str = ""  # the message if a later version of tuiapp wrote the run; "" if none did
+    failures: list[ev.RankFailed] = field(default_factory=list)
+    stacks: dict[int, ev.Stacks] = field(default_factory=dict)  # by rank, while the run hangs
+    log: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
+    log_count: int = 0  # lines ever logged; `log` holds the last of them
+    changed: set[Topic] = field(default_factory=set)  # since the last `take_changes`
+
+    @property
+    def gaps(self) -> Gaps:
+        return self.curves.gaps
+
+    @property
+    def status(self) -> RunStatus:
+        if self.ended is not None:
+            return self.ended.status
+        if self.lost:
+            return "lost"
+        return "running" if self.started is not None or self.ranks else "starting"
+
+    @property
+    def is_live(self) -> bool:
+        return self.status in ("starting", "running")
+
+    @property
+    def last_checkpoint(self) -> ev.Checkpoint | None:
+        return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def resume_step(self) -> int | None:
+        """The step of the newest checkpoint that the journal covers: its commit, and every rank's steps up to it.
+
+        None where it covers none; there may be one nevertheless, see `trainers.contract.resume_point`.
+        """
+        reached = min((rank.step for rank in self.ranks.values()), default=0)
+        covered = [one.step for one in self.checkpoints if one.step <= reached]
+        resumed_from = self.started.resumed_from if self.started else 0
+        return max([*covered, resumed_from], default=0) or None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
+        over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
+        if not over or self.resume_step is None:
+            return over and self.lost
+        return not self.total_steps or has_more(self.resume_step, self.total_steps, self.status)
+
+    @property
+    def phase(self) -> str:
+        """Rank 0's phase; "stopping" once a stop was requested; "" when not known, over or not begun."""
+        if not self.is_live:
+            return ""
+        if self.stop_requested is not None:
+            return "stopping"
+        first = self.ranks.get(min(self.ranks)) if self.ranks else None
+        if first and (first.phase or first.step):
+            return first.phase or ""
+        return "preparing" if first or self.started else ""
+
+    @property
+    def config(self) -> dict[str, object]:
+        """As in run.toml; empty before the run's first event."""
+        return self.started.config if self.started else {}
+
+    @property
+    def world_size(self) -> int:
+        """Ranks, or devices where one process owns them all."""
+        return self.started.world_size if self.started else len(self.ranks)
+
+    @property
+    def process_per_device(self) -> bool:
+        """Whether each rank is a process; assumed for unknown backends."""
+        backend = BACKENDS.get(str(self.config.get("backend")))
+        return backend is None or backend.process_per_device
+
+    @property
+    def total_steps(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.total_steps) if self.started else 0
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """0 when not known."""
+        return max(0, self.started.steps_per_epoch) if self.started else 0
+
+    @property
+    def step(self) -> int:
+        """The furthest rank's last reported step."""
+        return max((rank.step for rank in self.ranks.values()), default=0)
+
+    @property
+    def leader(self) -> RankState | None:
+        return max(self.ranks.values(), key=lambda rank: rank.step, default=None)
+
+    @property
+    def epoch(self) -> int:
+        """Counted from 1; 0 before the first step or when not known."""
+        return self.epoch_of(self.step)
+
+    def epoch_of(self, step: int) -> int:
+        return (step - 1) // self.steps_per_epoch + 1 if step and self.steps_per_epoch else 0
+
+    @property
+    def epochs(self) -> int:
+        """0 when not known."""
+        return -(-self.total_steps // self.steps_per_epoch) if self.steps_per_epoch else 0
+
+    @property
+    def progress(self) -> float | None:
+        return min(1.0, self.step / self.total_steps) if self.total_steps else None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over all ranks: recent while the run is live, the mean of the run once it has ended."""
+        if self.ended is not None and self.ended.summary.examples_per_second is not None:
+            return self.ended.summary.examples_per_second
+        rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
+        return sum(rates) if rates else None
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those reported so far; the loss before any."""
+        return ordered([*(self.curves.names or [LOSS]), *([UTILIZATION] if self.utilization else [])])
+
+    @property
+    def step_s(self) -> float | None:
+        """Recent seconds per step of the slowest rank."""
+        return max((pace for rank in self.ranks.values() if (pace := rank.pace.step_s) is not None), default=None)
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """The last evaluation's, from 0 to 1; None before the first."""
+        return self.curves.first(TEST_ACCURACY).last
+
+    @property
+    def hang(self) -> ev.Alert | None:
+        return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
+
+    @property
+    def fault(self) -> Fault:
+        return "failure" if self.failures else "hang" if self.stacks else ""
+
+    @property
+    def first_failure(self) -> ev.RankFailed | None:
+        """The failure that the run names as its cause, or else the earliest one."""
+        named = self.ended.failed_rank if self.ended else None
+        by_cause = sorted(self.failures, key=lambda failure: (failure.rank != named, failure.mono))
+        return by_cause[0] if by_cause else None
+
+    def elapsed(self, now: float) -> float | None:
+        if self.ended is not None and self.ended.summary.seconds > 0:
+            return self.ended.summary.seconds
         if self.first_time is None:
-            self.first_time = event.time
-        if event.time > self.last_time:
-            self.last_time = event.time
-        self.mark_found()
-        self._meter.add(event)
-        handler(event)
+            return None
+        return max(0.0, (now if self.is_live else self.last_time) - self.first_time)
 
-    def _load(self, digest: Digest) -> None:
-        for event in digest.events:
-            self.apply(event)
-        # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
-        self.curves = Curves()
-        self.curves.load(digest)
-        for uuid, curve in digest.utilization.items():
-            self.utilization[uuid] = SampledCurve(series_of(curve))
-        self.log_count += digest.forgotten
-        self._changed |= _METRICS_CHANGE
+    def remaining(self) -> float | None:
+        """Returns the seconds left at the recent pace, evaluations included; None while not known."""
+        pace = self.step_s
+        if not self.is_live or pace is None or not self.total_steps or self.stop_requested or self.hang:
+            return None
+        left = max(0, self.total_steps - self.step) * pace
+        every = self.config.get("eval_every")
+        recent = [one for one in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(one)]
+        if recent and isinstance(every, int):
+            due = max(0, self.epochs - self.epoch + 1) // every if every else 1
+            left += due * sum(recent) / len(recent)
+        return left
+
+    def devices(self) -> list[Device]:
+        found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+        for array in self.arrays.values():
+            found.update(array.shards)
+        return sorted(found)
+
+    def log_since(self, count: int) -> list[LogEntry]:
+        fresh = min(len(self.log), self.log_count - count)
+        return list(islice(self.log, len(self.log) - fresh, None)) if fresh > 0 else []
 
     def mark_lost(self, *, removed: bool = False) -> None:
         """Marks a run lost: its journal has no end, and no supervisor is alive. `removed`: its directory is gone."""
         if self.ended is None and not self.lost:
             self.lost, self.removed = True, removed
-            self._changed |= {"run", "ranks", "alerts", "devices"}
+            self.changed |= {"run", "ranks", "alerts", "devices"}
 
     def mark_found(self) -> None:
         """Reverts `mark_lost`: the directory is back, or the run was resumed."""
         if self.lost:
             self.lost = self.removed = False
-            self._changed |= {"run", "ranks", "alerts", "devices"}
+            self.changed |= {"run", "ranks", "alerts", "devices"}
 
     def note_trouble(self, trouble: str) -> None:
         """Sets why the journal of a live run does not grow; "" while all is well."""
         if (text := sanitize(trouble, 300)) != self.trouble:
             self.trouble = text
-            self._changed |= {"alerts", "run"}
+            self.changed |= {"alerts", "run"}
 
     def take_changes(self) -> frozenset[Topic]:
-        changed = frozenset(self._changed)
-        self._changed.clear()
+        changed = frozenset(self.changed)
+        self.changed.clear()
         return changed
-
-    def _note(self, event: ev.Event, text: str, *, rank: int | None = None, problem: bool = False) -> None:
-        self._write(LogEntry(event.time, rank, "problem" if problem else "event", sanitize(text)))
-
-    def _write(self, entry: LogEntry) -> None:
-        self.log.append(entry)
-        self.log_count += 1
-        self._changed.add("log")
-
-    def _rank(self, number: int) -> RankState | None:
-        if number in self.ranks:
-            return self.ranks[number]
-        if not 0 <= number < MAX_RANKS:
-            return None
-        self._changed |= {"run", "ranks", "devices"}
-        return self.ranks.setdefault(number, RankState(number))
-
-    def _run_started(self, event: ev.RunStarted) -> None:
-        if self.started is not None and event.attempt > self.started.attempt:
-            self._go_back(event.resumed_from)
-            self.first_time = event.time
-        self.curves.begin(event)
-        self.started = event
-        self.run_id = sanitize(event.run_id, 100) or self.run_id
-        for number in range(min(event.world_size, MAX_RANKS)):
-            if rank := self._rank(number):
-                rank.step = max(rank.step, event.resumed_from)
-        for number in [number for number in self.ranks if number >= event.world_size]:
-            del self.ranks[number]
-        self._note(event, describe_start(event, process_per_device=self.process_per_device))
-        self._changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
-
-    def _go_back(self, step: int) -> None:
-        """Starts a new attempt after a step: drops later values and all problems of the previous attempt."""
-        for rank in self.ranks.values():
-            rank.restart(step)
-        for curve in self.utilization.values():
-            curve.truncate(step + 1)
-        self.ended = self.stop_requested = None
-        for checkpoint in [one for one in self.checkpoints if one.step > step]:
-            self.checkpoints.remove(checkpoint)
-        # The log has them.
-        self.failures.clear()
-        self.alerts.clear()
-        self.stacks.clear()
-        # It may have other devices; its ranks report the array layouts anew.
-        self.arrays.clear()
-        self.gpus.clear()
-        self.telemetry_problems.clear()
-
-    def _phase(self, event: ev.Phase) -> None:
-        if rank := self._rank(event.rank):
-            rank.phase, rank.last_time = event.phase, event.time
-            self._changed |= {"run", "ranks"}
-
-    def _rank_started(self, event: ev.RankStarted) -> None:
-        if rank := self._rank(event.rank):
-            rank.pid, rank.last_time = event.pid, event.time
-            rank.device, rank.uuid = sanitize(event.device, 40), event.uuid
-            rank.device_name = sanitize(event.device_name, 60)
-            name = f" ({rank.device_name})" if rank.device_name else ""
-            self._note(event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
-            self._changed |= {"run", "ranks", "devices", "sharding"}
-
-    def _metrics(self, event: ev.Metrics) -> None:
-        full, gaps = self.curves.full, self.gaps.count
-        if not (rank := self._rank(event.rank)) or not self.curves.add(event):
-            return
-        rank.add(event)
-        if self.gaps.count > gaps:
-            self._changed.add("alerts")
-        rank.last_time = event.time
-        self._changed |= _METRICS_CHANGE
-        if self.curves.full and not full:
-            self._note(event, f"more than {MAX_NAMES:,} metrics: those that come later are not charted", problem=True)
-        if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
-            self._note_evaluation(event)
-
-    def _note_evaluation(self, event: ev.Metrics) -> None:
-        words = [f"epoch {self.epoch_of(event.last_step)}"] if self.steps_per_epoch else []
-        for name in (TEST_LOSS, TEST_ACCURACY):
-            if name in event.values:
-                shown, value = metric(name), event.values[name][-1]
-                words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
-        self._note(event, "  ".join([*words, f"step {event.last_step:,}"]))
-
-    def _sharding(self, event: ev.Sharding) -> None:
-        name = sanitize(event.array, 120)
-        if name in self.arrays or len(self.arrays) < MAX_ARRAYS:
-            self.arrays.setdefault(name, ArrayState(name)).add(event)
-            self._changed |= {"sharding", "ranks", "devices"}
-
-    def _device_sample(self, event: ev.DeviceSample) -> None:
-        if event.uuid in self.gpus:
-            self.gpus[event.uuid].add(event)
-        elif len(self.gpus) < MOST_GPUS:
-            # Until now it may have been known by its index only.
-            self.gpus.pop(f"{PLACE}{event.index}", None)
-            self.gpus[event.uuid] = new_gpu(event)
-        if event.uuid in self.gpus and event.utilization_percent is not None:
-            self.utilization.setdefault(event.uuid, SampledCurve()).append(self.step, event.utilization_percent)
-        self._changed.add("devices")
-
-    def _rank_sample(self, event: ev.RankSample) -> None:
-        # A process that is ending holds no memory any more; that figure is not of its work.
-        if event.rss_bytes and (rank := self._rank(event.rank)):
-            rank.process = event
-            rank.cpu.append(event.cpu_percent)
-            self._changed |= {"ranks", "devices"}
-
-    def _framework_memory(self, event: ev.FrameworkMemory) -> None:
-        if rank := self._rank(event.rank):
-            rank.framework = event
-            self._changed.add("devices")
-
-    def _host_sample(self, event: ev.HostSample) -> None:
-        self.host = event
-        self.host_cpu.append(event.cpu_percent)
-        self._changed.add("devices")
-
-    def _telemetry_source(self, event: ev.TelemetrySource) -> None:
-        source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
-        if problem and len(self.telemetry_problems) < MAX_SOURCES:
-            self.telemetry_problems[source] = problem
-        elif self.telemetry_problems.pop(source, "") and not problem:
-            problem = "works again"
-        if problem:
-            self._note(event, f"{source}: {problem}")
-        self._changed.add("devices")
-
-    def _log_line(self, event: ev.LogLine) -> None:
-        self._write(LogEntry(event.time, event.rank, event.stream, sanitize(event.text)))
-
-    def _alert(self, event: ev.Alert) -> None:
-        if event.ended:
-            about = (event.kind, event.rank, event.device)
-            for alert in [alert for alert in self.alerts if (alert.kind, alert.rank, alert.device) == about]:
-                self.alerts.remove(alert)
-            if event.kind == "hang":
-                self.stacks.clear()
-        else:
-            self.alerts.append(event)
-        self._note(event, event.text, rank=event.rank, problem=event.severity != "info" and not event.ended)
-        self._changed.add("alerts")
-
-    def _stacks(self, event: ev.Stacks) -> None:
-        if 0 <= event.rank < MAX_RANKS:
-            self.stacks[event.rank] = event
-            self._note(event, "its Python stacks were taken down", rank=event.rank)
-            self._changed.add("alerts")
-
-    def _stop_requested(self, event: ev.StopRequested) -> None:
-        self.stop_requested = event
-        self._note(event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
-        self._changed |= {"run", "alerts"}
-
-    def _checkpoint_requested(self, event: ev.CheckpointRequested) -> None:
-        self._note(event, join_words(["checkpoint requested", sanitize(event.by, 40)]))
-
-    def _checkpoint(self, event: ev.Checkpoint) -> None:
-        while self.checkpoints and self.checkpoints[-1].step >= event.step:
-            self.checkpoints.pop()
-        self.checkpoints.append(event)
-        self._note(event, describe_checkpoint(event))
-        self._changed |= {"run", "curves"}
-
-    def _rank_failed(self, event: ev.RankFailed) -> None:
-        if len(self.failures) < MAX_RANKS:
-            self.failures.append(event)
-        if (rank := self._rank(event.rank)) and rank.failure is None:
-            rank.failure = event
-        self._note(event, describe_failure(event), rank=event.rank, problem=True)
-        self._changed |= {"run", "ranks", "alerts"}
-
-    def _run_ended(self, event: ev.RunEnded) -> None:
-        self.ended = event
-        self._note(event, join_words([event.status, event.reason]), problem=event.status == "failed")
-        self._changed |= {"run", "ranks", "alerts", "devices", "curves"}

@@ -92,7 +92,7 @@ class Series:
         lows: Sequence[float | None] | None = None,
         highs: Sequence[float | None] | None = None,
     ) -> None:
-        """Adds values of successive steps or, with `counts`, of windows of so many steps and their extremes."""
+        """Adds values of successive steps or, with `counts`, of windows of that many steps and their extremes."""
         size = len(values) if counts is None else min(len(values), len(counts))
         bounds = [_floats(each[:size]) if each and len(each) >= size else None for each in (lows, highs)]
         self.add(steps_of(first_step, size, counts), _floats(values[:size]), *bounds)

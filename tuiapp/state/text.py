@@ -62,7 +62,7 @@ def sanitize_lines(text: str, limit: int = 200) -> list[str]:
     if len(lines) > limit:
         head = limit // 2
         cut = len(lines) - limit + 1
-        lines = [*lines[:head], f"… {cut:,} lines left out …", *lines[len(lines) - (limit - head - 1) :]]
+        lines = [*lines[:head], f"… {cut:,} lines omitted …", *lines[len(lines) - (limit - head - 1) :]]
     return lines
 
 
@@ -192,6 +192,15 @@ def format_path(path: PurePath) -> str:
     home = os.path.expanduser("~")
     text = str(path)
     return sanitize(f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text)
+
+
+def without_directories(value: str) -> str:
+    """Returns a configuration's value without the directories of its path: "npz:mine.npz", "net.py:Net"."""
+    prefix, colon, _ = value.partition(":")
+    if not colon:
+        return value
+    name = value.rpartition("/")[2] if "/" in value else value.removeprefix(f"{prefix}:")
+    return name if prefix == "py" else f"{prefix}:{name}"
 
 
 def plural(count: int, noun: str) -> str:

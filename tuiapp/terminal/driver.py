@@ -23,7 +23,7 @@ from tuiapp.terminal.escape_sequences import EscapeSequences
 from tuiapp.terminal.output import TerminalOutput
 
 PATIENCE_S = 1.0
-"""How long an unread terminal may delay a program that was told to end, before output is dropped."""
+"""How long an unread terminal may delay the program's end, before output is dropped."""
 
 HANG_UP_S = 3.0
 """How long anything may delay it after that."""
@@ -49,9 +49,9 @@ class RobustDriver(LinuxDriver):
         self._file = self._output  # type: ignore[assignment]
         self._size = size or self._get_terminal_size()
         self._ending = 0
-        """The signal that told the program to end."""
+        """The signal that asked the program to end."""
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._told_to_end)
+            signal.signal(number, self._on_end_signal)
         signal.signal(signal.SIGALRM, self._out_of_patience)
 
     def _get_terminal_size(self) -> tuple[int, int]:
@@ -64,9 +64,9 @@ class RobustDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # Textual reads the size in the signal's handler. If the next signal interrupts it, the older size comes last.
-        signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._tell_size))
+        signal.signal(signal.SIGWINCH, lambda *_: self._loop.call_soon_threadsafe(self._report_size))
 
-    def _tell_size(self) -> None:
+    def _report_size(self) -> None:
         if not self._in_band_window_resize:
             size = Size(*self._get_terminal_size())
             self._app.post_message(Resize(size, size))
@@ -101,11 +101,11 @@ class RobustDriver(LinuxDriver):
             return b""
 
     def _lose_terminal(self) -> None:
-        """Ends the program as if hung up on: nobody can see or use it any more."""
+        """Ends the program as if hung up on: nobody can see or use it."""
         self._output.give_up()
         self._loop.call_soon_threadsafe(self._end, signal.SIGHUP)
 
-    def _told_to_end(self, number: int, _: FrameType | None) -> None:
+    def _on_end_signal(self, number: int, _: FrameType | None) -> None:
         """Ends in order; interrupts the main thread anywhere, even in a blocked write: only safe calls."""
         self._ending = number
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
@@ -142,9 +142,9 @@ class RobustDriver(LinuxDriver):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._go_on)
+        self._loop.call_soon_threadsafe(self._on_continue)
 
-    def _go_on(self) -> None:
+    def _on_continue(self) -> None:
         """Takes the terminal back from the shell after SIGCONT."""
         if not self._auto_restart or self._app._exit:
             return

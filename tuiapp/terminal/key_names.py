@@ -18,7 +18,7 @@ def key_problem(key: str) -> str:
     *modifiers, bare = key.split("+") if len(key) > 1 else [key]
     mended = "+".join([*(one for one in MODIFIERS if one in modifiers), bare])
     if unknown := [one for one in modifiers if one not in MODIFIERS]:
-        hint = suggest(unknown[0], MODIFIERS) or f" Before a + there may be {', '.join(MODIFIERS)}."
+        hint = suggest(unknown[0], MODIFIERS) or f" Allowed before a +: {', '.join(MODIFIERS)}."
     elif not _is_key(bare):
         hint = suggest(bare, _named())
     elif mended != key:

@@ -77,7 +77,7 @@ class KeyQueue:
             await self._hand_on(event)
         else:
             self._waiting.append(event)
-        self._busy = asyncio.create_task(self._go_on())
+        self._busy = asyncio.create_task(self._advance())
 
     async def put_press(self, event: events.MouseEvent) -> None:
         """Handles a button's press or release at once, or in its turn while keys or the screen wait."""
@@ -86,9 +86,9 @@ class KeyQueue:
             return
         self._waiting.append(event)
         if self._busy is None:
-            self._busy = asyncio.create_task(self._go_on())
+            self._busy = asyncio.create_task(self._advance())
 
-    async def _go_on(self) -> None:
+    async def _advance(self) -> None:
         try:
             await self._settle()
             while self._waiting:

@@ -18,18 +18,18 @@ SORTS = (
 def count(text: str) -> int:
     """Parses a count, 1 or more."""
     if not text.isascii() or not text.isdigit() or int(text[:9]) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no count; write 1 or more.")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; use 1 or more.")
     return int(text[:9])
 
 
 def interval(text: str) -> float:
     """Parses seconds between two samples."""
-    return _number(text, 0.25, 3600, f"{text!r} is no number of seconds from 0.25 to 3600.")
+    return _number(text, 0.25, 3600, f"{text!r} is not a number of seconds from 0.25 to 3600.")
 
 
 def speed(text: str) -> float:
     """Parses a speed factor: "4" or "4x"."""
-    return _number(text.removesuffix("x"), 0.25, 1024, f"{text!r} is no speed; write 0.25 to 1024.")
+    return _number(text.removesuffix("x"), 0.25, 1024, f"{text!r} is not a speed; use 0.25 to 1024.")
 
 
 def _number(text: str, least: float, most: float, complaint: str) -> float:
@@ -46,5 +46,5 @@ def directory(text: str) -> Path:
     """Returns an absolute path; a tilde is the home directory."""
     if not text:
         # `--runs-dir "$UNSET"` gives an empty path: it must not mean the current directory.
-        raise argparse.ArgumentTypeError("it is empty; write . for the directory you are in.")
+        raise argparse.ArgumentTypeError("it is empty; use . for the current directory.")
     return Path(os.path.expanduser(text)).absolute()

@@ -24,7 +24,7 @@ def compare_runs(options: Namespace) -> int:
     runs = list(dict.fromkeys(find_run(name, directory) for name in options.runs))
     if len(runs) < 2:
         same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
-        raise UsageError(f"Give two runs or more to compare{same}; `tuiapp runs` lists them.")
+        raise UsageError(f"Give two or more runs to compare{same}; `tuiapp runs` lists them.")
     infos = [summarise(run) for run in runs]
     differences = differing(infos)
     if options.json:

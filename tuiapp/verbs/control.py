@@ -17,7 +17,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason, summarise
 from trainers.launch import LaunchError
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.library.find import find_run
+from tuiapp.library.find import find_run, list_runs
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize
@@ -34,9 +34,9 @@ SILENT_TIMEOUT_S = 30.0
 
 def stop_run(options: Namespace) -> int:
     """Requests a stop and waits for the end of the run."""
-    run, reader = _ask(options, "stop-now" if options.now else "stop")
+    run, reader = _request(options, "stop-now" if options.now else "stop")
     print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
-    with _said_when_interrupted("it stops all the same"):
+    with _on_interrupt("the run still stops"):
         return _wait_for_end(run, reader)
 
 
@@ -45,18 +45,18 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
     with LivenessProbe(run) as pulse:
         trouble = _Trouble(pulse)
         while pulse.is_alive():
-            trouble.tell()
+            trouble.report()
             if time.monotonic() > deadline:
                 at_once = f"tuiapp stop --now {sanitize(run.run_id)}"
-                print(f"tuiapp: it has not stopped yet. At once: {at_once}", file=sys.stderr)
+                print(f"tuiapp: it has not stopped yet. To stop it at once: {at_once}", file=sys.stderr)
                 return 1
             time.sleep(POLL_S)
     events = _read_all(reader)
     saved = next((event for event in reversed(events) if isinstance(event, Checkpoint)), None)
     info = summarise(run)
-    what = describe_checkpoint(saved) if saved else "no checkpoint since"
+    what = describe_checkpoint(saved) if saved else "no new checkpoint"
     print(join_words([f"{info.status}: {sanitize(info.reason)}", what]), file=sys.stderr)
-    _tell_troubles(events)
+    _print_troubles(events)
     if info.status != "completed" and (hint := resume_hint(run)):
         print(hint, file=sys.stderr)
     return 0
@@ -66,9 +66,9 @@ def save_checkpoint(options: Namespace) -> int:
     """Requests a checkpoint, waits until it is committed, and prints its directory."""
     run = _live_run(options)
     before = _committed(run)
-    reader = _ask_run(run, "checkpoint")
-    print(f"asked {sanitize(run.run_id)} for a checkpoint …", file=sys.stderr)
-    with _said_when_interrupted("the run goes on and may still save it"), LivenessProbe(run) as pulse:
+    reader = _send(run, "checkpoint")
+    print(f"requested a checkpoint of {sanitize(run.run_id)} …", file=sys.stderr)
+    with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, reader, before)
 
 
@@ -81,23 +81,21 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
         events = _read_all(reader)
         if saved := answers.find(events):
             return _print_saved(run, describe_checkpoint(saved), saved.name)
-        if _tell_troubles(events):
+        if _print_troubles(events):
             return 1
-        if trouble.tell() and not pulse.away and not pulse.note.over:
+        if trouble.report() and not pulse.away and not pulse.note.over:
             print(f"waiting for one to appear in {sanitize(str(run.checkpoints))} …", file=sys.stderr)
             deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
         if trouble.there and (new := _committed(run) - before):
             name = max(new).name
-            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, committed since", name)
+            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, new", name)
         if trouble.there and pulse.note.over:
-            print(
-                f"tuiapp: {sanitize(run.run_id)} has ended training: it saves no checkpoint any more.", file=sys.stderr
-            )
+            print(f"tuiapp: {sanitize(run.run_id)} has ended training and saves no more checkpoints.", file=sys.stderr)
             return 1
         time.sleep(POLL_S)
     if live:
-        why = ", and it cannot tell why" if trouble.there else ""
-        print(f"tuiapp: no checkpoint yet{why}; the run goes on and may still save it.", file=sys.stderr)
+        why = ", and the run cannot report why" if trouble.there else ""
+        print(f"tuiapp: no checkpoint yet{why}; the run continues and may still save it.", file=sys.stderr)
         return 1
     if answers.saved is not None:
         return _print_saved(run, describe_checkpoint(answers.saved), answers.saved.name)
@@ -107,16 +105,16 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
 
 class _Answers:
     def __init__(self) -> None:
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
         self.saved: Checkpoint | None = None  # the last one that was not requested
 
     def find(self, events: list[AnyEvent]) -> Checkpoint | None:
         for event in events:
-            if isinstance(event, CheckpointRequested) and self._asked_at is None:
-                self._asked_at = event.mono
+            if isinstance(event, CheckpointRequested) and self._requested_at is None:
+                self._requested_at = event.mono
             if isinstance(event, Checkpoint):
                 # One whose arrays were copied before the run received the command is a different one.
-                if self._asked_at is not None and event.mono - event.seconds >= self._asked_at:
+                if self._requested_at is not None and event.mono - event.seconds >= self._requested_at:
                     return event
                 self.saved = event
         return None
@@ -125,18 +123,18 @@ class _Answers:
 class _Trouble:
     def __init__(self, pulse: LivenessProbe) -> None:
         self._pulse = pulse
-        self._told: set[tuple[bool, bool]] = set()
+        self._reported: set[tuple[bool, bool]] = set()
 
     @property
     def there(self) -> bool:
         return self._pulse.trouble != ""
 
-    def tell(self) -> bool:
-        # Its text counts the seconds.
+    def report(self) -> bool:
+        # Its text contains a running count of seconds.
         kind = (self._pulse.away, self._pulse.note.over)
-        if not self.there or kind in self._told:
+        if not self.there or kind in self._reported:
             return False
-        self._told.add(kind)
+        self._reported.add(kind)
         print(f"tuiapp: {sanitize(self._pulse.trouble)}", file=sys.stderr)
         return True
 
@@ -156,34 +154,41 @@ def _committed(run: RunDir) -> set[Committed]:
 
 
 @contextlib.contextmanager
-def _said_when_interrupted(what_goes_on: str) -> Iterator[None]:
+def _on_interrupt(message: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"tuiapp: no longer waiting; {what_goes_on}.", file=sys.stderr)
+        print(f"tuiapp: no longer waiting; {message}.", file=sys.stderr)
         raise
 
 
-def _ask(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
+def _request(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
     run = _live_run(options)
-    return run, _ask_run(run, command)
+    return run, _send(run, command)
 
 
 def _live_run(options: Namespace) -> RunDir:
     run = find_run(options.run, runs_dir(options))
     if reason := read_only_reason(run):
-        raise UsageError(f"{run.run_id} cannot be asked for that: {reason}.")
+        raise UsageError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
-        raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.")
+        raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.{_live_hint(options)}")
     return run
 
 
-def _ask_run(run: RunDir, command: mailbox.Command) -> JournalReader:
+def _live_hint(options: Namespace) -> str:
+    if options.run != "latest":
+        return ""
+    live = next((run.run_id for run in list_runs(runs_dir(options)) if run.is_live()), None)
+    return f" The newest live run is {live}." if live else ""
+
+
+def _send(run: RunDir, command: mailbox.Command) -> JournalReader:
     reader = JournalReader(run.journal, journal_end(run.journal))
     try:
         instead = send_command(run, command)
     except CannotAskError as error:
-        raise LaunchError(f"Cannot ask {run.run_id}: {error}") from error
+        raise LaunchError(f"Cannot send the command to {run.run_id}: {error}") from error
     if instead:
         print(f"tuiapp: {sanitize(instead)}", file=sys.stderr)
     return reader
@@ -202,7 +207,7 @@ def _print_saved(run: RunDir, words: str, name: str) -> int:
     return 0
 
 
-def _tell_troubles(events: list[AnyEvent]) -> bool:
+def _print_troubles(events: list[AnyEvent]) -> bool:
     troubles = [event for event in events if isinstance(event, Alert) and event.kind == "checkpoint"]
     for alert in troubles:
         print(f"tuiapp: {sanitize(alert.text)}", file=sys.stderr)

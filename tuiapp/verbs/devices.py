@@ -24,6 +24,7 @@ from tuiapp.state.devices.gpu_rows import one_row_each
 from tuiapp.state.devices.host import host_rows
 from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import gpu_views
+from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.terminal.ascii_filter import to_ascii
@@ -55,7 +56,7 @@ def show_devices(options: Namespace) -> int:
                 printer.show(state)
             elif feed.failure is not None:
                 # The host reports before the driver is called.
-                state.apply(feed.failure)
+                apply(state, feed.failure)
                 printer.show(state)
                 print(f"tuiapp: {sanitize(f'{feed.failure.source}: {feed.failure.problem}')}", file=sys.stderr)
                 return 1
@@ -82,7 +83,7 @@ def _moments(feed: SamplerFeed, state: RunState) -> Iterator[None]:
                     expected = count
                     yield
                 count = 0
-            state.apply(event)
+            apply(state, event)
             heard |= isinstance(event, DeviceSample | TelemetrySource)
             count += isinstance(event, DeviceSample)
             if heard and count == expected and isinstance(event, DeviceSample | HostSample):

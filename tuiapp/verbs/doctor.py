@@ -93,14 +93,14 @@ def _devices(machine: Machine) -> Iterator[Finding]:
 
 def _data() -> Iterator[Finding]:
     if (folder := data_dir()) and not folder.is_dir():
-        yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is no folder")
+        yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is not a folder")
         return
     for name, files in FILES.items():
         if found := where(name):
             yield Finding(name, "pass", f"in {found}")
         else:
             size = format_bytes(sum(file.bytes for file in files))
-            yield Finding(name, "info", f"not on this machine; the first run on it downloads {size}")
+            yield Finding(name, "info", f"not on this machine; the first run that uses it downloads {size}")
 
 
 def _places(runs: Path) -> Iterator[Finding]:
@@ -127,7 +127,7 @@ def _settings() -> Iterator[Finding]:
     if settings.command and shutil.which(settings.command[0]) is None:
         yield Finding("settings", "warn", f"the command {settings.command[0]!r} is not found or cannot be run")
     if not problems:
-        yield Finding("settings", "pass", f"{path}{'' if path.exists() else ' (none: the defaults)'}")
+        yield Finding("settings", "pass", f"{path}{'' if path.exists() else ' (no file: all defaults)'}")
 
 
 def _strays(*, end: bool) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _strays(*, end: bool) -> Iterator[Finding]:
 def _writable(name: str, directory: Path) -> Finding:
     existing = _existing(directory)
     if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return Finding(name, "pass", f"{directory}{'' if existing == directory else ' (will be made)'}")
+        return Finding(name, "pass", f"{directory}{'' if existing == directory else ' (will be created)'}")
     return Finding(name, "fail", f"{directory} cannot be written")
 
 

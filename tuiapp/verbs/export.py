@@ -43,4 +43,6 @@ def _format_of(path: Path) -> Format:
         return "csv"
     if suffix == ".jsonl":
         return "jsonl"
-    raise ExportError(f"{path.name}: there is no format {suffix!r}; give a name in .csv or .jsonl, or no ending.")
+    raise ExportError(
+        f"{path.name}: unknown format {suffix!r}; end the name in .csv or .jsonl, or give it no extension."
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 
 from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import EXAMINED
 from trainers.config.options import ConfigError
-from trainers.config.plan import make_plan
+from trainers.config.plan import make_plan, read_plan
 from trainers.contract.digest import read_digest
 from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
@@ -73,9 +74,12 @@ def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]
 def resume_command(run: RunDir) -> str:
     """Returns the command that resumes a run; "" when it is live, complete, or has no checkpoint to resume from."""
     try:
-        # Not plan.json: resuming makes the plan anew, whatever became of the file.
-        plan = make_plan(read_config(run))
-    except (OSError, ConfigError, DatasetError):
+        # Not plan.json: resuming makes a new plan, whether or not the file is intact.
+        config = read_config(run)
+        # Except for data that only a launch examines.
+        data = read_plan(run.plan).data if config.dataset.startswith(EXAMINED) else None
+        plan = make_plan(config, data)
+    except (OSError, ValueError, ConfigError, DatasetError):
         return ""
     info = summarise(run)
     if info.status in ("running", "completed") or not info.is_readable or (point := resume_point(run)) is None:
@@ -89,4 +93,4 @@ def resume_command(run: RunDir) -> str:
 def resume_hint(run: RunDir) -> str:
     """Returns `resume_command` as a labelled line; "" for none."""
     command = resume_command(run)
-    return sanitize(f"to go on: {command}") if command else ""
+    return sanitize(f"to resume: {command}") if command else ""

@@ -22,12 +22,12 @@ MAX_RANKS = 4  # shown by name
 
 def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = False) -> list[str]:
     """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
-    done = min(1.0, state.step / state.total_steps) if state.total_steps else 0.0
-    phase = sanitize(state.phase or state.status)
-    where = join_words([f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"])
-    width = min(BAR_CELLS, max(8, cells - 50))
+    phase, done = sanitize(state.phase or state.status), state.progress
+    where, width = join_words(_where(state)), min(BAR_CELLS, max(8, cells - 50))
+    if done is not None:
+        where = f"{progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  {where}"
     lines = [
-        f"{phase:{PHASE_CELLS}} {progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  {where}",
+        f"{phase:{PHASE_CELLS}} {where}",
         " " * (PHASE_CELLS + 1) + (state.trouble or join_words([*_learning(state), *_times(state, now)])),
     ]
     ranks = [rank for rank in state.ranks.values() if rank.step]
@@ -53,12 +53,17 @@ def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
 
 def progress_words(state: RunState) -> str:
     """Formats a run's progress on one line."""
-    where = [f"epoch {state.epoch}/{state.epochs}", f"step {state.step:,}/{state.total_steps:,}"]
+    where = _where(state)
     if state.trouble:
         # The other figures do not change meanwhile.
         return join_words([*where, state.trouble])
     left = state.remaining()
     return join_words([*where, *_learning(state), "" if left is None else f"left {format_duration(left)}"])
+
+
+def _where(state: RunState) -> list[str]:
+    total = f"/{state.total_steps:,}" if state.total_steps else ""
+    return [f"epoch {state.epoch}/{state.epochs}" if state.epochs else "", f"step {state.step:,}{total}"]
 
 
 def _learning(state: RunState) -> list[str]:

@@ -35,8 +35,10 @@ from tuiapp.state.text import (
     format_percent,
     format_rate,
     join_words,
+    plural,
     sanitize,
     sanitize_lines,
+    without_directories,
 )
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
@@ -78,7 +80,7 @@ class PlainNarrator:
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
@@ -93,8 +95,8 @@ class PlainNarrator:
     def _in_words(self, event: AnyEvent, state: RunState) -> str:
         return _in_words(event, state)
 
-    def _tell_trouble(self, state: RunState) -> None:
-        # Its text counts the seconds; an alert reports when it is over.
+    def _report_trouble(self, state: RunState) -> None:
+        # Its text contains a running count of seconds; an alert reports when it is over.
         if state.trouble and not self._in_trouble:
             self.say(f"{format_clock(time.time())}  {state.trouble}")
         self._in_trouble = bool(state.trouble)
@@ -127,7 +129,7 @@ class LiveNarrator(PlainNarrator):
         self._drawn_at = -math.inf
 
     def tick(self, state: RunState) -> None:
-        self._tell_trouble(state)
+        self._report_trouble(state)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 
@@ -171,17 +173,18 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
         case RunStarted():
             config = event.config
-            what = [str(config.get(key, "")) for key in ("backend", "model", "dataset")]
+            what = [without_directories(str(config.get(key, ""))) for key in ("backend", "model", "dataset")]
             again = f"resumed from step {event.resumed_from:,}, attempt {event.attempt}" if event.attempt > 1 else ""
-            devices = f"{config.get('devices')} × {config.get('platform')}"
+            platform = config.get("platform")
+            devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
             return sanitize(f"run {event.run_id}: {join_words([*what, devices, again])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics():
             told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
             words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
-            where = [f"epoch {state.epoch_of(event.last_step)}/{state.epochs}", f"step {event.last_step:,}"]
-            return " · ".join([*where, *words]) if words else ""
+            epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
+            return join_words([epoch, f"step {event.last_step:,}", *words]) if words else ""
         case LogLine() if event.stream != "run":
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():
@@ -189,13 +192,13 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case Checkpoint():
             return describe_checkpoint(event)
         case CheckpointRequested():
-            return "saving a checkpoint after the step under way"
+            return "saving a checkpoint after the current step"
         case StopRequested(now=True):
             return "stopping at once"
         case StopRequested(save=True):
-            return "saving a checkpoint after the step under way, then stopping (Ctrl-C again: at once, without it)"
+            return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():
-            return "stopping after the step under way (Ctrl-C again: at once)"
+            return "stopping after the current step (Ctrl-C again: at once)"
         case RankFailed():
             return state.log[-1].text
         case RunEnded():

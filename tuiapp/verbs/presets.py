@@ -51,7 +51,7 @@ def show(options: Namespace) -> int:
 
 def save(options: Namespace) -> int:
     """Saves a preset."""
-    config = read_source(options.source, options.settings)
+    config = read_source(options.source, options.settings, arguments=options.arguments)
     path = save_preset(options.name, config, options.description, overwrite=options.force)
     print(f"saved {sanitize(str(path))}", file=sys.stderr)
     return 0

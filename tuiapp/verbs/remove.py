@@ -41,7 +41,7 @@ def remove_runs(options: Namespace) -> int:
 
 def _agreed(runs: list[RunDir]) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("Nobody can be asked without a terminal. To delete without being asked: --yes.")
+        raise UsageError("Cannot ask for confirmation without a terminal. To delete without it: --yes.")
     for run in runs:
         info = summarise(run)
         steps = f"{format_count(info.summary.steps)} steps"

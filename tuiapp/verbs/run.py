@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from types import FrameType
 
 from trainers.config.machine import Machine, inspect_machine
-from trainers.config.memory import estimate_memory
+from trainers.config.memory import can_estimate, estimate_memory
 from trainers.config.placement import misplaced, place
 from trainers.config.run_config import Check, RunConfig
+from trainers.config.script_texts import MODULE
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
 from trainers.contract.journal import JournalReader
@@ -27,6 +28,7 @@ from trainers.launch import launch, resume
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
+from tuiapp.state.fold import apply
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
@@ -81,19 +83,23 @@ def _ring(settings: Settings, run: RunDir) -> None:
 def _begin(options: Namespace) -> tuple[RunDir, int]:
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
+    if options.module is not None and options.source is not None:
+        raise UsageError(f"-m {options.module} names what to run: leave out {options.source!r}.")
+    if options.module is not None:
+        options.source = f"{MODULE}{options.module}"
     if options.resume is None:
         config = _read_new(options, checks)
         _warn_of_memory(config, machine)
         return launch(config, runs_dir(options), machine), 0
     if options.like is not None:
-        raise UsageError("--resume goes on with a run, --like starts a new one: leave out one of them.")
+        raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
     if options.source is not None:
         raise UsageError(
-            f"--resume goes on with a run's own configuration: leave out {options.source!r}, or --resume. "
+            f"--resume uses the run's own configuration: omit {options.source!r} or --resume. "
             "To change a key: --set KEY=VALUE."
         )
     run = find_run(options.resume, runs_dir(options))
-    config = read_like(run, options.settings, checks)
+    config = read_like(run, options.settings, checks, arguments=options.arguments)
     _warn_of_memory(config, machine)
     resumed = resume(run, config, machine)
     for note in resumed.notes:
@@ -103,16 +109,17 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
 
 def _warn_of_memory(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
-    if warning := memory_warning(placed, machine, estimate_memory(placed)):
+    if can_estimate(placed) and (warning := memory_warning(placed, machine, estimate_memory(placed))):
         print(f"tuiapp: {warning}", file=sys.stderr)
 
 
 def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     if options.like is None:
-        return read_source(options.source, options.settings, checks)
+        return read_source(options.source, options.settings, checks, options.arguments)
     if options.source is not None:
-        raise UsageError(f"--like starts from a run's configuration: leave out {options.source!r}, or --like.")
-    return read_like(find_run(options.like, runs_dir(options)), options.settings, checks, "started anew")
+        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
+    run = find_run(options.like, runs_dir(options))
+    return read_like(run, options.settings, checks, "used for a new run", options.arguments)
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
@@ -128,7 +135,7 @@ def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, n
             narrate.say(f"tuiapp: {sanitize(notes.popleft())}")
         events = reader.read()
         for event in events:
-            state.apply(event)
+            apply(state, event)
             narrate.event(event, state)
         if not events:
             if not alive:
@@ -171,14 +178,14 @@ class _Interrupts:
     def _stop(self, number: int, _: FrameType | None) -> None:
         self._count += 1
         self.by_key |= number == signal.SIGINT
-        self._ask("stop" if self._count == 1 else "stop-now")
+        self._send("stop" if self._count == 1 else "stop-now")
 
     def _save(self, _number: int, _: FrameType | None) -> None:
-        self._ask("checkpoint")
+        self._send("checkpoint")
 
-    def _ask(self, command: mailbox.Command) -> None:
+    def _send(self, command: mailbox.Command) -> None:
         try:
             if instead := send_command(self._run, command, self._pulse.note):
                 self.notes.append(instead)
         except CannotAskError as error:
-            self.notes.append(f"cannot tell the run {command}: {error}")
+            self.notes.append(f"cannot send {command} to the run: {error}")

@@ -11,10 +11,10 @@ from datetime import datetime
 from trainers.config.options import format_value
 from trainers.config.run_config import to_mapping, to_toml_values
 from trainers.contract.events import Alert, AnyEvent, RankFailed
-from trainers.contract.journal import read_tail
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
+from trainers.contract.peek import peek_journal
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
@@ -64,10 +64,15 @@ def list_all(options: Namespace) -> int:
         print(json.dumps([list_facts(info) for info in infos], indent=2))
         return 0
     if not everything:
-        print(f"There is no run in {sanitize(str(directory))} yet. To make one: tuiapp run quickstart", file=sys.stderr)
+        print(
+            f"There are no runs in {sanitize(str(directory))} yet. To start one: tuiapp run quickstart", file=sys.stderr
+        )
         return 0
     if not infos:
-        print(f"None of {plural(len(everything), 'run')} has all these words. All: tuiapp runs", file=sys.stderr)
+        print(
+            f"None of {plural(len(everything), 'run')} matches all these words. To list all: tuiapp runs",
+            file=sys.stderr,
+        )
         return 0
     rows = [list(LISTED.values()), *map(_row, infos)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -83,7 +88,7 @@ def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
-    tail = read_tail(run.journal, TAIL_BYTES)
+    tail = peek_journal(run.journal, TAIL_BYTES).tail()
     failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
     efficiency, gaps = read_through(info)
@@ -100,7 +105,7 @@ def show_run(options: Namespace) -> int:
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
-    facts = {"run": run.run_id, "directory": str(run.path), **_told(info)}
+    facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -174,7 +179,7 @@ def _row(info: RunInfo) -> list[str]:
     return [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
 
 
-def _told(info: RunInfo) -> dict[str, str]:
+def _overview(info: RunInfo) -> dict[str, str]:
     summary = info.summary
     figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
     return {

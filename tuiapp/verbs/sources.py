@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,9 @@ from trainers.config.run_config import (
     build_config,
     get_option,
     parse_toml,
-    to_toml_values,
+    to_mapping,
 )
+from trainers.config.script_texts import MODULE
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError
@@ -31,31 +33,52 @@ def runs_dir(options: Namespace) -> Path:
     return options.runs_dir or default_runs_dir()
 
 
-def read_source(source: str | None, settings: Sequence[str], checks: Sequence[Check] = ()) -> RunConfig:
+def read_source(
+    source: str | None, settings: Sequence[str], checks: Sequence[Check] = (), arguments: Sequence[str] | None = None
+) -> RunConfig:
     """Builds a configuration from the command line; raises `ConfigError` or `PresetError`.
 
     Args:
-        source: A preset's name, or the path of a TOML file (with a `/` or ending in .toml); None for the defaults.
+        source: A preset's name, the path of a TOML file (with a `/` or ending in .toml) or of a script (ending in .py),
+            or `module:` and a module's name; None for the defaults.
         settings: `KEY=VALUE` each.
         checks: As of `build_config`.
+        arguments: A script's, which replace those of its configuration; None to keep them.
     """
-    base = RunConfig() if source is None else _read_file(source) if _is_path(source) else load_config(source)
-    return _with_changes(to_toml_values(base), _changes(settings), checks)
+    base, given = RunConfig(), dict[str, object]()
+    if source is not None and _is_script(source):
+        given = {"backend": "script", "script": source}
+    elif source is not None:
+        base = _read_file(source) if _is_path(source) else load_config(source)
+    return _with_changes(_plain(base), {**given, **_passed(arguments), **_changes(settings)}, checks)
 
 
 def read_like(
-    run: RunDir, settings: Sequence[str], checks: Sequence[Check] = (), purpose: str = "resumed"
+    run: RunDir,
+    settings: Sequence[str],
+    checks: Sequence[Check] = (),
+    purpose: str = "resumed",
+    arguments: Sequence[str] | None = None,
 ) -> RunConfig:
     """Returns a run's configuration with keys changed; raises `ConfigError`, or `LaunchError` without a run.toml."""
     try:
-        values = to_toml_values(read_config(run))
+        values = _plain(read_config(run))
     except OSError as error:
         raise LaunchError(f"{run.run_id} cannot be {purpose}: cannot read {run.config}: {error.strerror}.") from error
-    changes = _changes(settings)
+    changes = {**_passed(arguments), **_changes(settings)}
     if changes.keys() & {"platform", "devices"}:
         # Its run.toml names the GPUs that it had: choose new ones.
         values["device_ids"] = []
     return _with_changes(values, changes, checks)
+
+
+def _plain(config: RunConfig) -> dict[str, object]:
+    return {**to_mapping(config)}
+
+
+def _passed(arguments: Sequence[str] | None) -> dict[str, object]:
+    """A script's arguments as a change; none given is no change, unless `--` was written."""
+    return {"arguments": shlex.join(arguments)} if arguments is not None else {}
 
 
 def _with_changes(base: dict[str, object], changes: dict[str, object], checks: Sequence[Check]) -> RunConfig:
@@ -85,6 +108,10 @@ def _parse(setting: str) -> tuple[str, object]:
     if not equals:
         raise ConfigError([Problem(option.key, f"no value given; write --set {option.key}=VALUE.")])
     return option.key, option.parse(text)
+
+
+def _is_script(source: str) -> bool:
+    return source.endswith(".py") or source.startswith(MODULE)
 
 
 def _is_path(source: str) -> bool:

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tuiapp.state.condition import headline
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 
 
 class AlertStrip(Static):
@@ -38,7 +38,7 @@ class AlertStrip(Static):
     def on_click(self) -> None:
         self.dismiss()
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         found = headline(state)
         text = ""
         if found:

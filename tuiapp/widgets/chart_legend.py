@@ -47,14 +47,14 @@ def reading(chart: Chart, column: int, look: Look) -> Content:
     """Returns the values at a column of dots."""
     words, place = metric(look.metric).format, chart.x_at(column)
 
-    def told(y: float) -> str:
+    def figure(y: float) -> str:
         return words(None if y != y else 10**y if chart.log else y)
 
     at = short_duration(place) if chart.by_time else f"step {place:,.0f}"
     parts = [Content.styled(at, "bold")]
     for label, color, value in chart.read(column):
         if color == BAND and chart.band is not None:
-            low, high = told(float(chart.band.low[column])), told(float(chart.band.high[column]))
+            low, high = figure(float(chart.band.low[column])), figure(float(chart.band.high[column]))
             parts.append(Content.assemble(("▒ ", look.color(color)), f"{low} to {high}"))
         else:
             alone = metric(look.metric).held_out and len(chart.curves) == 1
@@ -63,7 +63,7 @@ def reading(chart: Chart, column: int, look: Look) -> Content:
     width = (chart.x_range[1] - chart.x_range[0]) / max(1, chart.columns - 1)
     near = [y for x, y in chart.evaluations if abs(x - place) <= 2 * width]
     if near:
-        parts.append(Content(f"◆ {chart.held_out} {told(near[0])}"))
+        parts.append(Content(f"◆ {chart.held_out} {figure(near[0])}"))
     return Content("  ").join(parts)
 
 

@@ -144,7 +144,7 @@ class ChoiceInput(Widget, can_focus=True):
                 self.take(choice)
 
     @on(OptionList.OptionHighlighted)
-    def _keep_to_itself(self, event: OptionList.OptionHighlighted) -> None:
+    def _stop_highlight(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
 
     @on(events.DescendantBlur)

@@ -1,4 +1,4 @@
-"""Colours that people with colour blindness can tell apart, and the styles of severities."""
+"""Colours that people with colour blindness can distinguish, and the styles of severities."""
 
 from __future__ import annotations
 

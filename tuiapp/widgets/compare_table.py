@@ -45,7 +45,7 @@ class CompareTable(ScrollableContainer):
         read_out: Line | None = None,
     ) -> None:
         """Shows runs; `reading` has the fraction read of each (None once complete), `hidden` the hidden indices."""
-        told = results(infos)
+        outcome = results(infos)
         states = [
             f"{SYMBOLS[info.status]} {info.status}" if share is None else f"reading {format_percent(share)}"
             for info, share in zip(infos, reading, strict=True)
@@ -53,7 +53,13 @@ class CompareTable(ScrollableContainer):
         keys = differing(infos)
         names = Line("run", tuple(sanitize(info.directory.run_id) for info in infos))
         here = [read_out] if read_out else []
-        columns = [*here, Line("state", tuple(states)), *keys, *(line for line in told if line.name != "state"), names]
+        columns = [
+            *here,
+            Line("state", tuple(states)),
+            *keys,
+            *(line for line in outcome if line.name != "state"),
+            names,
+        ]
         widths = [min(max(len(c.name), *(len(value) for value in c.values)), WIDEST) for c in columns]
         widths[-1] = max(len(value) for value in names.values)
         cells = [

@@ -15,9 +15,11 @@ from textual.message import Message
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import DATASETS, NPZ
+from trainers.config.image_folder import FOLDER
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.run_config import OPTIONS
+from trainers.config.user_code import PY
 from tuiapp.state.draft import Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
@@ -29,9 +31,14 @@ if TYPE_CHECKING:
 
 NOTES: dict[str, dict[str, str]] = {
     "backend": {backend.name: backend.summary for backend in BACKENDS.values()},
-    "model": {model.name: model.summary for model in MODELS.values()},
+    "model": {
+        **{model.name: model.summary for model in MODELS.values()},
+        PY: "your own, FILE:NAME: (shape, classes) → module",
+    },
     "dataset": {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
+        PY: "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
+        FOLDER: "your own images: a folder per class, below train and test",
         NPZ: "your own .npz: x_train, y_train, x_test and y_test",
     },
 }

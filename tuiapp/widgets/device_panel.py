@@ -12,7 +12,7 @@ from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
 from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import GpuView, gpu_views
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
 from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, series_color
 from tuiapp.widgets.text_panel import TextPanel
@@ -22,39 +22,39 @@ class DevicePanel(TextPanel):
     WAITING = "waiting for the first sample…"
     LEAST_WIDTH = 34
 
-    def lines(self, state: RunFacts, width: int) -> list[Content]:
+    def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
-        told = self._all(state, views, width) if self._alone else self._brief(state, views, width)
-        if not told:
-            told = [line(Span(self.WAITING if state.is_live else "not available: the run sampled nothing", "muted"))]
-        past = f"as last sampled, at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
+        lines = self._all(state, views, width) if self._alone else self._brief(state, views, width)
+        if not lines:
+            lines = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
+        past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
         if past and self._alone:
             # A small terminal has no room for a border.
-            told += [[], line(Span(past, "muted"))]
-        return [self._styled(spans) for spans in [*_problems(state), *told]]
+            lines += [[], line(Span(past, "muted"))]
+        return [self._styled(spans) for spans in [*_problems(state), *lines]]
 
     @property
     def _alone(self) -> bool:
         return self.has_class("-alone") or self.screen.has_class("-one")
 
-    def _brief(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
+    def _brief(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
         room = self._most_lines()
-        told: list[Line] = []
+        lines: list[Line] = []
         if views:
-            told += _fitting(views, width, room)
+            lines += _fitting(views, width, room)
         else:
             processes = len(rank_processes(state))
-            told += process_rows(state, width, details=2 * processes + 4 <= room)
+            lines += process_rows(state, width, details=2 * processes + 4 <= room)
         if derived := efficiency_line(state, width):
-            told.append(derived)
-        if state.host and len(told) < room:
-            rows = host_rows(state.host, width, room - len(told))
-            told += rows if not views or room - len(told) > len(rows) + 3 else [host_line(state.host, width)]
-        return told
+            lines.append(derived)
+        if state.host and len(lines) < room:
+            rows = host_rows(state.host, width, room - len(lines))
+            lines += rows if not views or room - len(lines) > len(rows) + 3 else [host_line(state.host, width)]
+        return lines
 
-    def _all(self, state: RunFacts, views: list[GpuView], width: int) -> list[Line]:
+    def _all(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
         derived = efficiency_line(state, width)
         return stacked(
             [
@@ -86,13 +86,13 @@ class DevicePanel(TextPanel):
         return f"{style} on $foreground 12%" if span.track else style
 
 
-def _problems(state: RunFacts) -> list[Line]:
+def _problems(state: RunState) -> list[Line]:
     return [line(Span(f"▲ {source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
 
 
 def _fitting(views: list[GpuView], width: int, room: int) -> list[Line]:
     """Returns the GPUs in the most detailed form that leaves a line for the rest."""
     for form in (two_rows_each, one_row_each):
-        if len(told := form(views, width)) < room:
-            return told
+        if len(lines := form(views, width)) < room:
+            return lines
     return two_a_row(views, width)

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from trainers.contract.events import RankFailed
 from tuiapp.state.condition import describe_failure
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import sanitize, sanitize_lines
 from tuiapp.widgets.colors import MUTED
 
@@ -34,7 +34,7 @@ class FailurePanel(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield Static("no rank has failed", markup=False)
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         first, hang = state.first_failure, state.hang
         key = len(state.failures), first, hang, [*state.stacks.values()]
         if (first is None and not state.stacks) or key == self._shown:
@@ -47,29 +47,29 @@ class FailurePanel(VerticalScroll):
     def _build(self, first: RankFailed, failures: list[RankFailed]) -> list[Content]:
         lines = [
             Content.styled(f"✖ first cause: {describe_failure(first)}", "bold $text-error"),
-            Content.styled(f"whole log: {self._directory}/ranks/{first.rank}/stderr.log", MUTED),
+            Content.styled(f"full log: {self._directory}/ranks/{first.rank}/stderr.log", MUTED),
             Content(""),
         ]
         if first.traceback.strip():
             lines += [Content(line) for line in sanitize_lines(first.traceback)]
         elif first.last_lines:
-            lines.append(Content.styled("the last it wrote to stderr:", MUTED))
+            lines.append(Content.styled("the last lines of its stderr:", MUTED))
             lines += [Content(sanitize(line)) for line in first.last_lines[-100:]]
         else:
-            lines.append(Content("it wrote nothing to stderr"))
+            lines.append(Content("its stderr is empty"))
         others = [failure for failure in failures if failure is not first][:MAX_OTHERS]
         if others:
-            lines += [Content(""), Content.styled("after it:", MUTED)]
+            lines += [Content(""), Content.styled("afterwards:", MUTED)]
             lines += [Content(f"  {describe_failure(failure)}") for failure in others]
         return lines
 
 
-def _describe_hang(state: RunFacts) -> list[Content]:
+def _describe_hang(state: RunState) -> list[Content]:
     if not state.stacks:
         return []
     hang = state.hang
     lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
-    lines.append(Content.styled("where the Python threads of each rank stand, the innermost call first:", MUTED))
+    lines.append(Content.styled("Python stacks of each rank, innermost call first:", MUTED))
     named = hang.rank if hang else None
     for rank, stacks in sorted(state.stacks.items(), key=lambda item: (item[0] != named, item[0])):
         lines += [Content(""), Content.styled(f"rank {rank}, pid {stacks.pid}", "bold")]

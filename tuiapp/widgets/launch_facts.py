@@ -47,10 +47,10 @@ class LaunchFacts(Vertical):
         height: auto;
 
         #facts-row { height: auto; }
-        /* What stands at a line's end is what can be missed. */
+        /* The least important facts are at a line's end. */
         #facts { width: 1fr; height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
         #launch { width: auto; min-width: 15; margin-left: 1; }
-        /* What it says then is no less to be read. */
+        /* Its text stays readable. */
         #launch:disabled { color: $foreground; background: $surface; text-opacity: 100%; opacity: 100%; }
         #launch.-blocked {
             color: $text-muted;
@@ -117,12 +117,12 @@ class LaunchFacts(Vertical):
                 (sanitize(command), "$text-accent"),
             )
         labels = ", ".join(option.label for key, option in OPTIONS.items() if key in draft.unreadable)
-        return Content.styled(f"no command while {labels} cannot be read", FAINT)
+        return Content.styled(f"no command: fix {labels} first", FAINT)
 
 
 def _devices(draft: Draft, machine: Machine | None) -> Content:
     if machine is None:
-        return Content("looking for devices…")
+        return Content("detecting devices…")
     if draft.placed is None or draft.batch_per_device is None:
         return Content(MISSING)
     words = device_words(draft.placed)
@@ -134,7 +134,7 @@ def _training(draft: Draft) -> Content:
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
     words = f"{per_epoch} steps per epoch · {total} in all · {parameters} parameters"
-    left_out = f"{ASIDE}{plural(draft.left_out, 'example')} of an epoch left out" if draft.left_out else ""
+    left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
     return Content.assemble(words, (left_out, FAINT))
 
 

@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from tuiapp.state.run_facts import LogEntry
+from tuiapp.state.run_state import LogEntry
 from tuiapp.state.text import fit, format_clock
 
 MAX_ROWS = 20_000

@@ -11,11 +11,11 @@ from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Input, Static
 
-from tuiapp.state.run_facts import LogEntry, RunFacts
+from tuiapp.state.run_state import LogEntry, RunState
 from tuiapp.state.text import plural
 from tuiapp.widgets.log_rows import LogRows
 
-PLACEHOLDER = "show only lines with…  (enter, then n N: one after the other · escape: all lines)"
+PLACEHOLDER = "show only lines with…  (enter, then n N: next, previous · escape: all lines)"
 
 STREAMS: tuple[tuple[str, ...], ...] = ((), ("stdout",), ("stderr",), ("run", "event", "problem"))
 """What the stream key cycles through: all, stdout, stderr, the run's own messages."""
@@ -62,7 +62,7 @@ class LogView(Vertical):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._place = ""
-        self._state = RunFacts()
+        self._state = RunState()
         self._seen = 0
         self._wanted_count = 0
 
@@ -87,7 +87,7 @@ class LogView(Vertical):
         rows = self.query_one(LogRows)
         rows.follow = not rows.follow
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         if state is not self._state:
             self._state = state
             self._refill()
@@ -123,7 +123,7 @@ class LogView(Vertical):
             self.open_search()
             return
         number, count = rows.find(by)
-        self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” is in no line"
+        self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” was not found"
         self._show_status()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -184,7 +184,7 @@ class LogView(Vertical):
         left_out = self._state.log_count - len(self._state.log)
         parts = [
             who,
-            ("the run's own words" if "run" in self.stream else f"{self.stream[0]} alone") if self.stream else "",
+            ("the run's own messages" if "run" in self.stream else f"{self.stream[0]} only") if self.stream else "",
             how,
             self._place,
             f"only lines with “{self.pattern}”" if self.pattern else "",

@@ -13,13 +13,11 @@ from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import View, build_chart
-from tuiapp.state.run_facts import RunFacts
-from tuiapp.terminal.reliable_timers import ReliableTimers
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
-REDRAW_S = 0.2
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 LEAST_SPAN = {False: 4.0, True: 0.5}
@@ -28,8 +26,8 @@ LEAST_SPAN = {False: 4.0, True: 0.5}
 NEVER = (0.0, -1, 0)
 
 
-class LossChart(ReliableTimers, Zoomable):
-    """The curves, redrawn at most five times a second and only when they change."""
+class LossChart(Zoomable):
+    """The curves, redrawn only when they change."""
 
     DEFAULT_CSS = """
     LossChart {
@@ -54,9 +52,8 @@ class LossChart(ReliableTimers, Zoomable):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._due = False
-        self._timer_runs = False
         self._drawn: tuple[float, float, int] = NEVER
         """Time of the last drawing, the last step in it, and the last evaluation."""
         self._finished = False
@@ -73,6 +70,7 @@ class LossChart(ReliableTimers, Zoomable):
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._answer_key())
         for name in ("smoothing", "log_scale", "rank", "window"):
             self.watch(self, name, self._answer_key, init=False)
+        self.set_interval(1.0, self.draw_if_due)
 
     def on_resize(self) -> None:
         self.cursor = None
@@ -85,8 +83,8 @@ class LossChart(ReliableTimers, Zoomable):
             self._make_due()
             self.draw_if_due()
 
-    def show(self, state: RunFacts) -> None:
-        """Shows a run's curves within 0.2 s, or 1 s if the drawing would look the same."""
+    def show(self, state: RunState) -> None:
+        """Shows a run's curves at once, or within 2 s if the drawing would look the same."""
         if state is not self._state:
             self._state, self._drawn = state, NEVER
         self._due = True
@@ -99,29 +97,15 @@ class LossChart(ReliableTimers, Zoomable):
             # The last drawing must include the end.
             self._drawn = NEVER
         self._finished = not state.is_live
-        if not self.drawings:
-            self.draw_if_due()
-        self._draw_soon()
+        self.draw_if_due()
 
     @property
     def least_span(self) -> float:
         return LEAST_SPAN[self.by_time]
 
     @property
-    def state(self) -> RunFacts:
+    def state(self) -> RunState:
         return self._state
-
-    def _draw_soon(self) -> None:
-        if self._due and not self._timer_runs and self.is_mounted:
-            self._timer_runs = True
-            ago = time.monotonic() - self._drawn[0]
-            self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends)
-
-    def _timer_ends(self) -> None:
-        self._timer_runs = False
-        self.draw_if_due()
-        if self._due and self.cursor is None and self.is_on_screen:
-            self._draw_soon()
 
     def change_smoothing(self, by: int) -> None:
         place = SMOOTHINGS.index(self.smoothing) + by
@@ -156,9 +140,8 @@ class LossChart(ReliableTimers, Zoomable):
     def _would_show(self) -> bool:
         """Whether a drawing would differ: curves longer by a point, or a second has passed."""
         moment, step, evaluated = self._drawn
-        ago = time.monotonic() - moment
         grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
-        return ago >= 1.0 or (ago >= REDRAW_S * 0.9 and (grown or evaluated != self._state.curves.evaluated))
+        return grown or evaluated != self._state.curves.evaluated or time.monotonic() - moment >= 1.0
 
     def draw_if_due(self) -> None:
         asked = self._drawn == NEVER
@@ -199,13 +182,13 @@ class LossChart(ReliableTimers, Zoomable):
 
     def _why_empty(self) -> str:
         if self.window is not None:
-            return "nothing was told in this part of the run: 0 shows all of it"
+            return "no data in this range: 0 shows the whole run"
         return why_empty(self.metric, live=self._state.is_live)
 
     def _show_legend(self) -> None:
         look = Look(dark=self.app.current_theme.dark, metric=self.metric)
         if self.cursor is not None:
-            left, settings = reading(self._chart, self.cursor, look), ["stands still", "v: go on"]
+            left, settings = reading(self._chart, self.cursor, look), ["paused", "v: resume"]
         else:
             left, settings = names(self._chart, look), self._settings()
         self.query_one("#legend", Static).update(line_of(left, settings, self.content_size.width), layout=False)
@@ -216,4 +199,4 @@ class LossChart(ReliableTimers, Zoomable):
             "by time" if self.by_time else "by step",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
         ]
-        return [f"{100 * self.share_in_sight:.3g} % in sight", *settings] if self.window else settings
+        return [f"showing {100 * self.share_in_sight:.3g} %", *settings] if self.window else settings

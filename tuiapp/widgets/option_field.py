@@ -168,7 +168,7 @@ class OptionField(Widget):
         self._note(event.value)
 
     @on(ChoiceInput.PrefixChosen)
-    def _let_type(self, event: ChoiceInput.PrefixChosen) -> None:
+    def _show_input(self, event: ChoiceInput.PrefixChosen) -> None:
         event.stop()
         box = self.query_one(Input)
         if not box.value.startswith(event.prefix):

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from textual.suggester import Suggester
 
+from trainers.config.user_code import PY, UserCodeError, read_names
+
 
 class PathSuggester(Suggester):
-    """Suggests the first path that completes the typed one; a prefix "npz:" limits files to .npz."""
+    """Suggests the first path that completes the typed one; a prefix "npz:" limits files to .npz.
+
+    After "py:FILE:" it suggests a name that FILE defines.
+    """
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         # Not cached: directories change.
@@ -23,13 +29,18 @@ class PathSuggester(Suggester):
             if value.startswith(prefix):
                 typed = value.removeprefix(prefix)
                 # A directory may be on a server that does not answer.
-                found = await asyncio.to_thread(complete, typed, f".{prefix.rstrip(':')}")
+                found = await asyncio.to_thread(complete, typed, f".{prefix.rstrip(':')}", prefix == PY)
                 return f"{prefix}{found}" if found else None
         return None
 
 
-def complete(typed: str, suffix: str) -> str | None:
-    """Returns the first completion in order: a directory, with a slash, or a file with the suffix."""
+def complete(typed: str, suffix: str, named: bool = False) -> str | None:
+    """Returns the first completion in order: a directory, with a slash, or a file with the suffix.
+
+    With `named`, after a file and a colon: the first name that it defines.
+    """
+    if named and f"{suffix}:" in typed:
+        return _complete_name(*typed.rsplit(":", 1))
     directory, start = os.path.split(typed)
     if not typed or typed == "~":
         return None
@@ -46,3 +57,11 @@ def complete(typed: str, suffix: str) -> str | None:
     except (OSError, ValueError):
         return None
     return os.path.join(directory, names[0]) if names else None
+
+
+def _complete_name(file: str, start: str) -> str | None:
+    try:
+        names = read_names(Path(os.path.expanduser(file)).absolute())
+    except UserCodeError:
+        return None
+    return next((f"{file}:{name}" for name in names if name.startswith(start) and name != "*"), None)

@@ -63,7 +63,7 @@ class PresetList(OptionList):
         self.clear_options()
         self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
         if not own:
-            self.add_option(Option(Content("None yet: Ctrl+S saves what the form holds."), disabled=True))
+            self.add_option(Option(Content("None yet: Ctrl+S saves the form."), disabled=True))
         keys = [key for key, preset in self._presets.items() if preset.name == before]
         keys = keys or list(self._presets)[: place + 1][-1:]
         self.highlighted = self.get_option_index(keys[0]) if keys else None
@@ -80,7 +80,7 @@ class PresetList(OptionList):
     @on(events.Focus)
     @on(events.Blur)
     @on(events.Resize)
-    def _say_what_can_be_done(self) -> None:
+    def _show_hints(self) -> None:
         room = self.size.width - BESIDE_HINT_CELLS
         hint = next((hint for hint in HINTS if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
@@ -90,7 +90,7 @@ class PresetList(OptionList):
         return Option(_entry(preset, preset.name == loaded), id=key)
 
     @on(OptionList.OptionSelected)
-    def _tell_of_choice(self, event: OptionList.OptionSelected) -> None:
+    def _post_choice(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_id is not None:
             self.post_message(self.PresetChosen(self._presets[event.option_id]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from textual import events
@@ -13,10 +13,12 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
+from trainers.contract.metrics import LOSS
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.figures import cores
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
     fit,
@@ -48,23 +50,25 @@ class _Column:
     rank: int
     """Columns with the lowest numbers stay when not all fit."""
     left: bool = False
+    known: Callable[[RunState, RankState], bool] = lambda state, rank: True
+    """Whether a rank has data for it."""
 
 
 _COLUMNS = (
     _Column("rank", 4, 0),
     _Column("device", LEAST_DEVICE_CELLS, 4, left=True),
-    _Column("pid", 7, 8),
+    _Column("pid", 7, 8, known=lambda state, rank: rank.pid is not None),
     _Column("step", 7, 1),
-    _Column("loss", 7, 2),
-    _Column("ex/s", 7, 6),
-    _Column("step time", 9, 6),
-    _Column("skew", 6, 5),
+    _Column("loss", 7, 2, known=lambda state, rank: LOSS in state.curves.names),
+    _Column("ex/s", 7, 6, known=lambda state, rank: rank.pace.examples_per_second is not None),
+    _Column("step time", 9, 6, known=lambda state, rank: rank.pace.seconds_per_step is not None),
+    _Column("skew", 6, 5, known=lambda state, rank: rank.pace.seconds_per_step is not None),
     _Column("behind", 6, 3),
     _Column("heard", 6, 7),
     _Column("state", LEAST_STATE_CELLS, 0, left=True),
-    _Column("cores", 6, 9),
-    _Column("memory", 8, 10),
-    _Column("threads", 7, 11),
+    _Column("cores", 6, 9, known=lambda state, rank: rank.process is not None),
+    _Column("memory", 8, 10, known=lambda state, rank: rank.process is not None),
+    _Column("threads", 7, 11, known=lambda state, rank: rank.process is not None),
 )
 
 
@@ -92,7 +96,7 @@ class RankTable(Vertical):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._now = 0.0
         self._order: list[int] = []
         self._shown: Content | None = None
@@ -105,7 +109,7 @@ class RankTable(Vertical):
     def on_mount(self) -> None:
         self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
 
-    def show(self, state: RunFacts, now: float) -> None:
+    def show(self, state: RunState, now: float) -> None:
         self._state, self._now = state, now
         self._draw()
 
@@ -140,7 +144,7 @@ class RankTable(Vertical):
         letters = {device[0]: letter(index) for index, device in reversed(list(enumerate(state.devices())))}
         names = {row.rank.rank: f"{letters.get(row.rank.rank, ' ')} {row.rank.device or MISSING}" for row in rows}
         # A cell for the chosen rank's mark, and one for the scroll bar.
-        columns = _fitting(self.content_size.width - 2, names.values(), [_state(row) for row in rows])
+        columns = _fitting(self.content_size.width - 2, names.values(), [_state(row) for row in rows], _known(state))
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
         first, last = self._in_sight(len(rows))
@@ -170,14 +174,22 @@ def _heading(columns: list[_Column], sort: SortKey) -> Content:
     return Content((" " + "".join(title + mark for title, mark in zip(titles, marks, strict=True))).rstrip())
 
 
-def _fitting(width: int, devices: Iterable[str], states: Iterable[str]) -> list[_Column]:
+def _known(state: RunState) -> list[_Column]:
+    """Returns the columns for which some rank has data; before the first step all."""
+    ranks = state.ranks.values()
+    return [column for column in _COLUMNS if not state.step or any(column.known(state, rank) for rank in ranks)]
+
+
+def _fitting(
+    width: int, devices: Iterable[str], states: Iterable[str], columns: Iterable[_Column] = _COLUMNS
+) -> list[_Column]:
     """Returns the columns that fit, with those of devices and states sized to their contents."""
     widths = {
         "device": _longest(devices, LEAST_DEVICE_CELLS, MOST_DEVICE_CELLS),
         "state": _longest(states, LEAST_STATE_CELLS, MOST_STATE_CELLS),
     }
-    columns = [replace(column, width=widths.get(column.title, column.width)) for column in _COLUMNS]
-    return [columns[place] for place in fitting_columns([(one.rank, one.width) for one in columns], width)]
+    sized = [replace(column, width=widths.get(column.title, column.width)) for column in columns]
+    return [sized[place] for place in fitting_columns([(one.rank, one.width) for one in sized], width)]
 
 
 def _longest(texts: Iterable[str], least: int, most: int) -> int:
@@ -195,7 +207,7 @@ def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> 
         "device": device,
         "pid": str(rank.pid) if rank.pid is not None else MISSING,
         "step": f"{rank.step:,}" if rank.step else MISSING,
-        "loss": format_metric(rank.loss) if rank.loss is not None or not rank.pace.has_steps else "not fin",
+        "loss": format_metric(rank.loss) if rank.loss is not None or not rank.reports_loss else "not fin",
         "ex/s": format_rate(rank.pace.examples_per_second),
         "step time": format_seconds(rank.pace.seconds_per_step),
         "skew": f"{round(100 * row.skew):+d} %" if row.skew is not None else MISSING,

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tuiapp.state.run_facts import RunFacts, RunStatus
+from tuiapp.state.run_state import RunState, RunStatus
 from tuiapp.state.text import (
     format_duration,
     format_percent,
@@ -16,6 +16,7 @@ from tuiapp.state.text import (
     join_words,
     plural,
     sanitize,
+    without_directories,
 )
 from tuiapp.widgets.colors import MUTED
 
@@ -42,11 +43,11 @@ class RunHeader(Widget):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._now = 0.0
         self._shown: Content | None = None
 
-    def show(self, state: RunFacts, now: float) -> None:
+    def show(self, state: RunState, now: float) -> None:
         self._state, self._now = state, now
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):
@@ -77,15 +78,18 @@ class RunHeader(Widget):
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        names = [sanitize(str(config.get(key, "")), 60) for key in ("backend", "model", "dataset")]
+        names = [sanitize(without_directories(str(config.get(key, ""))), 60) for key in ("backend", "model", "dataset")]
         return join_words([*names, plural(devices, platform)])
 
     def _where(self) -> str:
         state = self._state
-        if not state.step and not state.total_steps:
-            return "waiting for the first event…" if state.status == "starting" else ""
+        if state.status == "starting":
+            return "waiting for the first event…"
         if not state.step and state.is_live:
-            return f"waiting for the first step of {state.total_steps:,}…"
+            of = f" of {state.total_steps:,}" if state.total_steps else ""
+            return f"waiting for the first step{of}…"
+        if not state.step and not state.total_steps:
+            return ""
         total = f"{state.total_steps:,}"
         step = f"step {state.step:>{len(total)},}/{total}" if state.total_steps else f"step {state.step:,}"
         epochs = str(state.epochs)
@@ -95,10 +99,11 @@ class RunHeader(Widget):
         state = self._state
         # There is no speed while the ranks hang.
         rate = state.examples_per_second if state.hang is None else None
+        pace = state.step_s if state.hang is None and state.is_live else None
         accuracy = state.test_accuracy
         return join_words(
             [
-                f"{format_rate(rate)} examples/s" if rate is not None else "",
+                f"{format_rate(rate)} examples/s" if rate is not None else _pace(pace),
                 f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else "",
             ]
         )
@@ -114,10 +119,19 @@ class RunHeader(Widget):
             ]
         )
         room = max(0, width - len(times) - 1)
+        if state.started is not None and state.progress is None:
+            return Content.assemble(" " * (room + 1), times)
         done = round((state.progress or 0.0) * room * 2)
         full, half = divmod(done, 2)
         line = "━" * full + ("╸" if half else "")
         return Content.assemble((line, style), ("─" * (room - len(line)), "$foreground 30%"), " ", times)
+
+
+def _pace(step_s: float | None) -> str:
+    """Formats the speed in steps per second, or seconds per step if they take longer than one."""
+    if step_s is None:
+        return ""
+    return f"{step_s:.1f} s/step" if step_s > 1 else f"{format_rate(1 / step_s)} steps/s"
 
 
 def _spread(width: int, *parts: Content) -> Content:

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 from tuiapp.widgets.colors import MUTED, series_color, text_on
 from tuiapp.widgets.text_panel import TextPanel
@@ -18,11 +18,11 @@ LEAST_UNEVEN_CELLS = 4
 class ShardingMap(TextPanel):
     WAITING = "no array has been reported yet"
 
-    def lines(self, state: RunFacts, width: int) -> list[Content]:
+    def lines(self, state: RunState, width: int) -> list[Content]:
         return self.picture_lines(state, width, dark=self.app.current_theme.dark)
 
     @staticmethod
-    def picture_lines(state: RunFacts, width: int, *, dark: bool) -> list[Content]:
+    def picture_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
         """Returns the lines for a dark or light theme."""
         picture = _Picture(state.devices(), width, dark=dark)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
@@ -58,8 +58,8 @@ def _fitting(words: list[str], array: ArrayState, width: int) -> str:
     counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
     mesh = f"mesh {counts}" if counts else ""
     ways = [(f"spec ({wide})", mesh), (f"({wide})", mesh), (f"({close})", mesh), (f"({close})", "")]
-    told = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
-    return next((text for text in told if cell_len(text) <= width), told[-1])
+    texts = [join_words([*words, spec if axes else "", beside]) for spec, beside in ways]
+    return next((text for text in texts if cell_len(text) <= width), texts[-1])
 
 
 def _size(array: ArrayState) -> str:

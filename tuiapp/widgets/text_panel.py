@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.widgets.colors import MUTED
 
 
@@ -29,18 +29,18 @@ class TextPanel(VerticalScroll):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._state = RunFacts()
+        self._state = RunState()
         self._height = 0
         """Number of lines; a layout is needed only when it changes."""
 
     def compose(self) -> ComposeResult:
         yield Static(Content.styled(self.WAITING, MUTED), markup=False)
 
-    def lines(self, state: RunFacts, width: int) -> list[Content]:
+    def lines(self, state: RunState, width: int) -> list[Content]:
         """Returns the lines about a run for a width in cells; an empty list keeps the present ones."""
         raise NotImplementedError
 
-    def show(self, state: RunFacts) -> None:
+    def show(self, state: RunState) -> None:
         self._state = state
         self._draw()
 

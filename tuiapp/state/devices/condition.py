@@ -11,7 +11,7 @@ from tuiapp.state.text import plural, sanitize
 HOT_C = 85.0  # for a GPU without a slowdown temperature of its own
 FULL_PERCENT = 95.0
 IDLE_PERCENT = 10.0
-IDLE_SAMPLES = 5  # a GPU whose last so many samples are all below the limit is idle
+IDLE_SAMPLES = 5  # consecutive samples below the limit after which a GPU is idle
 HARMLESS_REASONS = ("power limit", "application clocks", "display clocks", "sync boost")
 """Why clocks are held down at full load on a healthy GPU: worth a word, not a warning."""
 

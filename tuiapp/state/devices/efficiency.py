@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuiapp.state.devices.figures import flops
 from tuiapp.state.devices.spans import Line, Span, join_fitting, line
 from tuiapp.state.efficiency import Efficiency
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_metric, format_percent
 
 
@@ -21,9 +21,9 @@ def efficiency_words(found: Efficiency) -> list[str]:
     return [word for word in words if word]
 
 
-def efficiency_line(state: RunFacts, width: int) -> Line:
+def efficiency_line(state: RunState, width: int) -> Line:
     """Returns the recent efficiency, as far as it fits into the width."""
-    text = _within(state.efficiency(), width - 2)
+    text = _within(state.meter.efficiency(), width - 2)
     return line("  ", Span(text, "bold")) if text else []
 
 

@@ -75,7 +75,7 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
         ]
     told = [figure for figure in _FIGURES if figure[0] not in missing]
     rows += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]
-    rows += _stacked("held back by", [_reasons(view.gpu.sample) for view in views])
+    rows += _stacked("throttled by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
     return rows
 
@@ -129,12 +129,12 @@ _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
     ("ECC corrected", lambda sample: _count(sample.ecc_corrected)),
     ("ECC uncorrected", lambda sample: _count(sample.ecc_uncorrected)),
     ("perf. state", lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else ""),
-    ("held back by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
+    ("throttled by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
     ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
 )
 """Name of a figure → its text for a sample; "" for none."""
 
-_DRAWN = ("utilization", "memory", "held back by", "processes")  # figures with rows of their own
+_DRAWN = ("utilization", "memory", "throttled by", "processes")  # figures with rows of their own
 
 
 def _not_available(names: Sequence[str], width: int) -> list[Line]:
@@ -227,6 +227,6 @@ def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
     if rest > 0:
         lines = [*lines[: 2 * MOST_PROCESSES], line(Span(f"  and {rest} more", "muted"))]
     if any(view.gpu.has_unknown for view in views):
-        text = "?  whose these are cannot be told here: in a container the driver's process numbers are the host's"
+        text = "?  unknown owner: in a container the driver reports the host's pids"
         lines.append(pad(line(Span(text, "muted")), width))
     return lines

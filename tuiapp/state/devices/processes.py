@@ -7,7 +7,7 @@ from tuiapp.state.devices.gpu_rows import LABEL_CELLS
 from tuiapp.state.devices.spans import Line, Span, bar_row, join_fitting, line, pad
 from tuiapp.state.devices.view import letter_span
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import fit, format_bytes, plural, sparkline
 
 
@@ -22,13 +22,13 @@ def bar_room(width: int) -> int:
     return room if room > 1 else 0
 
 
-def rank_processes(state: RunFacts) -> list[RankState]:
+def rank_processes(state: RunState) -> list[RankState]:
     """Returns one rank per sampled process: a process may own several devices."""
     processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
     return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
 
 
-def process_rows(state: RunFacts, width: int, *, details: bool) -> list[Line]:
+def process_rows(state: RunState, width: int, *, details: bool) -> list[Line]:
     """Returns a row per process: its use of its share of the cores; `details` adds one of memory, threads, traffic."""
     ranks = rank_processes(state)
     # On the scale of the host's row: 100 % is its whole share of the cores.

@@ -11,7 +11,7 @@ from tuiapp.state.devices.condition import GpuCondition, gpu_condition
 from tuiapp.state.devices.gpu import GpuState
 from tuiapp.state.devices.spans import Role, Span
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_facts import RunFacts
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import sanitize
 
 
@@ -69,7 +69,7 @@ class GpuView:
         return self.gpu.foreign_processes
 
 
-def gpu_views(state: RunFacts) -> list[GpuView]:
+def gpu_views(state: RunState) -> list[GpuView]:
     """Returns all GPUs, in the driver's order."""
     places: dict[int, int] = {}
     for place, (rank, _) in enumerate(state.devices()):

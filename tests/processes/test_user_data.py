@@ -1,0 +1,154 @@
+"""Runs on data of the user's own, in real processes with the real frameworks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.processes.harness import launched, resumed
+from tests.user_files import write_data, write_images, write_model
+from trainers.config.options import ConfigError
+from trainers.config.plan import read_plan
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import LogLine
+from trainers.contract.summary import read_config
+from trainers.launch import LaunchError, launch
+
+
+@pytest.mark.parametrize(("backend", "name"), [("torch-ddp", "arrays"), ("jax-sharding", "mapped")])
+def test_a_run_on_what_a_function_returns(
+    runs_dir: Path, tmp_path: Path, backend: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = write_data(tmp_path, name)
+    monkeypatch.chdir(tmp_path)
+    config = RunConfig(
+        backend=backend, dataset=f"py:data.py:{name}", model="mlp", platform="cpu", global_batch_size=30, epochs=3
+    )
+    with launched(config, runs_dir) as run:
+        assert run.started.total_steps == 30
+        end = run.end()
+        run.wait_gone()
+    assert end.status == "completed", end
+    assert end.summary.test_accuracy is not None
+    assert end.summary.test_accuracy > 0.9
+    plan = read_plan(run.run.plan)
+    assert (plan.data.train_examples, plan.data.test_examples, plan.data.input_shape) == (300, 91, (12, 10, 1))
+    assert (plan.data.classes, plan.data.value_bytes, plan.data.mapped) == (3, 1, name == "mapped")
+    assert read_config(run.run).dataset == value
+    assert (run.run.code / "data.py").read_text() == (tmp_path / "data.py").read_text()
+
+
+def test_a_model_and_data_of_two_files_of_one_name(runs_dir: Path, tmp_path: Path) -> None:
+    data, model = (tmp_path / name for name in ("data", "model"))
+    data.mkdir()
+    model.mkdir()
+    value, net = write_data(data), write_model(model, "torch")
+    (model / "torch_net.py").rename(model / "data.py")
+    config = RunConfig(
+        dataset=value, model=net.replace("torch_net", "data"), platform="cpu", devices=1, global_batch_size=30, epochs=1
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+    with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
+        assert again.end().status == "completed"
+        again.wait_gone()
+    assert not again.alerts()
+    assert sorted(path.name for path in run.run.code.iterdir()) == ["data-2.py", "data.py"]
+
+
+def test_an_error_in_the_users_code_is_the_launchs_with_its_traceback(runs_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text("def arrays():\n    print('begun')\n    return open('/none')\n")
+    with pytest.raises(LaunchError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"py:{file}:arrays failed:"
+    assert lines[1:4] == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 3, in arrays',
+        "    return open('/none')",
+    ]
+    assert lines[-1] == "FileNotFoundError: [Errno 2] No such file or directory: '/none'"
+    assert not runs_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import os; print('bye', flush=True); os._exit(3)", "bye\nit ended its process with exit code 3"),
+    ],
+)
+def test_code_that_ends_its_process(runs_dir: Path, tmp_path: Path, body: str, words: str) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"def arrays():\n    {body}\n")
+    with pytest.raises(LaunchError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    assert words in str(caught.value)
+    assert not runs_dir.exists()
+
+
+X = "np.zeros((60, 12, 10), np.uint8)"
+Y = "np.zeros(60, int)"
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("3", "returned a int; it must return x_train, y_train, x_test, y_test."),
+        (f"{X}, {Y}", "returned 2 values; it must return"),
+        (f"[1], {Y}, {X}, {Y}", "x_train is a list; it must be a NumPy array or memory map."),
+        (f"{X}, {Y}, {X}[0], {Y}", "x_test is uint8 [12, 10]; images must be [N, H, W] or [N, H, W, C]."),
+        (f"{X}.astype(int), {Y}, {X}, {Y}", "x_train is int64 [60, 12, 10]; images must be uint8 from 0 to 255, or"),
+        (f"{X}, {Y} / 2, {X}, {Y}", "y_train is float64 [60]; labels must be integers [N] or [N, 1]."),
+        (f"{X}, {Y} - 1, {X}, {Y}", "y_train has the label -1; labels count from 0"),
+        (f"{X}, {Y}[1:], {X}, {Y}", "x_train has 60 images, y_train 59 labels."),
+        (f"{X}, {Y}, {X}[:, 1:], {Y}", "the images of both must have one size and one type."),
+        (f"{X}, {Y}, {X} / 1.0, {Y}", "the images of both must have one size and one type."),
+        (f"{X}, {Y}, {X}[:0], {Y}[:0]", "x_test is uint8 [0, 12, 10]; it must not be empty."),
+        (f"{X} / 0.0, {Y}, {X} / 1.0, {Y}", "returns images that are not finite"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(runs_dir: Path, tmp_path: Path, returned: str, words: str) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"import numpy as np\nnp.seterr(all='ignore')\ndef arrays():\n    return {returned}\n")
+    with pytest.raises(ConfigError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    assert f"dataset: py:{file}:arrays" in str(caught.value)
+    assert words in str(caught.value)
+    assert not runs_dir.exists() or os.listdir(runs_dir) == []
+
+
+def test_a_batch_larger_than_the_data_is_refused(runs_dir: Path, tmp_path: Path) -> None:
+    config = RunConfig(dataset=write_data(tmp_path), platform="cpu", global_batch_size=302)
+    with pytest.raises(ConfigError, match="global_batch_size: 302 is more than the 300 training examples"):
+        launch(config, runs_dir)
+
+
+@pytest.mark.parametrize("backend", ["torch-ddp", "keras-jax"])
+def test_a_run_on_a_folder_of_images(
+    runs_dir: Path, tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = RunConfig(
+        backend=backend,
+        dataset=write_images(tmp_path / "images", "train", "val", each=30),
+        image_size=16,
+        model="mlp",
+        platform="cpu",
+        global_batch_size=10,
+        epochs=4,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.started.total_steps == 36
+        end = run.end()
+        run.wait_gone()
+    assert end.status == "completed", end
+    assert end.summary.test_accuracy is not None
+    assert end.summary.test_accuracy > 0.9
+    said = [line.text for line in run.of(LogLine) if line.text.startswith("decoded")]
+    assert said == [f"decoded {tmp_path}/images: 180 images"]

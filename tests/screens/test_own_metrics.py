@@ -1,0 +1,153 @@
+"""The Run screen of a run that reports what it likes: no totals, no step times, no loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from tests import own_metrics as own
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.screens.test_run_charts import drawn, legend, listed
+from tests.screens.test_run_screen import text_of
+from tests.state.test_replay import Clock, Source, journal
+from trainers.contract.events import AnyEvent, RunEnded
+from tuiapp.feeds.feed import JournalFeed
+from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.screens.metric_list import MetricList
+from tuiapp.screens.run import RunScreen
+from tuiapp.state.metrics import first_choice, second_choice
+from tuiapp.widgets.alert_strip import AlertStrip
+from tuiapp.widgets.loss_chart import LossChart
+from tuiapp.widgets.rank_table import RankTable
+from tuiapp.widgets.run_header import RunHeader
+
+
+def header(app: RunApp) -> str:
+    return str(app.run_screen.query_one(RunHeader).render())
+
+
+def columns(app: RunApp) -> str:
+    return str(app.run_screen.query_one(RankTable).query_one("#heading", Static).render())
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL])
+async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(size: tuple[int, int]) -> None:
+    app = RunApp([own.started()], now=1.0)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        assert "waiting for the first step…" in header(app)
+        app.feed.events, app.now = own.running()[1:], 62.0
+        await settled(pilot, app)
+        await until(pilot, lambda: "elapsed 1m 02s" in header(app))
+        assert header(app).startswith("● RUNNING  ")
+        assert "step 120" in header(app)
+        assert "2.0 steps/s" in header(app)
+        for unknown in ("%", "epoch", "left", "120/", "examples", "accuracy", "─", "━", "–"):
+            assert unknown not in header(app)
+        app.feed.events = [own.ended()]
+        await settled(pilot, app)
+        assert "COMPLETED" in header(app)
+        assert "steps/s" not in header(app)
+        assert str(app.run_screen.query_one(AlertStrip).render()).strip() == "✔ completed: 120 steps · 1m 02s"
+
+
+async def test_a_total_gives_the_time_left_without_step_times() -> None:
+    events = own.running(last_step=100)
+    events[0] = msgspec.structs.replace(events[0], total_steps=200)
+    app = RunApp(events, now=52.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert "50 %" in header(app)
+        assert "left 50s" in header(app)
+
+
+async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
+    app = RunApp(own.running(2), now=62.0)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settled(pilot, app)
+        assert columns(app).split() == ["rank", "device", "pid", "step", "behind", "heard", "state"]
+        assert "● running" in text_of(app.run_screen.query_one(RankTable))
+        assert "not fin" not in text_of(app.run_screen.query_one(RankTable))
+        app.feed.events = [own.logged(121, ["loss"], rank=1)]
+        await settled(pilot, app)
+        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "heard", "state"]
+
+
+async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
+    events: list[AnyEvent] = [own.started(), *(own.logged(n, ["ppl"], seconds=60.0 * n) for n in range(1, 5))]
+    app = RunApp(events, now=300.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        rank = app.run_screen.state.ranks[0]
+        assert rank.silent_after_s == 240.0
+        assert "60.0 s/step" in header(app)
+
+
+async def chart_of(pilot: Pilot[None], app: RunApp) -> LossChart:
+    one = await drawn(pilot, app)
+    await until(pilot, lambda: one.has_class("-drawn"))
+    return one
+
+
+async def test_the_chart_starts_on_a_metric_that_there_is_until_the_user_chooses() -> None:
+    app = RunApp(own.running(names=("lr", "train/ppl", "reward")))
+    async with app.run_test(size=(200, 60)) as pilot:
+        one = await chart_of(pilot, app)
+        assert (one.metric, legend(one).split("  ")[0]) == ("train/ppl", "train/ppl")
+        assert str(one.border_title) == "1 train/ppl"
+        assert app.run_screen.query_one("#second", LossChart).metric == "eval/f1"
+        await pilot.press("m")
+        await until(pilot, lambda: isinstance(app.screen, MetricList))
+        assert "loss" not in listed(app)
+        await pilot.press("escape")
+        app.feed.events = [own.logged(121, ["loss"])]
+        await until(pilot, lambda: one.metric == "loss")
+        await pilot.press("m", "end", "enter")
+        await until(pilot, lambda: app.screen is app.run_screen and one.metric == "train/ppl")
+        app.feed.events = [own.logged(122, ["loss", "more"])]
+        await settled(pilot, app)
+        assert one.metric == "train/ppl"
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "second"),
+    [
+        ((), "loss", "test/accuracy"),
+        (("lr", "acc", "loss"), "loss", "acc"),
+        (("lr", "acc", "eval/loss", "train/loss"), "train/loss", "eval/loss"),
+        (("lr", "step_time"), "lr", "test/accuracy"),
+        (("reward", "test/accuracy"), "reward", "test/accuracy"),
+    ],
+)
+def test_what_is_shown_first(names: tuple[str, ...], first: str, second: str) -> None:
+    assert (first_choice(names), second_choice(names, first)) == (first, second)
+
+
+async def shows_what_is_known(pilot: Pilot[None], app: RunApp) -> None:
+    await until(pilot, lambda: isinstance(app.run_screen.state.ended, RunEnded))
+    await until(pilot, lambda: "step 120" in header(app))
+    assert "%" not in header(app)
+    assert "epoch" not in header(app)
+    await until(pilot, lambda: app.run_screen.query_one("#loss", LossChart).metric == "train/loss")
+
+
+async def test_attach_shows_the_same(tmp_path: Path) -> None:
+    app = RunApp(path=tmp_path)
+    app.run_screen = RunScreen(app.run_dir, JournalFeed(journal(tmp_path, own.completed())))
+    async with app.run_test(size=LARGE) as pilot:
+        await shows_what_is_known(pilot, app)
+
+
+async def test_a_replay_shows_the_same(tmp_path: Path) -> None:
+    clock = Clock()
+    feed = ReplayFeed(journal(tmp_path, own.completed()), clock=clock, source=Source)
+    app = RunApp(path=tmp_path)
+    app.run_screen = RunScreen(app.run_dir, feed)
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: feed.duration > 0)
+        clock.now += 1e6
+        await shows_what_is_known(pilot, app)

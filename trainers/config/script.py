@@ -1,0 +1,149 @@
+"""A run of the user's own script: checked against this machine's files, made absolute, turned into a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.options import Problem, shown, suggest
+from trainers.config.run_config import RunConfig
+from trainers.config.script_texts import MODULE, program_name, split_words
+
+MAX_CODE_BYTES = 1 << 20
+"""A longer script is not copied into the run's directory."""
+
+
+def subject(config: RunConfig) -> str:
+    """What a run trains: the model's name, or the script's."""
+    return config.model if BACKENDS[config.backend].builtin else program_name(config.script)
+
+
+def data_name(config: RunConfig) -> str:
+    """The data set's name; "" for a script, which brings its own data."""
+    return config.dataset if BACKENDS[config.backend].builtin else ""
+
+
+def rank_processes(config: RunConfig) -> int:
+    """Rank processes of a placed configuration: one per device, or one that owns them all."""
+    each = BACKENDS[config.backend].process_per_device and config.processes == "per-device"
+    return config.devices if each else 1
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """Makes a script's paths absolute: `tensorboard_dir` from the working directory, all others from the present one.
+
+    An empty working directory stays empty.
+    """
+    if BACKENDS[config.backend].builtin:
+        return config
+    return msgspec.structs.replace(
+        config,
+        script=config.script if config.script.startswith(MODULE) else _absolute(config.script),
+        python=_absolute(config.python) if os.sep in config.python else config.python,
+        working_directory=_absolute(config.working_directory),
+        tensorboard_dir=_absolute(config.tensorboard_dir, _absolute(config.working_directory)),
+    )
+
+
+def place_script(config: RunConfig) -> RunConfig:
+    """Fixes what depends on where a run is launched: its paths, working directory and interpreter."""
+    if BACKENDS[config.backend].builtin:
+        return config
+    placed = msgspec.structs.replace(config, working_directory=config.working_directory or os.getcwd())
+    placed = with_absolute_paths(placed)
+    return msgspec.structs.replace(placed, python=_interpreter(placed.python) or placed.python)
+
+
+def check_script(config: RunConfig) -> list[Problem]:
+    """Problems of the files that a script's configuration names; none for a built-in trainer."""
+    if BACKENDS[config.backend].builtin:
+        return []
+    problems = []
+    if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
+        problems.append(Problem("script", why))
+    if config.python and not _interpreter(config.python):
+        message = f"{shown(config.python)} is no program that can be executed; leave it empty for {sys.executable}."
+        problems.append(Problem("python", message))
+    directory = _absolute(config.working_directory)
+    if not directory:
+        try:
+            os.getcwd()
+        except OSError:
+            problems.append(Problem("working_directory", "the present directory was removed; name another one."))
+    elif not os.path.isdir(directory):
+        is_file = os.path.exists(directory)
+        why = "is no directory." if is_file else f"does not exist.{_nearest(directory, os.path.isdir)}"
+        problems.append(Problem("working_directory", f"{shown(directory)} {why}"))
+    elif not os.access(directory, os.X_OK):
+        problems.append(Problem("working_directory", f"{shown(directory)} cannot be entered: Permission denied."))
+    return problems
+
+
+def command(config: RunConfig) -> list[str]:
+    """The command of every rank of a placed configuration."""
+    named = config.script.startswith(MODULE)
+    program = ["-m", config.script.removeprefix(MODULE)] if named else [config.script]
+    return [config.python or sys.executable, "-u", *program, *split_words(config.arguments)]
+
+
+def short_command(config: RunConfig) -> str:
+    """The command as a person types it, without directories."""
+    named = config.script.startswith(MODULE)
+    program = ["-m", program_name(config.script)] if named else [program_name(config.script)]
+    interpreter = os.path.basename(config.python) or "python"
+    return shlex.join([interpreter, *program, *split_words(config.arguments)])
+
+
+def read_code(config: RunConfig) -> tuple[str, bytes] | None:
+    """Name and text of a placed configuration's script; None if it cannot be read or is too long."""
+    path = Path(config.script)
+    if config.script.startswith(MODULE):
+        place = Path(config.working_directory, *config.script.removeprefix(MODULE).split("."))
+        path = place / "__main__.py" if place.is_dir() else place.with_suffix(".py")
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_CODE_BYTES + 1)
+    except OSError:
+        return None
+    return (path.name, text) if len(text) <= MAX_CODE_BYTES else None
+
+
+def _absolute(path: str, start: str = "") -> str:
+    if not path:
+        return ""
+    return os.path.abspath(os.path.join(start, os.path.expanduser(path)))
+
+
+def _interpreter(python: str) -> str:
+    """The absolute path of an interpreter, links unresolved: a virtual environment is known by them; "" for none."""
+    if not python:
+        return ""
+    found = shutil.which(_absolute(python) if os.sep in python or python.startswith("~") else python)
+    return os.path.abspath(found) if found else ""
+
+
+def _why_no_script(script: str) -> str:
+    path = _absolute(script)
+    if os.path.isdir(path):
+        return f"{shown(path)} is a directory; name the script in it, or module:NAME."
+    if not os.path.exists(path):
+        return f"there is no file {shown(path)}.{_nearest(path, os.path.isfile)}"
+    if not os.path.isfile(path):
+        return f"{shown(path)} is no regular file."
+    return "" if os.access(path, os.R_OK) else f"{shown(path)} cannot be read: Permission denied."
+
+
+def _nearest(path: str, fits: Callable[[str], bool]) -> str:
+    directory, name = os.path.split(path)
+    try:
+        names = [one for one in os.listdir(directory) if one.isprintable() and fits(os.path.join(directory, one))]
+    except OSError:
+        return ""
+    return suggest(name, names)

@@ -1,0 +1,61 @@
+"""The texts that describe a script: its name, arguments, environment variables and the pattern of its output."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from trainers.config.options import shown
+
+MODULE = "module:"
+"""Before the name of a module that is run with `python -m`."""
+
+STEP = "step"
+"""The group of an output pattern that gives the step; every other named group is a metric."""
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a text as a shell does, without expansions; raises ValueError for an unclosed quotation."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        words = f"{error}".lower()
+        raise ValueError(f"{shown(text)} cannot be split into words: {words}; close the quotation.") from None
+
+
+def read_environment(text: str) -> dict[str, str]:
+    """Reads `A=1 B='x y'`; raises ValueError for an unclosed quotation or a word that sets no variable."""
+    variables = {}
+    for word in split_words(text):
+        name, equals, value = word.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{shown(word)} sets no variable; write NAME=VALUE, separated by spaces.")
+        variables[name] = value
+    return variables
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compiles an output pattern; raises ValueError if it is no regular expression, or names no metric."""
+    try:
+        pattern = re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{shown(text)} is no regular expression: {error}.") from None
+    if text and not set(pattern.groupindex) - {STEP}:
+        raise ValueError(f"{shown(text)} has no named group; name each metric, as (?P<loss>\\S+).")
+    return pattern
+
+
+def check_name(script: str) -> None:
+    """Raises ValueError for an empty name, or one after `module:` that is no module's."""
+    if not script.removeprefix(MODULE).strip():
+        raise ValueError("is empty; it must be the path of a Python script, or module:NAME.")
+    module = script.removeprefix(MODULE)
+    if script.startswith(MODULE) and not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError(f"{shown(script)} is not allowed; after module: the name of a module must follow.")
+
+
+def program_name(script: str) -> str:
+    """The name that views show: a script's file name, or a module's name."""
+    return script.removeprefix(MODULE).rstrip("/").rpartition("/")[2]

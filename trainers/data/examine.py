@@ -1,0 +1,45 @@
+"""`python -m trainers.data.examine`: a configuration on stdin, the facts about its data set on stdout, both JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import msgspec
+
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import Dataset
+from trainers.config.image_folder import FOLDER
+from trainers.config.run_config import RunConfig
+from trainers.config.user_code import UserCodeError, files_of
+from trainers.data import user_data
+from trainers.examination import Examined
+from trainers.user_code import format_error
+
+
+def find_facts(config: RunConfig) -> Dataset:
+    """Examines a data set; raises DatasetError, and whatever the user's code raises."""
+    if config.dataset.startswith(FOLDER):
+        from trainers.data import image_folder
+
+        return image_folder.examine(config.dataset, config.image_size, config.seed)
+    return user_data.examine(config.dataset)
+
+
+def main() -> None:
+    """Examines; whatever the user's code prints goes to stderr."""
+    config = msgspec.json.decode(sys.stdin.buffer.read(), type=RunConfig)
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        found = Examined(data=find_facts(config))
+    except (DatasetError, UserCodeError) as error:
+        found = Examined(error=str(error))
+    except (Exception, SystemExit) as error:
+        found = Examined(traceback=format_error(error, files_of(config.dataset)))
+    with open(answer, "wb") as file:
+        file.write(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    main()

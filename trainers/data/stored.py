@@ -1,0 +1,83 @@
+"""Images that stay where they are, in a file or in memory, until a batch of them is wanted."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class StoredImages:
+    """Images of an array or a memory map, [N, H, W] or [N, H, W, C], read when indexed as uint8 or float32.
+
+    A batch of a memory map is read from its file, not through the map: that neither counts the file as this process's
+    memory nor keeps other threads from running meanwhile.
+    """
+
+    def __init__(self, source: npt.NDArray[Any], rows: npt.NDArray[np.int64] | None = None) -> None:
+        self._source, self._rows = source, rows
+        channels = source.shape[3:] or (1,)
+        self.shape: tuple[int, ...] = (len(source if rows is None else rows), *source.shape[1:3], *channels)
+        self.dtype: np.dtype[Any] = np.dtype(np.uint8 if source.dtype == np.uint8 else np.float32)
+        self._fd = _open(source)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def nbytes(self) -> int:
+        """In memory, if all were read."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def is_mapped(self) -> bool:
+        return isinstance(self._source, np.memmap)
+
+    def part(self, rows: slice | npt.NDArray[np.int64]) -> StoredImages:
+        """Some of the images, none of them read."""
+        mine = np.arange(len(self._source)) if self._rows is None else self._rows
+        return StoredImages(self._source, mine[rows])
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.uint8 | np.float32]:
+        """Reads images, [n, H, W, C]; raises OSError."""
+        if self._rows is not None:
+            rows = self._rows[rows]
+        if self._fd is None:
+            found = self._source[rows]
+        else:
+            wanted = range(*rows.indices(len(self._source))) if isinstance(rows, slice) else rows.tolist()
+            found = self._read(wanted)
+        return found.astype(self.dtype, copy=False).reshape(-1, *self.shape[1:])
+
+    def _read(self, rows: range | list[int]) -> npt.NDArray[Any]:
+        source = self._source
+        found = np.empty((len(rows), *source.shape[1:]), source.dtype)
+        each, begin = source[:1].nbytes, getattr(source, "offset", 0)
+        memory = found.reshape(-1).view(np.uint8).data
+        for place, row in enumerate(rows):
+            _read_fully(self._fd, memory[place * each : (place + 1) * each], begin + row * each)
+        return found
+
+
+def _open(source: npt.NDArray[Any]) -> int | None:
+    """A descriptor of a memory map's file; None for another array, and for a part of a map, whose place is unknown."""
+    whole = isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.flags.c_contiguous
+    if not whole or not source.filename:  # type: ignore[attr-defined]
+        return None
+    fd = os.open(source.filename, os.O_RDONLY | os.O_CLOEXEC)  # type: ignore[attr-defined]
+    # The order is random: what lies beside an image is not wanted next.
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    return fd
+
+
+def _read_fully(fd: int | None, memory: memoryview, offset: int) -> None:
+    assert fd is not None
+    while memory:
+        count = os.preadv(fd, [memory], offset)
+        if not count:
+            raise OSError(f"the images' file ends before byte {offset:,}: it was cut while the run read it")
+        memory, offset = memory[count:], offset + count

@@ -1,0 +1,200 @@
+"""Reads scalars from TensorBoard's event files while a script writes them, without TensorBoard.
+
+An event file is a sequence of records, each a length, a checksum, a serialized `Event` message and a checksum; see
+https://github.com/tensorflow/tensorboard/blob/master/tensorboard/compat/proto/event.proto and `summary.proto`,
+`tensor.proto` beside it, whose field numbers are used here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+CHUNK_BYTES = 1 << 20
+MAX_RECORD_BYTES = 1 << 30
+"""A record with an image or a histogram may be large; a larger one is damage."""
+MAX_TAG = 200
+
+_PID = re.compile(r"tfevents\.\d+\..+\.(?P<pid>\d+)\.\d+(\.v2)?$")
+_LENGTH = struct.Struct("<QI")
+_FLOAT, _DOUBLE = 1, 2
+"""Data types of a tensor: the numbers in `types.proto`."""
+
+Field: TypeAlias = tuple[int, int | bytes]
+
+
+class Scalar(NamedTuple):
+    pid: int
+    """Of the process that wrote it; 0 if its file's name has none."""
+    step: int
+    name: str
+    """Its tag, after its directory's name unless that is the topmost one in which files appeared first."""
+    value: float
+
+
+class EventFiles:
+    """The event files in a directory and those below; what they hold before the start is skipped."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._offsets: dict[Path, int] = {}
+        for path in self._find():
+            with contextlib.suppress(OSError):
+                self._offsets[path] = path.stat().st_size
+        self._main: Path | None = None
+        self.damaged: list[Path] = []
+        """Files that are read no further."""
+
+    def read(self) -> list[Scalar]:
+        """The scalars written since the last call."""
+        found: list[Scalar] = []
+        grown = [path for path in self._find() if path not in self.damaged and self._has_more(path)]
+        if self._main is None and grown:
+            self._main = min((path.parent for path in grown), key=lambda directory: len(directory.parts))
+        for path in grown:
+            try:
+                found += self._read(path)
+            except OSError:
+                continue
+            except (ValueError, struct.error, IndexError):
+                self.damaged.append(path)
+        return found
+
+    def _find(self) -> list[Path]:
+        return sorted(
+            Path(root, name) for root, _, names in os.walk(self._directory) for name in names if "tfevents" in name
+        )
+
+    def _has_more(self, path: Path) -> bool:
+        try:
+            return path.stat().st_size > self._offsets.get(path, 0)
+        except OSError:
+            return False
+
+    def _read(self, path: Path) -> Iterator[Scalar]:
+        named = _PID.search(path.name)
+        pid = int(named["pid"]) if named else 0
+        with path.open("rb") as file:
+            file.seek(self._offsets.get(path, 0))
+            while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
+                length, _ = _LENGTH.unpack(head)
+                if length > MAX_RECORD_BYTES:
+                    raise ValueError("no record has this length")
+                if length > CHUNK_BYTES:
+                    # No scalar is that long.
+                    file.seek(length, os.SEEK_CUR)
+                    record = b""
+                elif len(record := file.read(length)) < length:
+                    return
+                if len(file.read(4)) < 4:
+                    return  # it is being written
+                for step, tag, value in _scalars(record):
+                    yield Scalar(pid, step, self._name(path.parent, tag), value)
+                self._offsets[path] = file.tell()
+
+    def _name(self, directory: Path, tag: str) -> str:
+        if directory == self._main:
+            return tag[:MAX_TAG]
+        above = self._main if self._main and directory.is_relative_to(self._main) else self._directory
+        return f"{directory.relative_to(above)}/{tag}"[:MAX_TAG]
+
+
+def _scalars(event: bytes) -> Iterator[tuple[int, str, float]]:
+    """Step, tag and value of each scalar in a serialized Event."""
+    step, summaries = 0, []
+    for number, value in _fields(event):
+        if number == 2 and isinstance(value, int):
+            step = value
+        elif number == 5 and isinstance(value, bytes):
+            summaries.append(value)
+    if step >= 1 << 63:
+        return  # negative
+    for summary in summaries:
+        for number, value in _fields(summary):
+            if number == 1 and isinstance(value, bytes) and (found := _scalar(value)):
+                yield (step, *found)
+
+
+def _scalar(message: bytes) -> tuple[str, float] | None:
+    """Tag and value of a serialized Summary.Value; None if it is no scalar."""
+    tag, result = "", None
+    for number, value in _fields(message):
+        if not isinstance(value, bytes):
+            continue
+        if number == 1:
+            tag = value.decode(errors="replace")
+        elif number == 2:
+            (result,) = struct.unpack("<f", value)
+        elif number == 8:
+            result = _tensor(value)
+        elif number == 9 and (plugin := _text(_text(value))) and plugin != b"scalars":
+            return None
+    return (tag, result) if tag and result is not None else None
+
+
+def _text(message: bytes) -> bytes:
+    """The first field of a message, if that is a text or a message."""
+    return next((value for number, value in _fields(message) if number == 1 and isinstance(value, bytes)), b"")
+
+
+def _tensor(message: bytes) -> float | None:
+    """The number in a serialized TensorProto; None if it holds another type, or more than one."""
+    kind, content, shape = 0, b"", b""
+    for number, value in _fields(message):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number == 2 and isinstance(value, bytes):
+            shape = value
+        elif number in (4, 5, 6) and isinstance(value, bytes):
+            content = value
+    sizes = [_size(value) for number, value in _fields(shape) if number == 2 and isinstance(value, bytes)]
+    if kind not in (_FLOAT, _DOUBLE) or prod(sizes) != 1:
+        return None
+    wanted = "<f" if kind == _FLOAT else "<d"
+    # A number that is 0 may be left out.
+    return float(struct.unpack(wanted, content)[0]) if content else 0.0
+
+
+def _size(dimension: bytes) -> int:
+    return next((value for number, value in _fields(dimension) if number == 1 and isinstance(value, int)), 0)
+
+
+def _fields(message: bytes) -> Iterator[Field]:
+    """Number and value of each field of a serialized message: an int for a varint, else its bytes."""
+    place = 0
+    while place < len(message):
+        key, place = _varint(message, place)
+        kind = key & 7
+        if kind == 0:
+            number, place = _varint(message, place)
+            yield key >> 3, number
+            continue
+        if kind == 2:
+            size, place = _varint(message, place)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError("no field has this type")
+        if place + size > len(message):
+            raise ValueError("a field is longer than its message")
+        yield key >> 3, message[place : place + size]
+        place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = message[place]
+        place += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, place
+        shift += 7
+        if shift > 63:
+            raise ValueError("no number is that long")

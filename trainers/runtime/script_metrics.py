@@ -1,0 +1,216 @@
+"""Metrics of a script that reports none: found in its output by a pattern, and in TensorBoard's event files."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import NamedTuple
+
+from trainers.config.run_config import RunConfig
+from trainers.config.script_texts import STEP, compile_pattern
+from trainers.contract.events import Alert, AnyEvent, LogLine, Metrics
+from trainers.contract.metrics import MAX_STEP
+from trainers.runtime.event_files import EventFiles, Scalar
+from trainers.runtime.processes import RankProcess
+from trainers.runtime.step_batch import Budget, pack
+
+LOOK_S = 1.0
+"""Between two looks into the directory of event files; longer if a look takes long."""
+LAST_LOOK_S = 5.0
+MATCH_S = 1.0
+"""A pattern that takes longer on the lines of a tenth of a second is given up: some never end."""
+
+
+class Row(NamedTuple):
+    step: int
+    values: Mapping[str, float]
+
+
+class ScriptMetrics:
+    """Collects the metrics of all ranks of a script; `take` returns them for the journal."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
+        self._files = _FileReader(Path(config.tensorboard_dir)) if config.tensorboard_dir else None
+        self._batches: dict[int, Batch] = {}
+        self._ranks: dict[int, int] = {}
+        self._out: list[AnyEvent] = []
+
+    def listen(self, process: RankProcess) -> None:
+        """Has a rank's lines matched."""
+        self._ranks[process.pid] = process.rank
+        if self._pattern is None:
+            return
+        for tail in process.tails:
+            lines = MatchedLines(self._pattern)
+
+            def hear(texts: list[str], rank: int = process.rank, lines: MatchedLines = lines) -> None:
+                self._hear(rank, lines, texts)
+
+            tail.on_texts = hear
+
+    def take(self, now: float) -> list[AnyEvent]:
+        """What was found since the last call; `now` is monotonic."""
+        if self._files is not None:
+            self._sort(self._files)
+        for batch in self._batches.values():
+            self._out += batch.flush(now)
+        taken, self._out = self._out, []
+        return taken
+
+    def finish(self) -> list[AnyEvent]:
+        """What the ranks, which have all ended, have written last."""
+        if self._files is not None:
+            self._files.finish()
+        return self.take(monotonic())
+
+    def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
+        if self._pattern is None:
+            return
+        try:
+            with _no_longer_than(MATCH_S):
+                for row in lines.match(texts):
+                    self._batch(rank).add(row)
+        except TimeoutError:
+            self._pattern = None
+            text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is not used any more"
+            self._out.append(Alert(kind="output-pattern", text=text))
+
+    def _sort(self, files: _FileReader) -> None:
+        while files.found:
+            scalar = files.found.popleft()
+            if isinstance(scalar, Path):
+                text = f"{scalar} is no event file, or damaged: it is read no further"
+                self._out.append(LogLine(rank=None, stream="run", text=text))
+            else:
+                # A file of a process that no rank is, such as one that it started, is the first rank's.
+                rank = self._ranks.get(scalar.pid, 0)
+                self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
+
+    def _batch(self, rank: int) -> Batch:
+        return self._batches.setdefault(rank, Batch(rank))
+
+
+class MatchedLines:
+    """The lines of one stream of a rank.
+
+    A line's step is that of its group `step`, or else the stream's last one; without such a group lines that match are
+    counted. A step that falls is the beginning of an epoch: what follows is counted on.
+    """
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self._counts = STEP not in pattern.groupindex
+        self._step = self._base = 0
+
+    def match(self, texts: Sequence[str]) -> Iterator[Row]:
+        for text in texts:
+            groups: dict[str, str] = {}
+            for found in self._pattern.finditer(text):
+                groups |= {name: said for name, said in found.groupdict().items() if said is not None}
+            step = _number(groups.pop(STEP, ""))
+            values = {
+                name.replace("__", "/"): value for name, said in groups.items() if (value := _number(said)) is not None
+            }
+            if step is not None and 0 <= step <= MAX_STEP:
+                if self._base + step < self._step:
+                    self._base = self._step + (step == 0)
+                self._step = self._base + int(step)
+            elif self._counts and values:
+                self._step += 1
+            if values and self._step <= MAX_STEP:
+                yield Row(self._step, values)
+
+
+class Batch:
+    """The rows of one rank on their way to the journal: joined into events, and thinned if there are too many."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._rows: list[Row] = []
+        self._budget = Budget(monotonic())
+
+    def add(self, row: Row) -> None:
+        last = self._rows[-1] if self._rows else None
+        if last and last.step == row.step and not last.values.keys() & row.values.keys():
+            self._rows[-1] = Row(row.step, {**last.values, **row.values})
+        else:
+            self._rows.append(row)
+
+    def flush(self, now: float) -> Iterator[Metrics]:
+        rows, self._rows = self._rows, []
+        window = self._budget.window(len(rows), now) if rows else 1
+        cuts = [
+            place
+            for place, (one, other) in enumerate(pairwise(rows), 1)
+            if other.step <= one.step or other.values.keys() != one.values.keys()
+        ]
+        for start, end in pairwise([0, *cuts, len(rows)]):
+            yield from self._pack(rows[start:end], window)
+
+    def _pack(self, rows: list[Row], window: int) -> Iterator[Metrics]:
+        """Packs rows of the same metrics in ascending steps, `window` rows an entry."""
+        if rows:
+            yield pack(self._rank, [row.step for row in rows], _columns(rows), window)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:
+    return {name: [row.values[name] for row in rows] for name in rows[0].values}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _no_longer_than(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in what takes longer; in the main thread only. The `re` module looks for signals."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class _FileReader:
+    """Reads event files in a thread: their file system may not answer."""
+
+    def __init__(self, directory: Path) -> None:
+        self.found: deque[Scalar | Path] = deque()
+        """Scalars, and files that are damaged."""
+        self._files = EventFiles(directory)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._over.set()
+        self._thread.join(LAST_LOOK_S)
+
+    def _read(self) -> None:
+        last = False
+        while not last:
+            began = monotonic()
+            last = self._over.is_set()
+            damaged = len(self._files.damaged)
+            self.found += self._files.read()
+            self.found += self._files.damaged[damaged:]
+            if not last:
+                self._over.wait(max(LOOK_S, 20 * (monotonic() - began)))

@@ -1,0 +1,212 @@
+"""The fold: from a run's events, in order, to all that its screen shows."""
+
+from __future__ import annotations
+
+from trainers.contract import events as ev
+from trainers.contract.digest import Digest
+from trainers.contract.events import PLACE
+from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
+from tuiapp.state.array_state import ArrayState
+from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
+from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of
+from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
+from tuiapp.state.metrics import metric
+from tuiapp.state.rank_state import RankState
+from tuiapp.state.run_state import LogEntry, RunState, Stream
+from tuiapp.state.text import join_words, sanitize
+
+MAX_ARRAYS = 512
+MAX_SOURCES = 16
+
+
+def apply(state: RunState, event: object) -> None:
+    """Folds one event, or first the digest of many; unknown ones are ignored. Never raises for an event's content."""
+    if isinstance(event, Digest):
+        return _load(state, event)
+    if not isinstance(event, ev.Event):
+        return
+    if state.first_time is None:
+        state.first_time = event.time
+    state.last_time = max(state.last_time, event.time)
+    state.mark_found()
+    state.meter.add(event)
+    match event:
+        case ev.LogLine():
+            _log(state, event, event.text, rank=event.rank, stream=event.stream)
+        case ev.Metrics():
+            _add_metrics(state, event)
+        case ev.DeviceSample():
+            if event.uuid in state.gpus:
+                state.gpus[event.uuid].add(event)
+            elif len(state.gpus) < MOST_GPUS:
+                # Until now it may have been known by its index only.
+                state.gpus.pop(f"{PLACE}{event.index}", None)
+                state.gpus[event.uuid] = new_gpu(event)
+            if event.uuid in state.gpus and event.utilization_percent is not None:
+                state.utilization.setdefault(event.uuid, SampledCurve()).append(state.step, event.utilization_percent)
+            state.changed.add("devices")
+        case ev.RankSample():
+            # A process that is ending has freed its memory: its figure is not representative.
+            if event.rss_bytes and (rank := _rank(state, event.rank)):
+                rank.process = event
+                rank.cpu.append(event.cpu_percent)
+                state.changed |= {"ranks", "devices"}
+        case ev.FrameworkMemory():
+            if rank := _rank(state, event.rank):
+                rank.framework = event
+                state.changed.add("devices")
+        case ev.HostSample():
+            state.host = event
+            state.host_cpu.append(event.cpu_percent)
+            state.changed.add("devices")
+        case ev.Phase():
+            if rank := _rank(state, event.rank):
+                rank.phase, rank.last_time = event.phase, event.time
+                state.changed |= {"run", "ranks"}
+        case ev.RunStarted():
+            _begin(state, event)
+        case ev.RankStarted():
+            if rank := _rank(state, event.rank):
+                rank.pid, rank.last_time = event.pid, event.time
+                rank.device, rank.uuid = sanitize(event.device, 40), event.uuid
+                rank.device_name = sanitize(event.device_name, 60)
+                name = f" ({rank.device_name})" if rank.device_name else ""
+                _log(state, event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
+                state.changed |= {"run", "ranks", "devices", "sharding"}
+        case ev.Sharding():
+            name = sanitize(event.array, 120)
+            if name in state.arrays or len(state.arrays) < MAX_ARRAYS:
+                state.arrays.setdefault(name, ArrayState(name)).add(event)
+                state.changed |= {"sharding", "ranks", "devices"}
+        case ev.TelemetrySource():
+            source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
+            if problem and len(state.telemetry_problems) < MAX_SOURCES:
+                state.telemetry_problems[source] = problem
+            elif state.telemetry_problems.pop(source, "") and not problem:
+                problem = "works again"
+            if problem:
+                _log(state, event, f"{source}: {problem}")
+            state.changed.add("devices")
+        case ev.Alert():
+            if event.ended:
+                about = (event.kind, event.rank, event.device)
+                for alert in [alert for alert in state.alerts if (alert.kind, alert.rank, alert.device) == about]:
+                    state.alerts.remove(alert)
+                if event.kind == "hang":
+                    state.stacks.clear()
+            else:
+                state.alerts.append(event)
+            harmless = event.severity == "info" or event.ended
+            _log(state, event, event.text, rank=event.rank, stream="event" if harmless else "problem")
+            state.changed.add("alerts")
+        case ev.Stacks():
+            if 0 <= event.rank < MAX_RANKS:
+                state.stacks[event.rank] = event
+                _log(state, event, "its Python stacks were recorded", rank=event.rank)
+                state.changed.add("alerts")
+        case ev.StopRequested():
+            state.stop_requested = event
+            _log(state, event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
+            state.changed |= {"run", "alerts"}
+        case ev.CheckpointRequested():
+            _log(state, event, join_words(["checkpoint requested", sanitize(event.by, 40)]))
+        case ev.Checkpoint():
+            while state.checkpoints and state.checkpoints[-1].step >= event.step:
+                state.checkpoints.pop()
+            state.checkpoints.append(event)
+            _log(state, event, describe_checkpoint(event))
+            state.changed |= {"run", "curves"}
+        case ev.RankFailed():
+            if len(state.failures) < MAX_RANKS:
+                state.failures.append(event)
+            if (rank := _rank(state, event.rank)) and rank.failure is None:
+                rank.failure = event
+            _log(state, event, describe_failure(event), rank=event.rank, stream="problem")
+            state.changed |= {"run", "ranks", "alerts"}
+        case ev.RunEnded():
+            state.ended = event
+            words = join_words([event.status, event.reason])
+            _log(state, event, words, stream="problem" if event.status == "failed" else "event")
+            state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
+
+
+def _load(state: RunState, digest: Digest) -> None:
+    for event in digest.events:
+        apply(state, event)
+    # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
+    state.curves = Curves()
+    state.curves.load(digest)
+    for uuid, curve in digest.utilization.items():
+        state.utilization[uuid] = SampledCurve(series_of(curve))
+    state.log_count += digest.forgotten
+    state.changed |= {"run", "curves", "ranks"}
+
+
+def _log(state: RunState, event: ev.Event, text: str, *, rank: int | None = None, stream: Stream = "event") -> None:
+    state.log.append(LogEntry(event.time, rank, stream, sanitize(text)))
+    state.log_count += 1
+    state.changed.add("log")
+
+
+def _rank(state: RunState, number: int) -> RankState | None:
+    if number in state.ranks:
+        return state.ranks[number]
+    if not 0 <= number < MAX_RANKS:
+        return None
+    state.changed |= {"run", "ranks", "devices"}
+    return state.ranks.setdefault(number, RankState(number))
+
+
+def _begin(state: RunState, event: ev.RunStarted) -> None:
+    if state.started is not None and event.attempt > state.started.attempt:
+        _go_back(state, event.resumed_from)
+        state.first_time = event.time
+    state.curves.begin(event)
+    state.started = event
+    state.run_id = sanitize(event.run_id, 100) or state.run_id
+    for number in range(min(event.world_size, MAX_RANKS)):
+        if rank := _rank(state, number):
+            rank.step = max(rank.step, event.resumed_from)
+    for number in [number for number in state.ranks if number >= event.world_size]:
+        del state.ranks[number]
+    _log(state, event, describe_start(event, process_per_device=state.process_per_device))
+    state.changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
+
+
+def _go_back(state: RunState, step: int) -> None:
+    """Starts a new attempt after a step: drops later values and all problems of the previous attempt."""
+    for rank in state.ranks.values():
+        rank.restart(step)
+    for curve in state.utilization.values():
+        curve.truncate(step + 1)
+    state.ended = state.stop_requested = None
+    for checkpoint in [one for one in state.checkpoints if one.step > step]:
+        state.checkpoints.remove(checkpoint)
+    # The log has them.
+    state.failures.clear()
+    state.alerts.clear()
+    state.stacks.clear()
+    # It may have other devices; its ranks report the array layouts again.
+    state.arrays.clear()
+    state.gpus.clear()
+    state.telemetry_problems.clear()
+
+
+def _add_metrics(state: RunState, event: ev.Metrics) -> None:
+    full, gaps = state.curves.full, state.gaps.count
+    state.curves.add(event)
+    if rank := _rank(state, event.rank):
+        rank.add(event)
+        rank.last_time = event.time
+    state.changed |= {"run", "curves", "ranks"}
+    if state.gaps.count > gaps:
+        state.changed.add("alerts")
+    if state.curves.full and not full:
+        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="problem")
+    if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
+        words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
+        for name in (TEST_LOSS, TEST_ACCURACY):
+            if name in event.values:
+                shown, value = metric(name), event.values[name][-1]
+                words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
+        _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]))
