@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
@@ -67,7 +68,10 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
-    run = _make_directory(plan, runs_dir, machine)
+    return _start(_make_directory(plan, runs_dir, machine))
+
+
+def _start(run: RunDir) -> RunDir:
     try:
         _start_supervisor(run)
     except OSError as error:
@@ -77,6 +81,26 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) ->
         shutil.rmtree(run.path, ignore_errors=True)
         raise
     return run
+
+
+def record(runs_dir: Path, world_size: int) -> RunDir:
+    """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
+
+    Raises LaunchError if the directory cannot be written, or the supervisor does not start.
+    """
+    machine = inspect_machine()
+    program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+    config = RunConfig(
+        backend="script",
+        script=os.path.abspath(program) if os.path.exists(program) else program,
+        arguments=shlex.join(sys.argv[1:]),
+        python=sys.executable,
+        working_directory=_working_directory() or "/",
+        platform="cuda" if machine.gpus else "cpu",
+        devices=world_size,
+    )
+    plan = Plan(config=config, facts=None, processes=0, steps_per_epoch=0, total_steps=0)
+    return _start(_make_directory(plan, runs_dir, machine))
 
 
 def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:

@@ -12,9 +12,9 @@ from tests.contract.recorded import CONFIG, record
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan
 from trainers.contract.events import RunEnded, Summary
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import read_config, summarise
-from tuiapp.library.find import UnknownRunError, default_runs_dir, find_run, list_runs
+from tuiapp.library.find import UnknownRunError, find_run, list_runs
 
 OLD, NEW, NEWER = (
     "20261119T101500-torch-ddp-net-3fa1",

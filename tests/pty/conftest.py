@@ -9,7 +9,7 @@ import pytest
 from tests.processes.conftest import fake as fake
 from tests.processes.conftest import no_framework as no_framework
 from trainers.config.run_config import RunConfig
-from tuiapp.library.find import default_runs_dir
+from trainers.contract.rundir import default_runs_dir
 from tuiapp.library.presets import save_preset
 
 

@@ -15,6 +15,7 @@ class Voter:
     """Notes what it is told."""
 
     rank: int
+    agrees: bool = True
     told: list[wire.ToRank] = field(default_factory=list)
 
     def send(self, message: wire.ToRank) -> None:

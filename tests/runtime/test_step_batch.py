@@ -66,7 +66,7 @@ def test_a_budget_that_is_used_up_still_lets_one_entry_through() -> None:
 
 
 def test_one_entry_a_step() -> None:
-    event = pack(3, 7, steps(7, [1.0, 2.0, 3.0]))
+    event = pack(3, range(7, 10), steps(7, [1.0, 2.0, 3.0]))
     assert (event.rank, event.first_step, event.last_step) == (3, 7, 9)
     assert event.values == {
         LOSS: [1.0, 2.0, 3.0],
@@ -78,7 +78,7 @@ def test_one_entry_a_step() -> None:
 
 
 def test_a_window_holds_mean_extremes_and_count() -> None:
-    event = pack(0, 1, steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
+    event = pack(0, range(1, 6), steps(1, [1.0, 5.0, 3.0, 8.0, 2.0]), 3)
     assert (event.first_step, event.last_step) == (1, 5)
     assert event.counts == [3, 2]
     assert event.values == {
@@ -91,22 +91,22 @@ def test_a_window_holds_mean_extremes_and_count() -> None:
 
 
 def test_of_a_metric_that_is_not_known_mean_and_extremes_are_kept() -> None:
-    event = pack(0, 1, {"reward": [1.0, 3.0, -4.0]}, 2)
+    event = pack(0, range(1, 4), {"reward": [1.0, 3.0, -4.0]}, 2)
     assert event.values == {"reward": [2.0, -4.0]}
     assert (event.lows, event.highs) == ({"reward": [1.0, -4.0]}, {"reward": [3.0, -4.0]})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_not_hidden_by_its_neighbours(bad: float) -> None:
-    assert pack(0, 1, steps(1, [1.0, bad, 3.0])).values[LOSS] == [1.0, None, 3.0]
-    event = pack(0, 1, steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
+    assert pack(0, range(1, 4), steps(1, [1.0, bad, 3.0])).values[LOSS] == [1.0, None, 3.0]
+    event = pack(0, range(1, 7), steps(1, [1.0, bad, 3.0, bad, 2.0, 2.0]), 3)
     assert event.values[LOSS] == [None, None]
     assert (event.lows, event.highs) == ({LOSS: [1.0, 2.0]}, {LOSS: [3.0, 2.0]})
-    assert pack(0, 1, steps(1, [bad, bad]), 2).lows == {LOSS: [None]}
+    assert pack(0, range(1, 3), steps(1, [bad, bad]), 2).lows == {LOSS: [None]}
 
 
 def test_a_mean_that_overflows_is_not_finite_either() -> None:
-    assert pack(0, 1, steps(1, [1.5e308, 1.5e308]), 2).values[LOSS] == [None]
+    assert pack(0, range(1, 3), steps(1, [1.5e308, 1.5e308]), 2).values[LOSS] == [None]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -114,7 +114,7 @@ def test_every_step_is_covered_once(seed: int) -> None:
     dice = random.Random(seed)
     first, count, window = dice.randint(1, 1000), dice.randint(1, 500), dice.randint(1, 600)
     losses = [dice.random() for _ in range(count)]
-    event = pack(0, first, steps(first, losses), window)
+    event = pack(0, range(first, first + len(losses)), steps(first, losses), window)
     counts = event.counts or [1] * len(event.values[LOSS])
     assert sum(counts) == count
     assert event.last_step == first + count - 1
@@ -126,6 +126,13 @@ def test_every_step_is_covered_once(seed: int) -> None:
 
 def test_norms_of_gradients_are_told_where_they_are_known() -> None:
     known = {GRADIENT_NORM: [1.0, 3.0, math.inf, 2.0]}
-    assert pack(0, 1, known).values == {GRADIENT_NORM: [1.0, 3.0, None, 2.0]}
-    joined = pack(0, 1, known, 2)
+    assert pack(0, range(1, 5), known).values == {GRADIENT_NORM: [1.0, 3.0, None, 2.0]}
+    joined = pack(0, range(1, 5), known, 2)
     assert (joined.values, joined.lows) == ({GRADIENT_NORM: [2.0, None]}, None)
+
+
+def test_steps_that_are_skipped_count_to_the_next_one() -> None:
+    event = pack(0, [50, 100, 150, 160], {"loss": [4.0, 3.0, 2.0, 1.0]})
+    assert (event.first_step, event.last_step, event.counts) == (50, 160, [1, 50, 50, 10])
+    joined = pack(0, [50, 100, 150], {"loss": [4.0, 3.0, 2.0]}, 2)
+    assert (joined.values, joined.counts, joined.last_step) == ({"loss": [3.5, 2.0]}, [51, 50], 150)

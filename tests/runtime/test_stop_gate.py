@@ -29,6 +29,7 @@ class SimulatedRank:
     inbox: queue.Queue[wire.ToRank | None] = field(default_factory=queue.Queue)
     done: int = 0
     saved: list[int] = field(default_factory=list)
+    agrees: bool = True
 
     def start(self) -> list[threading.Thread]:
         threads = [threading.Thread(target=work, daemon=True) for work in (self.train, self.obey)]

@@ -22,6 +22,7 @@ class FakeRank:
     """Notes what it is told."""
 
     rank: int
+    agrees: bool = True
     told: list[wire.ToRank] = field(default_factory=list)
     signals: list[signal.Signals] = field(default_factory=list)
 

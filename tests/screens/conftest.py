@@ -9,8 +9,8 @@ from textual.pilot import Pilot
 
 from tests.screens.configure_app import Launches, screen, until
 from trainers.config.machine import Machine
+from trainers.contract.rundir import default_runs_dir
 from tuiapp.app import TuiApp
-from tuiapp.library.find import default_runs_dir
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     streamed: bool = False
     """Whether images are read batch by batch, rather than held on each device."""
     processes: int
-    """Rank processes: one per device, or one that owns them all."""
+    """Rank processes: one per device, or one that owns them all; 0 if somebody else starts them."""
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped. 0 if not known."""
     total_steps: int
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def world_size(self) -> int:
         """Ranks, or devices if a built-in trainer's one process owns them all."""
-        return self.config.devices if BACKENDS[self.config.backend].builtin else self.processes
+        return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     @property
     def left_out(self) -> int:

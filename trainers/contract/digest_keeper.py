@@ -61,6 +61,7 @@ LOG_LINES = 5000
 LOG_BYTES = 2 << 20
 CHECKPOINTS = 256
 ALERTS = 200
+FACTS = 64
 ATTEMPTS = 64
 
 LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
@@ -139,6 +140,8 @@ class DigestKeeper:
                 self._keep(line, 2, "telemetry-source", event.source)
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
+            case ev.Facts():
+                self._keep(line, FACTS, "facts", bool(event.config), bool(event.summary))
             case ev.StopRequested() | ev.RunEnded():
                 self._keep(line, 1, type(event).__struct_config__.tag)
             case ev.Alert():

@@ -169,6 +169,16 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     """The condition of an earlier alert is over."""
 
 
+class Facts(Event, frozen=True, kw_only=True, tag="facts"):
+    """What a script of the user's own says of its run; a field that an event leaves empty keeps its value."""
+
+    name: str = ""
+    config: dict[str, object] = {}
+    """Added to what earlier events gave, as `summary` is."""
+    summary: dict[str, object] = {}
+    total_steps: int = 0
+
+
 class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
     """The Python stacks of a rank's process when the run made no progress; an alert follows."""
 
@@ -397,6 +407,7 @@ AnyEvent: TypeAlias = (
     | TelemetrySource
     | LogLine
     | Alert
+    | Facts
     | Stacks
     | StopRequested
     | CheckpointRequested

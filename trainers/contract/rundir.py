@@ -63,6 +63,11 @@ class RunDir:
         return self.path / "commands"
 
     @property
+    def address(self) -> Path:
+        """Name of the socket to which ranks that report by `tuiapp.log` connect: see `trainers.runtime.listener`."""
+        return self.path / "address"
+
+    @property
     def notice(self) -> Path:
         """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
         return self.path / "notice.json"
@@ -132,6 +137,15 @@ class RunDir:
                 time.sleep(0.01)
             else:
                 return fd
+
+
+def default_runs_dir() -> Path:
+    """Returns `TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
+    if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
+        return Path(os.path.expanduser(chosen)).absolute()
+    from platformdirs import user_data_path
+
+    return user_data_path("tuiapp") / "runs"
 
 
 def new_run_id(backend: str, subject: str) -> str:

@@ -10,6 +10,8 @@ from trainers.runtime import wire
 
 class Voter(Protocol):
     rank: int
+    agrees: bool
+    """Whether it takes part in votes."""
 
     def send(self, message: wire.ToRank) -> None:
         """Sends a message without waiting."""
@@ -23,14 +25,18 @@ class Agreement:
         self._votes: dict[int, int] = {}
         self._ended: dict[int, int] = {}
 
-    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> None:
-        """Asks all live ranks for their steps; merges the request with that of an open vote."""
+    def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> bool:
+        """Asks all live ranks for their steps; merges the request with that of an open vote. False if none agrees."""
+        if not any(voter.agrees for voter in live):
+            return False
         self._round += 1
         self._open = True
         self._stop, self._save = self._stop or stop, self._save or save
         self._votes.clear()
         for voter in live:
-            voter.send(wire.Propose(self._round))
+            if voter.agrees:
+                voter.send(wire.Propose(self._round))
+        return True
 
     def count(self, vote: wire.Vote, live: Sequence[Voter]) -> None:
         if vote.round == self._round:
@@ -43,7 +49,7 @@ class Agreement:
         self._decide(live)
 
     def _decide(self, live: Sequence[Voter]) -> None:
-        if not self._open or any(voter.rank not in self._votes for voter in live):
+        if not self._open or any(voter.agrees and voter.rank not in self._votes for voter in live):
             return
         step = max([*self._votes.values(), *self._ended.values()], default=0)
         for voter in live:

@@ -23,6 +23,7 @@ from trainers.contract.process_identity import identity
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
 from trainers.runtime.failures import ERROR_FILE, LAST_LINES, RankError, describe_exit, is_consequence, read_error
+from trainers.runtime.listener import Connection
 from trainers.runtime.log_tail import LogTail
 from trainers.runtime.out_of_memory import hint
 from trainers.runtime.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
@@ -169,6 +170,9 @@ class RankProcess:
             # Only the rank holds the other ends now: its death is the end of the pipe.
         self.messages = wire.rank_messages(events_fd)
         self.done = False
+        self.connection: Connection | None = None
+        """By which a script's rank reports."""
+        self.agrees = True
 
     def _start(
         self, command: list[str], environment: dict[str, str], passed: list[int], directory: str | None = None
@@ -191,6 +195,9 @@ class RankProcess:
 
     def send(self, message: wire.ToRank) -> None:
         """Sends a message; does not wait for a rank that is gone or does not read."""
+        if self.connection is not None:
+            self.connection.send(message)
+            return
         try:
             os.write(self._control_fd, wire.encode(message))
         except OSError:

@@ -259,13 +259,13 @@ class Reporter:
                 columns[GRADIENT_NORM] = norms
             if rank == self._speaks_for[0]:
                 columns[DATA_WAIT] = waited
-            events.append(pack(rank, numbers[0], columns, window))
+            events.append(pack(rank, numbers, columns, window))
             bad += [(step, rank, loss) for step, loss in zip(numbers, losses, strict=True) if not isfinite(loss)]
         return events + self._report_non_finite(bad)
 
     def _pack_named(self, run: list[Named]) -> list[Event]:
         columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
-        return [pack(self._rank, run[0].step, columns, self._budget.window(len(run), monotonic()))]
+        return [pack(self._rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))]
 
     def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
         if self._rank or any(item[5] is None for item in run):

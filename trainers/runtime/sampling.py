@@ -11,6 +11,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDir
+from trainers.runtime.listener import AttachedRank
 from trainers.runtime.processes import RankProcess
 from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
@@ -19,7 +20,7 @@ from trainers.telemetry.keeper import SamplerKeeper
 def keep_sampler(
     run: RunDir,
     config: RunConfig,
-    ranks: Mapping[int, RankProcess],
+    ranks: Mapping[int, RankProcess | AttachedRank],
     environment: Mapping[str, str],
     emit: Callable[[Event], None],
     watch: Callable[[int, Callable[[], None]], None],
@@ -35,6 +36,9 @@ def keep_sampler(
         # Refused at launch; a running supervisor ignores it.
         interval_s = INTERVAL_S
     gpus = os.environ.get(GPUS_VARIABLE) or ",".join(config.device_ids)
+    if not gpus and config.platform == "cuda":
+        # Somebody else started the ranks: they have the GPUs that its environment shows them.
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
     order = SamplerConfig(
         run_dir=str(run.path),
         ranks={rank: process.pid for rank, process in ranks.items()},

@@ -14,8 +14,6 @@ from time import monotonic
 from types import FrameType
 from typing import NamedTuple
 
-import msgspec
-
 from trainers.config.run_config import RunConfig
 from trainers.config.script_texts import STEP, compile_pattern
 from trainers.contract.events import Alert, AnyEvent, LogLine, Metrics
@@ -162,17 +160,8 @@ class Batch:
 
     def _pack(self, rows: list[Row], window: int) -> Iterator[Metrics]:
         """Packs rows of the same metrics in ascending steps, `window` rows an entry."""
-        if not rows:
-            return
-        if rows[-1].step - rows[0].step == len(rows) - 1:
-            yield pack(self._rank, rows[0].step, _columns(rows), window)
-            return
-        for start in range(0, len(rows), window):
-            group = rows[start : start + window]
-            event = pack(self._rank, group[0].step, _columns(group), len(group))
-            if len(group) > 1:
-                event = msgspec.structs.replace(event, counts=[group[-1].step - group[0].step + 1])
-            yield event
+        if rows:
+            yield pack(self._rank, [row.step for row in rows], _columns(rows), window)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:

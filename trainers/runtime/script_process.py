@@ -106,7 +106,7 @@ def script_environment(plan: Plan, port: int, attempt: int) -> dict[str, str]:
         # One machine: nothing needs to listen on, or use, another interface.
         **({"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if each else {}),
         # More threads than cores make two ranks slower than one.
-        **({"OMP_NUM_THREADS": str(max(1, cores // plan.processes))} if each else {}),
+        **({"OMP_NUM_THREADS": str(max(1, cores // plan.world_size))} if each else {}),
     }
     return {
         **defaults,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import ceil, isfinite
 
 from trainers.contract.events import Metrics
@@ -28,10 +29,12 @@ class Budget:
         return size
 
 
-def pack(rank: int, first_step: int, columns: Mapping[str, Sequence[float]], window: int = 1) -> Metrics:
-    """Packs `columns`, metric → float [steps] of consecutive steps, into one event with `window` steps per entry."""
-    steps = len(next(iter(columns.values())))
-    starts = range(0, steps, window)
+def pack(rank: int, steps: Sequence[int], columns: Mapping[str, Sequence[float]], window: int = 1) -> Metrics:
+    """Packs `columns`, metric → float [steps], into one event with `window` values per entry; `steps` ascend.
+
+    Steps that are skipped count to the next one that has values.
+    """
+    starts = range(0, len(steps), window)
     values, lows, highs = {}, {}, {}
     for name, column in columns.items():
         groups = [column[start : start + window] for start in starts]
@@ -39,11 +42,15 @@ def pack(rank: int, first_step: int, columns: Mapping[str, Sequence[float]], win
         if window > 1 and name not in _JOINED:
             lows[name] = [_extreme(group, min) for group in groups]
             highs[name] = [_extreme(group, max) for group in groups]
-    if window == 1:
-        return Metrics(rank=rank, first_step=first_step, values=values)
-    counts = [min(window, steps - start) for start in starts]
+    lasts = [steps[min(start + window, len(steps)) - 1] for start in starts]
+    counts = [last - before for before, last in pairwise([steps[0] - 1, *lasts])]
     return Metrics(
-        rank=rank, first_step=first_step, values=values, counts=counts, lows=lows or None, highs=highs or None
+        rank=rank,
+        first_step=steps[0],
+        values=values,
+        counts=counts if max(counts) > 1 else None,
+        lows=lows or None,
+        highs=highs or None,
     )
 
 

@@ -1,10 +1,13 @@
-"""One run's supervisor: starts the ranks, drains their pipes into the journal, ends them.
+"""One run's supervisor: starts the ranks, drains what they report into the journal, ends them.
 
     python -m trainers.runtime.supervisor RUN_DIR [LOCK_FD CHECKPOINT [NOTE…]]
 
 Given a checkpoint's name, the run resumes from it in a further attempt, under the lock that its starter took and passes
 on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
 own.
+
+A script's ranks report over a socket (`listener`). If its plan has no processes, somebody else starts them: the
+supervisor then only records those that connect, and ends when they have ended.
 
 A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
 the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
@@ -24,6 +27,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TypeAlias
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import Plan, read_plan
@@ -39,6 +43,7 @@ from trainers.contract.events import (
 )
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
+from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
@@ -48,6 +53,7 @@ from trainers.runtime.agreement import Agreement
 from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
+from trainers.runtime.listener import AttachedRank, Connection, Listener
 from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.processes import (
     RankProcess,
@@ -69,6 +75,14 @@ from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
 POLL_S = 0.1
+FIRST_RANK_S = 30.0
+"""Time for the first rank to connect, if somebody else starts them."""
+LATE_RANK_S = 2.0
+"""Time for a rank that is still missing to connect after the others have ended."""
+RESAMPLE_S = 1.0
+"""From a rank's connection to sampling its process: others may follow."""
+
+Rank: TypeAlias = RankProcess | AttachedRank
 
 
 class Supervisor:
@@ -92,7 +106,13 @@ class Supervisor:
         self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
         self._recorder = Recorder(self._journal)
         self._selector = selectors.DefaultSelector()
-        self._live: dict[int, RankProcess] = {}
+        self._live: dict[int, Rank] = {}
+        self._listener = None if BACKENDS[plan.config.backend].builtin else Listener(run)
+        self._connections: dict[Connection, int] = {}
+        """Reporting processes and their ranks."""
+        self._seen: set[int] = set()
+        self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
+        self._resample_at: float | None = None
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
@@ -100,7 +120,10 @@ class Supervisor:
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
-        self._helpers: list[Helper | SamplerKeeper] = []
+        self._helpers: list[Helper] = []
+        self._sampler: SamplerKeeper | None = None
+        self._shared: dict[str, str] = {}
+        """The environment of all ranks."""
         self._held = ExitStack()
         self.requests = Requests(run)
 
@@ -121,7 +144,7 @@ class Supervisor:
 
     def _event_loop(self) -> None:
         polled = monotonic()
-        while self._live:
+        while self._live or monotonic() < self._wait_until:
             for key, _ in self._selector.select(TICK_S):
                 key.data()
             now = monotonic()
@@ -137,23 +160,31 @@ class Supervisor:
         reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._emit, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())
+        if self._listener is not None:
+            self._watch(self._listener.fd, self._accept)
         with ExitStack() as held:
             store = bind_loopback() if self._script is None else reserve_port()
             # A script's own server listens on its port later: it is kept for it until the run ends.
             (held if self._script is None else self._held).enter_context(store)
-            environment = self._environment(store.getsockname()[1])
+            environment = self._shared = self._environment(store.getsockname()[1])
             if self._resumed is not None:
                 environment[wire.RESUME_FROM] = str(self._resumed.path)
             for rank in range(self._plan.processes):
                 if not self._start_rank(rank, environment, store):
                     break
+        if self._plan.processes:
+            self._start_sampler()
+
+    def _start_sampler(self) -> None:
+        if self._sampler is not None:
+            self._sampler.end()
         hands = self._emit, self._watch, self._forget
-        self._helpers.append(keep_sampler(self._run, self._config, self._live, environment, *hands))
+        self._sampler = keep_sampler(self._run, self._config, self._live, self._shared, *hands)
 
     def _environment(self, port: int) -> dict[str, str]:
         if self._script is None:
             return rank_environment(self._config, self._token, port, self._plan.processes)
-        own = script_environment(self._plan, port, self._attempt)
+        own = script_environment(self._plan, port, self._attempt) | {wire.RUN_DIR: str(self._run.path)}
         return {**own, **device_environment(self._config, self._token)}
 
     def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
@@ -166,7 +197,9 @@ class Supervisor:
             self._emit(failed)
             self._teardown.fail(monotonic())
             return False
+        process.agrees = self._listener is None
         self._live[rank] = process
+        self._seen.add(rank)
         if self._metrics is not None:
             self._out += script_started_events(self._config, rank, process.pid)
             self._metrics.listen(process)
@@ -184,7 +217,47 @@ class Supervisor:
         if process.messages.ended:
             self._forget(process.messages.fd)
 
-    def _take(self, process: RankProcess, messages: list[wire.FromRank]) -> None:
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while (connection := self._listener.accept()) is not None:
+            self._watch(connection.messages.fd, partial(self._hear, connection))
+
+    def _hear(self, connection: Connection, *, final: bool = False) -> None:
+        for message in connection.messages.read_all() if final else connection.messages.read():
+            if isinstance(message, wire.Hello):
+                self._attach(connection, message)
+            elif (rank := self._live.get(self._connections.get(connection, -1))) is not None:
+                self._take(rank, [message])
+        if not connection.messages.ended and not final:
+            return
+        self._forget(connection.messages.fd)
+        number = self._connections.pop(connection, -1)
+        connection.close()
+        rank = self._live.get(number)
+        if rank is not None and rank.connection is connection:
+            rank.connection = None
+            if isinstance(rank, AttachedRank) and rank.done:
+                # It has finished, though its process may do more, as a notebook does.
+                self._on_rank_exit(rank)
+
+    def _attach(self, connection: Connection, hello: wire.Hello) -> None:
+        if not 0 <= hello.rank < MAX_RANKS or self._teardown.killing:
+            return
+        rank = self._live.get(hello.rank)
+        if rank is None:
+            try:
+                rank = self._live[hello.rank] = AttachedRank(self._run, hello.rank, connection)
+            except OSError:
+                return  # it has ended already
+            self._seen.add(hello.rank)
+            self._wait_until = 0.0
+            self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
+            self._resample_at = monotonic() + RESAMPLE_S
+        elif rank.connection is None:
+            rank.connection = connection
+        self._connections[connection] = hello.rank
+
+    def _take(self, process: Rank, messages: list[wire.FromRank]) -> None:
         for message in messages:
             if isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
@@ -192,6 +265,10 @@ class Supervisor:
                 self._agreement.count(message, list(self._live.values()))
             elif isinstance(message, StopRequested):
                 self._request_stop(message)
+            elif isinstance(message, wire.Agrees):
+                process.agrees = True
+            elif isinstance(message, wire.Hello):
+                continue
             else:
                 if isinstance(message, Phase):
                     process.done |= message.phase == "done"
@@ -202,9 +279,15 @@ class Supervisor:
                 self._tally.add(message)
                 self._emit(message)
 
-    def _on_rank_exit(self, process: RankProcess) -> None:
-        self._take(process, process.messages.read_all())
-        self._forget(process.messages.fd)
+    def _on_rank_exit(self, process: Rank) -> None:
+        if self._live.get(process.rank) is not process:
+            return
+        if isinstance(process, RankProcess):
+            self._take(process, process.messages.read_all())
+            self._forget(process.messages.fd)
+        if (connection := process.connection) is not None:
+            process.connection = None
+            self._hear(connection, final=True)
         self._forget(process.exit_fd)
         process.wait()
         self._out += process.new_lines(final=True)
@@ -214,31 +297,39 @@ class Supervisor:
         last_step = self._tally.last_step(process.rank)
         failure = process.failure(last_step, self._oom.struck)
         process.close()
+        if self._plan.processes == 0 and len(self._seen) < self._plan.world_size:
+            self._wait_until = monotonic() + LATE_RANK_S
         if self._teardown.killing:
             return
         if failure is None:
-            if self._script is not None:
+            if not process.done:
                 self._emit(Phase(rank=process.rank, phase="done"))
             self._agreement.leave(process.rank, last_step, list(self._live.values()))
             return
         self._failures.append(failure)
         self._emit(failure[0])
         self._write(durable=True)
-        self._teardown.fail(monotonic())
+        if self._plan.processes:
+            self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
         for helper in self._helpers:
             helper.advance(now)
+        if self._resample_at is not None and now >= self._resample_at:
+            self._resample_at = None
+            self._start_sampler()
+        if self._sampler is not None:
+            self._sampler.advance(now)
         self._watchdog.advance(now, self._live)
         self._oom.look(now)
         for request in self.requests.take(stopping=self._teardown.stopping):
             if isinstance(request, StopRequested):
                 self._request_stop(request)
-            elif self._script is not None:
-                self._emit(Alert(kind="checkpoint", severity="info", text="a script saves its own checkpoints"))
             elif not self._teardown.stopping:
                 self._emit(request)
-                self._agreement.propose(list(self._live.values()), save=True)
+                if not self._agreement.propose(list(self._live.values()), save=True):
+                    text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
+                    self._emit(Alert(kind="checkpoint", severity="info", text=text))
         for process in self._live.values():
             self._out += process.new_lines()
         self._take_found()
@@ -255,8 +346,11 @@ class Supervisor:
         self._teardown.stop(request, monotonic(), list(self._live.values()))
 
     def _end(self) -> None:
-        for helper in self._helpers[1:]:
-            helper.end()
+        if self._sampler is not None:
+            self._sampler.end()
+        if self._listener is not None:
+            self._forget(self._listener.fd)
+            self._listener.close()
         self._take_found(last=True)
         for pid in kill_carriers(self._token):
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
@@ -272,7 +366,7 @@ class Supervisor:
         self._journal.close()
 
     def dismiss_reaper(self) -> None:
-        for reaper in self._helpers[:1]:
+        for reaper in self._helpers:
             reaper.end()
 
     def _give_up(self, error: Exception) -> None:

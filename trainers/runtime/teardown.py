@@ -49,13 +49,15 @@ class Teardown:
     def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
         self._now |= request.now
-        if request.now or self._signal_grace_s is not None:
+        if not request.now and not self.stopping and self._agreement.propose(live, stop=True, save=request.save):
+            self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
+        elif request.now or not self.stopping:
             self._term_at = now
             if self._kill_at is not None and request.now:
                 self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
-        elif not self.stopping:
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
-            self._agreement.propose(live, stop=True, save=request.save)
+        elif not self.stopping:
+            self._term_at = now
         self._by = self._by or request.by
         self.stopping = True
 

@@ -24,6 +24,8 @@ STORE_FD = "TUIAPP_STORE_FD"
 """Environment variable: rank 0's rendezvous socket, bound and listening."""
 RESUME_FROM = "TUIAPP_RESUME_FROM"
 """Environment variable: the directory of the checkpoint that this attempt resumes from; unset in the first."""
+RUN_DIR = "TUIAPP_RUN_DIR"
+"""Environment variable: the run directory to which a script's ranks report."""
 HEARTBEAT_S = 1.0
 
 
@@ -65,8 +67,21 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     phase: PhaseName
 
 
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """The first message of a rank that reports by `trainers.tracking`."""
+
+    rank: int
+    world_size: int
+
+
+class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
+    """Rank to supervisor: from now on it asks at each step whether to stop or save, and so takes part in votes."""
+
+    rank: int
+
+
 ToRank: TypeAlias = Propose | Agreed | Recorded
-FromRank: TypeAlias = AnyEvent | Vote | Heartbeat
+FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)

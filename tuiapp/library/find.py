@@ -18,15 +18,6 @@ class UnknownRunError(LookupError):
     """No run, or more than one, has that name; the message lists the runs."""
 
 
-def default_runs_dir() -> Path:
-    """Returns `TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
-    if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
-        return Path(os.path.expanduser(chosen)).absolute()
-    from platformdirs import user_data_path
-
-    return user_data_path("tuiapp") / "runs"
-
-
 def list_runs(runs_dir: Path) -> list[RunDir]:
     """Returns all runs in a directory, newest first; none when it does not exist."""
     found = []

@@ -22,9 +22,8 @@ from textual.widgets._footer import FooterKey
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import launch
-from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched

@@ -17,6 +17,7 @@ from tuiapp.state.text import join_words, sanitize
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
+MAX_FACTS = 1000
 
 
 def apply(state: RunState, event: object) -> None:
@@ -65,6 +66,13 @@ def apply(state: RunState, event: object) -> None:
                 state.changed |= {"run", "ranks"}
         case ev.RunStarted():
             _begin(state, event)
+        case ev.Facts():
+            state.name = sanitize(event.name, 100) or state.name
+            for known, added in ((state.settings, event.config), (state.results, event.summary)):
+                if len(known) < MAX_FACTS:
+                    known.update(added)
+            state.reported_steps = max(0, event.total_steps) or state.reported_steps
+            state.changed.add("run")
         case ev.RankStarted():
             if rank := _rank(state, event.rank):
                 rank.pid, rank.last_time = event.pid, event.time

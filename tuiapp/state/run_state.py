@@ -65,6 +65,10 @@ class RunState:
     removed: bool = False  # lost because its directory was removed
     replayed: bool = False  # a replay: it takes no commands
     stop_requested: ev.StopRequested | None = None
+    name: str = ""  # as its script named it, as the three below
+    settings: dict[str, object] = field(default_factory=dict)  # its configuration
+    results: dict[str, object] = field(default_factory=dict)  # its summary
+    reported_steps: int = 0  # its total
     # Newest last; some are no longer on disk.
     checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
     first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
@@ -171,7 +175,7 @@ class RunState:
     @property
     def total_steps(self) -> int:
         """0 when not known."""
-        return max(0, self.started.total_steps) if self.started else 0
+        return max(0, self.started.total_steps, self.reported_steps) if self.started else 0
 
     @property
     def steps_per_epoch(self) -> int:

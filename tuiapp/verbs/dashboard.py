@@ -8,8 +8,9 @@ import os
 import sys
 from argparse import Namespace
 
+from trainers.contract.rundir import default_runs_dir
 from trainers.contract.summary import unreadable_reason
-from tuiapp.library.find import default_runs_dir, find_run
+from tuiapp.library.find import find_run
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

@@ -13,9 +13,8 @@ from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint
 from trainers.contract.resume_point import has_more, resume_point
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import RunInfo, config_facts, read_config, run_facts, summarise
-from tuiapp.library.find import default_runs_dir
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize
 

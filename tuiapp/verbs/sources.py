@@ -22,10 +22,9 @@ from trainers.config.run_config import (
     to_mapping,
 )
 from trainers.config.script_texts import MODULE
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError
-from tuiapp.library.find import default_runs_dir
 from tuiapp.library.presets import load_config
 
 

@@ -1,0 +1,76 @@
+"""What a call of `tuiapp.log` costs the training thread: 8 scalars, a real recorder, and disabled.
+
+    python -m tests.benchmarks.reporting [--calls N] [--json]
+
+Prints microseconds a call, median and 99th percentile, of each kind of value: Python floats, NumPy scalars, and tensors
+where PyTorch is installed. The disabled calls are timed by the thousand: one takes less than the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+NAMES = ("loss", "lr", "grad_norm", "train/accuracy", "train/ppl", "a", "b", "c")
+
+
+def times(log: Callable[[dict[str, Any], int], None], value: Any, calls: int, first: int) -> list[float]:
+    """Microseconds of each call, at about 2,000 calls a second."""
+    found = []
+    for step in range(first, first + calls):
+        values = dict.fromkeys(NAMES, value)
+        began = time.perf_counter()
+        log(values, step)
+        found.append(1e6 * (time.perf_counter() - began))
+        if step % 20 == 0:
+            time.sleep(0.01)
+    return found
+
+
+def main() -> None:
+    """Measures, and prints a line per kind of value."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    import tuiapp
+
+    values: dict[str, Any] = {"float": 0.5, "numpy": np.float32(0.5)}
+    if find_spec("torch"):
+        import torch
+
+        values["torch, CPU"] = torch.tensor(0.5)
+    with tempfile.TemporaryDirectory() as directory:
+        run = tuiapp.init(dir=directory)
+        found: dict[str, dict[str, float]] = {}
+        for number, (kind, value) in enumerate(values.items()):
+            each = sorted(times(tuiapp.log, value, options.calls, 1 + number * options.calls))
+            found[kind] = {"median": round(median(each), 2), "p99": round(each[int(0.99 * len(each))], 2)}
+        run.finish()
+        os.environ["TUIAPP_MODE"] = "disabled"
+        tuiapp.init()
+        batches = []
+        given = dict.fromkeys(NAMES, 0.5)
+        for _ in range(200):
+            began = time.perf_counter()
+            for step in range(1000):
+                tuiapp.log(given, step)
+            batches.append(1e3 * (time.perf_counter() - began))
+        found["disabled"] = {"median": round(median(batches), 3), "p99": round(sorted(batches)[197], 3)}
+    for kind, figures in found.items():
+        print(f"{kind:>12}: median {figures['median']:6.2f} µs, p99 {figures['p99']:6.2f} µs")
+    if options.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,334 @@
+"""Scripts that report by `tuiapp.log`, started by anybody: python, torchrun, spawn, two at once, killed, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import Watched
+from trainers.contract import mailbox
+from trainers.contract.events import Alert, Checkpoint, Facts, Metrics, RankFailed, RankStarted, StopRequested
+from tuiapp.library.find import list_runs
+
+Start = Callable[..., subprocess.Popen[str]]
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def start(tmp_path: Path, runs_dir: Path) -> Iterator[Start]:
+    """Starts a script as a user does; ends it if the test has not."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_script(text: str, *launcher: str, **variables: str) -> subprocess.Popen[str]:
+        script = tmp_path / f"train{len(started)}.py"
+        script.write_text(textwrap.dedent(text))
+        environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd(), **variables}
+        process = subprocess.Popen(
+            [sys.executable, *launcher, str(script)],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start_script
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def the_run(runs_dir: Path, count: int = 1) -> Watched:
+    """The newest run, once there are `count`."""
+    deadline = time.monotonic() + DEADLINE_S
+    while len(runs := [run for run in list_runs(runs_dir) if run.journal.exists()]) < count:
+        assert time.monotonic() < deadline, f"{len(runs)} runs of {count}"
+        time.sleep(0.02)
+    assert len(runs) == count
+    return Watched(runs[0])
+
+
+def curve(watched: Watched, rank: int, name: str) -> dict[int, float | None]:
+    """Step → value of a metric's entries."""
+    found: dict[int, float | None] = {}
+    for event in watched.of(Metrics):
+        if event.rank == rank and name in event.values:
+            step = event.first_step - 1
+            for count, value in zip(event.counts or [1] * len(event.values[name]), event.values[name], strict=True):
+                step += count
+                found[step] = value
+    return found
+
+
+def ends_well(process: subprocess.Popen[str]) -> str:
+    """Waits for a script; returns its standard error."""
+    _, error = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, error
+    return error
+
+
+def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import tuiapp
+        with tuiapp.init(name="first", config={"lr": 0.1, "layers": [1, 2]}, total_steps=20) as run:
+            for step in range(1, 21):
+                tuiapp.log({"loss": 1 / step, "train/ppl": 2.0, "n": step, "nested": {"deep": True}}, step=step)
+            run.evaluation({"accuracy": 0.5, "loss": 0.25})
+            run.summary["best"] = 0.5
+    """)
+    )
+    watched = the_run(runs_dir)
+    end = watched.end()
+    assert (end.status, end.summary.steps, end.summary.loss, end.summary.test_accuracy) == ("completed", 20, 0.05, 0.5)
+    assert curve(watched, 0, "loss") == {step: 1 / step for step in range(1, 21)}
+    assert curve(watched, 0, "n") == {step: step for step in range(1, 21)}
+    assert curve(watched, 0, "nested/deep")[20] == 1.0
+    assert curve(watched, 0, "test/loss") == {20: 0.25}
+    facts = watched.of(Facts)
+    assert [fact.config for fact in facts if fact.config] == [{"lr": 0.1, "layers": [1, 2]}]
+    assert [(fact.name, fact.total_steps) for fact in facts if fact.name] == [("first", 20)]
+    assert [fact.summary for fact in facts if fact.summary] == [{"best": 0.5}]
+    assert error == f"tuiapp: to watch this run: tuiapp attach {watched.run.run_id}\n"
+    watched.wait_gone()
+
+
+def test_the_first_report_begins_a_run_and_the_exit_ends_it(start: Start, runs_dir: Path) -> None:
+    ends_well(start("import tuiapp\nfor _ in range(3): tuiapp.log({'loss': 1})"))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert curve(watched, 0, "loss") == {1: 1.0, 2: 1.0, 3: 1.0}
+
+
+def test_disabled_nothing_is_made(start: Start, runs_dir: Path) -> None:
+    text = "import tuiapp\nrun = tuiapp.init(config={'a': 1})\ntuiapp.log({'loss': 1})\nassert run.config.a == 1\n"
+    text += "assert not run.should_stop()\ntuiapp.finish()"
+    assert ends_well(start(text, TUIAPP_MODE="disabled")) == ""
+    assert not runs_dir.exists()
+
+
+def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import numpy as np, torch, jax.numpy as jnp, tuiapp
+        total = torch.zeros(())
+        for step in range(1, 4):
+            total += 1.0  # in place: what was reported before must not change
+            tuiapp.log({
+                "total": total, "grad": torch.tensor([2.0], requires_grad=True), "np": np.float32(3),
+                "np0": np.array([4]), "jax": jnp.float32(5) * step, "text": "six", "image": np.zeros((2, 2)),
+                "none": None,
+            }, step=step)
+    """)
+    )
+    watched = the_run(runs_dir)
+    watched.end()
+    assert curve(watched, 0, "total") == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert [curve(watched, 0, name)[3] for name in ("grad", "np", "np0", "jax")] == [2.0, 3.0, 4.0, 15.0]
+    assert not any(curve(watched, 0, name) for name in ("text", "image", "none"))
+    assert error.count("text is not a number (str): it is not recorded") == 1
+    assert error.count("image is not a number (ndarray)") == 1
+
+
+TORCHRUN = """
+    import torch.distributed as dist, tuiapp
+    dist.init_process_group("gloo")
+    tuiapp.init(total_steps=5)
+    for step in range(1, 6):
+        tuiapp.log({"loss": 10.0 * dist.get_rank() + step}, step=step)
+        dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_all_ranks_of_torchrun_are_one_run(start: Start, runs_dir: Path) -> None:
+    ends_well(start(TORCHRUN, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    watched = the_run(runs_dir)
+    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
+    assert curve(watched, 0, "loss")[5] == 5.0
+    assert curve(watched, 1, "loss")[5] == 15.0
+    assert len({event.pid for event in watched.of(RankStarted)}) == 2
+
+
+def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import socket, torch.distributed as dist, torch.multiprocessing as mp, tuiapp
+        def train(rank, port):
+            dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+            tuiapp.init()
+            tuiapp.log({"loss": rank}, step=1)
+            dist.barrier()
+            dist.destroy_process_group()
+        if __name__ == "__main__":
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            mp.spawn(train, (port,), nprocs=2)
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
+
+
+def test_two_jobs_at_once_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = f"""
+        import os, time, tuiapp
+        tuiapp.log({{"loss": 1}})
+        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
+    """
+    one, two = start(text), start(text)
+    the_run(runs_dir, 2)
+    (tmp_path / "go").touch()
+    ends_well(one), ends_well(two)
+    assert [Watched(run).end().status for run in list_runs(runs_dir)] == ["completed", "completed"]
+
+
+def test_forked_and_spawned_workers_report_nothing(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import torch, tuiapp
+        tuiapp.init()
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, i):
+                tuiapp.log({"worker": 1})
+                return i
+        if __name__ == "__main__":
+            for method in ("fork", "spawn"):
+                for batch in torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context=method):
+                    tuiapp.log({"loss": float(batch)})
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss").values()) == [0.0, 1.0, 2.0, 3.0] * 2
+    assert not curve(watched, 0, "worker")
+
+
+def test_an_exception_is_named_with_its_traceback(start: Start, runs_dir: Path) -> None:
+    process = start("import tuiapp\ntuiapp.log({'loss': 1}, step=7)\nraise ValueError('no such thing')")
+    assert "no such thing" in process.communicate(timeout=DEADLINE_S)[1]
+    watched = the_run(runs_dir)
+    assert (watched.end().status, watched.end().reason) == (
+        "failed", "rank 0 failed at step 7: ValueError: no such thing",
+    )  # fmt: skip
+    assert "train0.py" in watched.of(RankFailed)[0].traceback
+
+
+def test_a_rank_that_is_killed_is_named(start: Start, runs_dir: Path) -> None:
+    process = start("import time, tuiapp\ntuiapp.log({'loss': 1}, step=7)\ntime.sleep(600)")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    process.kill()
+    assert watched.end().status == "failed"
+    assert watched.end().reason == "rank 0 failed at step 7: its process ended without tuiapp.finish()"
+    watched.wait_gone()
+
+
+STOPPED = """
+    import torch.distributed as dist, tuiapp
+    dist.init_process_group("gloo")
+    run = tuiapp.init()
+    step = 0
+    while True:
+        step += 1
+        if run.should_checkpoint():
+            run.checkpoint(__file__, step=step - 1)
+        if run.should_stop():
+            break
+        dist.barrier()
+        tuiapp.log({"loss": step}, step=step)
+    dist.destroy_process_group()
+"""
+
+
+def test_a_stop_ends_all_ranks_before_the_same_step_after_a_checkpoint(start: Start, runs_dir: Path) -> None:
+    process = start(STOPPED, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics, lambda event: event.rank == 0 and event.last_step > 10)
+    watched.wait(Metrics, lambda event: event.rank == 1)
+    mailbox.send(watched.run.commands, "stop")
+    end = watched.end()
+    ends_well(process)
+    assert end.status == "stopped", end
+    last = max(curve(watched, 0, "loss"))
+    assert max(curve(watched, 1, "loss")) == last
+    assert {checkpoint.step for checkpoint in watched.of(Checkpoint)} == {last}
+
+
+def test_a_script_that_never_asks_is_stopped_by_sigterm(start: Start, runs_dir: Path) -> None:
+    process = start("import time, tuiapp\ntuiapp.log({'loss': 1})\ntime.sleep(600)")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    mailbox.send(watched.run.commands, "stop")
+    assert process.wait(DEADLINE_S) == -signal.SIGTERM
+    assert watched.end().status == "stopped"
+
+
+def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
+    process = start("import time, tuiapp\ntuiapp.log({'loss': 1})\ntime.sleep(600)")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    process.send_signal(signal.SIGINT)
+    assert watched.end().status == "stopped"
+    assert watched.of(StopRequested)[0].by == "Ctrl-C"
+
+
+def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    process = start(f"""
+        import os, time, tuiapp
+        tuiapp.log({{"loss": 1}})
+        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
+        for _ in range(100): tuiapp.log({{"loss": 1}})
+    """)
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    os.kill(watched.started.pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    error = ends_well(process)
+    assert error.count("training continues, nothing more is reported") == 1
+    watched.wait_gone()
+
+
+def test_a_script_for_wandb_runs_with_another_import(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import numpy as np
+        import tuiapp as wandb
+        wandb.init(project="demo", entity="me", config={"epochs": 2}, tags=["a"])
+        wandb.define_metric("val/*", step_metric="epoch")
+        wandb.watch(None, log="all")
+        wandb.config.update({"lr": 0.5})
+        for epoch in range(wandb.config.epochs):
+            wandb.log({"epoch": epoch, "loss": wandb.config.lr / (epoch + 1)})
+            wandb.log({"image": wandb.Image(np.zeros((2, 2)))}, commit=False)
+        wandb.run.summary["best"] = 1
+        wandb.summary.update({"last": 2})
+        artifact = wandb.Artifact("model", type="model")
+        artifact.add_file("model.pt")
+        wandb.log_artifact(artifact)
+        wandb.finish()
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert list(curve(watched, 0, "loss").values()) == [0.5, 0.25]
+    assert error.count("Image is not supported") == 1
+
+
+def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) -> None:
+    ends_well(start("import tuiapp\nfor step in range(1, 50): tuiapp.log({'loss': float('nan')}, step=step)"))
+    watched = the_run(runs_dir)
+    watched.end()
+    assert [alert.text for alert in watched.of(Alert) if alert.kind == "nan"] == ["rank 0: loss is nan at step 1"]

@@ -1,0 +1,128 @@
+"""Accepts the ranks that report by `trainers.tracking`: each connects to the run's supervisor by a local socket.
+
+The socket's name is in the abstract namespace, so that neither the length of the run directory's path nor its file
+system matters; it is in the run directory's file `address`, which only the user may read.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+
+from trainers.config.files import write_atomically
+from trainers.contract.events import LogLine, RankFailed
+from trainers.contract.rundir import RunDir
+from trainers.runtime import wire
+from trainers.runtime.failures import ERROR_FILE, read_error
+from trainers.runtime.out_of_memory import hint
+
+_CREDENTIALS = struct.Struct("3i")
+"""`struct ucred`: pid, uid, gid (unix(7))."""
+
+
+class Listener:
+    def __init__(self, run: RunDir) -> None:
+        """Raises OSError if `address` cannot be written."""
+        self._run = run
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        name = f"tuiapp-{secrets.token_hex(16)}"
+        self._socket.bind(f"\0{name}")
+        self._socket.listen(1024)
+        self._socket.setblocking(False)
+        write_atomically(run.address, name.encode())
+
+    @property
+    def fd(self) -> int:
+        return self._socket.fileno()
+
+    def accept(self) -> Connection | None:
+        """Returns the next connection of this user, None if there is none."""
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return None
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, user, _ = _CREDENTIALS.unpack(credentials)
+        if user != os.getuid():
+            connection.close()
+            return None
+        connection.setblocking(False)
+        return Connection(connection, pid)
+
+    def close(self) -> None:
+        self._socket.close()
+        with suppress(OSError):
+            self._run.address.unlink()
+
+
+class Connection:
+    """One reporting process; its first message says which rank it is."""
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._socket = connection
+        self.pid = pid
+        self.messages = wire.rank_messages(connection.fileno())
+
+    def send(self, message: wire.ToRank) -> None:
+        """Sends a message; does not wait for a process that is gone or does not read."""
+        with suppress(OSError):
+            self._socket.send(wire.encode(message))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class AttachedRank:
+    """A rank that somebody else started; known by its connection. Raises OSError if it has ended already."""
+
+    def __init__(self, run: RunDir, rank: int, connection: Connection) -> None:
+        self.rank = rank
+        self.directory: Path = run.rank(rank)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.pid = connection.pid
+        self.exit_fd = os.pidfd_open(connection.pid)
+        self.connection: Connection | None = connection
+        self.done = False
+        self.agrees = False
+
+    def send(self, message: wire.ToRank) -> None:
+        if self.connection is not None:
+            self.connection.send(message)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Signals the process alone: its session may be the user's shell."""
+        with suppress(OSError):
+            signal.pidfd_send_signal(self.exit_fd, number)
+            signal.pidfd_send_signal(self.exit_fd, signal.SIGCONT)
+
+    def wait(self) -> None:
+        """Its exit status is its parent's."""
+
+    def new_lines(self, *, final: bool = False) -> list[LogLine]:
+        """Its output is its parent's."""
+        return []
+
+    def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+        """Describes how it ended, if not by `finish`, and whether that looks like a consequence of another failure."""
+        if self.done:
+            return None
+        record = read_error(self.directory / ERROR_FILE)
+        failed = RankFailed(
+            rank=self.rank,
+            hint=hint(struck()) if record is None else "",
+            error=record.error if record else "its process ended without tuiapp.finish()",
+            traceback=record.traceback if record else "",
+            step=step,
+            mono=record.mono if record else monotonic(),
+        )
+        return failed, bool(record and record.consequence)
+
+    def close(self) -> None:
+        os.close(self.exit_fd)
