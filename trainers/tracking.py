@@ -111,26 +111,16 @@ class Run:
     def _kept(self, name: str, value: Any) -> Any:
         """A value that nobody changes any more: a number, an array on its device, or None if it is neither."""
         kind = type(value)
-        if kind is float or kind is int or kind is bool:
-            return float(value)
-        if isinstance(value, Mapping):
-            return {
-                key: item if type(item) is float else self._kept(f"{name}/{key}", item) for key, item in value.items()
-            }
+        keep = _KEEP.get(kind)
+        if keep is None:
+            if isinstance(value, Mapping):
+                return {key: self._kept(f"{name}/{key}", item) for key, item in value.items()}
+            keep = _KEEP[kind] = _keep_of(value)
         try:
-            if (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):
-                if value.numel() == 1:
-                    # A device's copy is made in the order of its other work: nothing waits for it.
-                    return value.item() if value.device.type == "cpu" else value.detach().clone()
-            elif (jax := sys.modules.get("jax")) and isinstance(value, jax.Array):
-                if value.size == 1:
-                    return value.reshape(()) if value.ndim else value
-            elif not isinstance(value, str | bytes) and getattr(value, "size", 1) == 1:
-                return float(value.reshape(())) if hasattr(value, "reshape") else float(value)
+            return keep(value)
         except (TypeError, ValueError):
-            pass
-        self._say_once(f"{name} is not a number ({kind.__name__}): it is not recorded")
-        return None
+            self._say_once(f"{name} is not a number ({kind.__name__}): it is not recorded")
+            return None
 
     def evaluation(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Reports an evaluation after a step, the last one unless given; `loss` becomes `test/loss`."""
@@ -246,6 +236,39 @@ class Run:
             print(f"tuiapp: {text}", file=sys.stderr)
 
 
+def _keep_of(value: Any) -> Callable[[Any], Any]:
+    """How a value's type is kept: as a number or, if that is still to be computed, as an array."""
+    if (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):
+        return _keep_tensor
+    if (jax := sys.modules.get("jax")) and isinstance(value, jax.Array):
+        return _keep_jax
+    return _refuse if isinstance(value, str | bytes) else _keep_number
+
+
+def _keep_tensor(value: Any) -> Any:
+    if value.device.type == "cpu":
+        return value.item()
+    if value.numel() != 1:
+        raise ValueError("more than one number")
+    # The copy is made in the order of the device's other work: nothing waits for it.
+    return value.detach().clone()
+
+
+def _keep_jax(value: Any) -> Any:
+    return value if value.ndim == 0 else value.reshape(())
+
+
+def _keep_number(value: Any) -> float:
+    return float(value) if not getattr(value, "ndim", 0) else float(value.reshape(()))
+
+
+def _refuse(_: Any) -> Any:
+    raise TypeError("a text is no number")
+
+
+_KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float}
+"""Type → how its values are kept."""
+
 _run: Run | None = None
 
 
@@ -339,7 +362,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
 
         runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
         directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
-    client = Client(directory, place.rank, place.world_size)
+    client = Client(directory, place.rank, place.world_size, announce=not launched)
     run = Run(client, directory.path, name)
     if not launched and place.rank == 0:
         print(f"tuiapp: to watch this run: tuiapp attach {directory.run_id}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from pathlib import Path
 
@@ -77,7 +78,9 @@ def test_a_record_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "data", [os.urandom(1000), struct.pack("<QI", 3, 0) + b"\x2f\xff\xff" + bytes(4), b"\xff" * 100]
+    "data",
+    [random.Random(1).randbytes(1000), struct.pack("<QI", 3, 0) + b"\x2f\xff\xff" + bytes(4), b"\xff" * 100],
+    ids=["random", "length", "ones"],
 )
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, data: bytes) -> None:
     files = EventFiles(tmp_path)

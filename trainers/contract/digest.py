@@ -103,9 +103,10 @@ _C = TypeVar("_C", bound="array[int] | array[float]")
 
 def is_logged(event: AnyEvent | Event) -> bool:
     """Whether the log shows an event."""
-    return isinstance(event, _LOGGED) or (
-        isinstance(event, Metrics) and (TEST_LOSS in event.values or TEST_ACCURACY in event.values)
-    )
+    if isinstance(event, Metrics):
+        # All ranks of a script may report the same evaluation.
+        return event.rank == 0 and (TEST_LOSS in event.values or TEST_ACCURACY in event.values)
+    return isinstance(event, _LOGGED)
 
 
 def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: int, last_line: bytes) -> None:

@@ -34,9 +34,9 @@ Values = dict[str, Any]
 
 
 class Client:
-    """Raises OSError if no supervisor listens."""
+    """`announce`: reports the device with the first metrics. Raises OSError if no supervisor listens."""
 
-    def __init__(self, run: RunDir, rank: int, world_size: int) -> None:
+    def __init__(self, run: RunDir, rank: int, world_size: int, *, announce: bool = True) -> None:
         self.rank = rank
         self.backlog: deque[tuple[int, Values] | msgspec.Struct] = deque()
         self.step = 0
@@ -49,7 +49,7 @@ class Client:
         self._closing = False
         self._beat_due = 0.0
         self._told: set[str] = set()
-        self._device_told = False
+        self._announced = not announce
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
@@ -135,8 +135,8 @@ class Client:
                 messages += self._packed(names, group)
                 group.clear()
             group.append(item)
-        if groups and not self._device_told:
-            self._device_told = True
+        if groups and not self._announced:
+            self._announced = True
             messages.insert(0, _device(self.rank))
         for names, group in groups.items():
             messages += self._packed(names, group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainers.contract import events as ev
-from trainers.contract.digest import Digest
+from trainers.contract.digest import Digest, is_logged
 from trainers.contract.events import PLACE
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.array_state import ArrayState
@@ -211,7 +211,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
         state.changed.add("alerts")
     if state.curves.full and not full:
         _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="problem")
-    if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
+    if is_logged(event):
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in (TEST_LOSS, TEST_ACCURACY):
             if name in event.values:

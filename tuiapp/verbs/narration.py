@@ -11,6 +11,7 @@ from typing import Protocol, TextIO
 
 from rich.text import Text
 
+from trainers.contract.digest import is_logged
 from trainers.contract.events import (
     Alert,
     AnyEvent,
@@ -179,11 +180,11 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return sanitize(f"run {event.run_id}: {join_words([*names(config), devices, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
-        case Metrics():
-            told = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
-            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in told if event.values[one.name]]
+        case Metrics() if is_logged(event):
+            shown = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
+            words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in shown if event.values[one.name]]
             epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
-            return join_words([epoch, f"step {event.last_step:,}", *words]) if words else ""
+            return join_words([epoch, f"step {event.last_step:,}", *words])
         case LogLine() if event.stream != "run":
             return sanitize(f"rank {event.rank} {event.stream}: {event.text}")
         case LogLine() | Alert():
