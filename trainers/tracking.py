@@ -18,7 +18,6 @@ images and tables, is dropped, and said once.
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import sys
 import time
@@ -345,9 +344,9 @@ def __getattr__(name: str) -> Any:
 
 
 def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
-    process = multiprocessing.current_process()
     # The workers of a DataLoader import the script too, before they know that they are daemons.
-    worker = rank is None and (process.daemon or getattr(process, "_inheriting", False))
+    process = _process()
+    worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
         return Run()
     from trainers.contract.rundir import RunDir, default_runs_dir
@@ -388,11 +387,15 @@ def _finish_at_exit(run: Run) -> None:
     sys.excepthook = hook
     atexit.register(_at_exit)
     os.register_at_fork(after_in_child=_abandon)
-    if multiprocessing.parent_process() is not None:
-        # These processes end without atexit's functions.
-        from multiprocessing.util import Finalize
+    if (process := _process()) is not None and process.name != "MainProcess":
+        # It ends without atexit's functions.
+        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=1)
 
-        Finalize(None, _at_exit, exitpriority=1)
+
+def _process() -> Any:
+    """This process as multiprocessing knows it; None if nobody has imported that."""
+    module = sys.modules.get("multiprocessing.process")
+    return module.current_process() if module is not None else None
 
 
 def _at_exit() -> None:

@@ -64,7 +64,7 @@ SETTINGS = {
     "image-size": ("image_size=0", "image_size: 0 is not allowed; it must be a whole number of at least 8 and of at"),
     "idle-image-size": (
         "image_size=32",
-        "image_size: 32 would have no effect with dataset digits: it goes with folder: or hf:.",
+        "image_size: 32 would have no effect with dataset digits: it applies only to folder: or hf:.",
     ),
     "devices": ("devices=12", "devices: 12 is more than this machine has: "),
 }

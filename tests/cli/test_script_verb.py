@@ -53,11 +53,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "builtin": (["train.py", "--set", "epochs=5"], "epochs: 5 would have no effect with backend script", "after --"),
     "arguments": (
         ["quickstart", "--", "--epochs", "5"],
-        "arguments: --epochs 5 would have no effect with backend torch-ddp: it goes with script.",
+        "arguments: --epochs 5 would have no effect with backend torch-ddp: it applies only to script.",
     ),
     "script-key": (
         ["--set", "script=train.py"],
-        "script: train.py would have no effect with backend torch-ddp: it goes with script.",
+        "script: train.py would have no effect with backend torch-ddp: it applies only to script.",
     ),
     "one-process": (
         ["train.py", "--set", "processes=one", "--set", "devices=2"],
@@ -113,7 +113,7 @@ def test_exit_codes(here: Path, runs_dir: Path) -> None:
     assert "FAILED: rank 0 failed: KeyError: 'gone'" in failing.err
     assert 'File "' in failing.err
     run = find_run("latest", runs_dir)
-    assert f"to go on: tuiapp run --resume {run.run_id}" in failing.err
+    assert f"to resume: tuiapp run --resume {run.run_id}" in failing.err
     (here / "wait.py").write_text("import time\nprint('going', flush=True)\ntime.sleep(600)")
     command = [sys.executable, "-m", "tuiapp", "run", "wait.py", "--set", "platform=cpu", "--set", "devices=1"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

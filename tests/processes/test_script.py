@@ -221,7 +221,7 @@ def test_a_changed_script_is_kept_beside_the_first(tmp_path: Path, runs_dir: Pat
 def test_a_crash_in_native_code_leaves_the_python_stacks(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(tmp_path, "import os\ndef crash():\n    os.abort()\ncrash()\n")
     with launched(config, runs_dir) as run:
-        assert run.end().reason.startswith("rank 0 was killed by SIGABRT — native code gave up")
+        assert run.end().reason.startswith("rank 0 was killed by SIGABRT — native code aborted")
         assert any("in crash" in line for line in run.of(RankFailed)[0].last_lines)
 
 

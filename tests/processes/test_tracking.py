@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from tests.processes.harness import Watched
+from tests.processes.harness import Watched, wait_dead
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Checkpoint, Facts, Metrics, RankFailed, RankStarted, StopRequested
 from tuiapp.library.find import list_runs
@@ -294,7 +295,9 @@ def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, 
     """)
     watched = the_run(runs_dir)
     watched.wait(Metrics)
-    os.kill(watched.started.pid, signal.SIGKILL)
+    supervisor = psutil.Process(watched.started.pid)
+    supervisor.kill()
+    wait_dead([supervisor])
     (tmp_path / "go").touch()
     error = ends_well(process)
     assert error.count("training continues, nothing more is reported") == 1

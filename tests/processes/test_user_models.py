@@ -64,7 +64,7 @@ def test_a_resumed_run_says_that_the_file_has_changed(
         again.wait_gone()
     copy = run.run.code / file.name
     (alert,) = again.alerts()
-    assert alert.text.startswith(f"{file} has changed since the run was launched with what is kept in {copy}; going on")
+    assert alert.text.startswith(f"{file} has changed since the run was launched with what is kept in {copy}; resuming")
     assert len(list_checkpoints(run.run.checkpoints)[0]) == 3
 
 

@@ -208,7 +208,7 @@ def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_size_goes_with_folders_alone(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     (problem,) = check_idle(RunConfig(image_size=32), ["image_size"])
-    assert problem.message == "32 would have no effect with dataset digits: it goes with folder: or hf:."
+    assert problem.message == "32 would have no effect with dataset digits: it applies only to folder: or hf:."
     name = write_images(folder)
     monkeypatch.chdir(folder.parent)
     config = place(RunConfig(dataset="folder:my images", image_size=32, platform="cpu"), machine)

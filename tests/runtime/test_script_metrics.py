@@ -59,14 +59,11 @@ def test_rows_are_packed_as_far_as_they_go_together() -> None:
     batch.add(Row(30, {"lr": 0.1}))
     batch.add(Row(5, {"lr": 0.2}))
     events = list(batch.flush(monotonic()))
-    assert [(event.rank, event.first_step, event.values) for event in events] == [
-        (3, 1, {"loss": [1.0]}),
-        (3, 2, {"loss": [2.0]}),
-        (3, 3, {"loss": [3.0]}),
-        (3, 10, {"loss": [10.0]}),
-        (3, 20, {"loss": [20.0], "test/loss": [7.0]}),
-        (3, 30, {"lr": [0.1]}),
-        (3, 5, {"lr": [0.2]}),
+    assert [(event.rank, event.first_step, event.counts, event.values) for event in events] == [
+        (3, 1, [1, 1, 1, 7], {"loss": [1.0, 2.0, 3.0, 10.0]}),
+        (3, 20, None, {"loss": [20.0], "test/loss": [7.0]}),
+        (3, 30, None, {"lr": [0.1]}),
+        (3, 5, None, {"lr": [0.2]}),
     ]
     assert list(batch.flush(monotonic())) == []
 

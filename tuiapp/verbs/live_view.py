@@ -63,7 +63,8 @@ def progress_words(state: RunState) -> str:
 
 def _where(state: RunState) -> list[str]:
     total = f"/{state.total_steps:,}" if state.total_steps else ""
-    return [f"epoch {state.epoch}/{state.epochs}" if state.epochs else "", f"step {state.step:,}{total}"]
+    step = f"step {state.step:,}{total}" if state.step or total else ""
+    return [f"epoch {state.epoch}/{state.epochs}" if state.epochs else "", step]
 
 
 def _learning(state: RunState) -> list[str]:
