@@ -33,7 +33,7 @@ from tuiapp.verbs.facts import read_through
 SAME = (
     "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
     "arrays", "gpus", "host", "host_cpu", "telemetry_problems", "alerts", "failures", "stacks", "log",
-    "log_count", "step", "phase", "total_steps", "test_accuracy",
+    "log_count", "step", "phase", "total_steps", "test_accuracy", "facts",
 )  # fmt: skip
 SAME_OF_RANKS = (
     "pid", "device", "device_name", "uuid", "phase", "step", "loss", "learning_rate", "last_time", "process", "cpu",
@@ -94,6 +94,10 @@ def assert_same_curve(one: Series, other: Series) -> None:
 @pytest.mark.parametrize("seed", [*range(40), 390, 525])
 def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     dice, events = random.Random(seed), [event for each in history(seed) if (event := decode(encode(each)))]
+    for number in range(20):
+        place = dice.randrange(1, len(events))
+        said = ev.Facts(name=f"{number}", config={f"lr{number % 7}": number}, time=events[place].time)
+        events.insert(place, said)
     cut = dice.randint(1, len(events))
     digest = digest_of(run, events[:cut])
     assert_same(fold([digest, *events[cut:]]), fold(events))
@@ -111,6 +115,15 @@ def test_what_ailed_an_attempt_is_forgotten_with_it(run: RunDir) -> None:
     assert fold(ailing).stacks
     assert not fold(again).stacks
     assert not fold(again).alerts
+
+
+def test_what_a_script_says_outlasts_its_attempt(run: RunDir) -> None:
+    events: list[Event] = [h.started(), ev.Facts(name="base", config={"lr": 0.1}, total_steps=90, **h.at(1))]
+    events += [ev.Facts(summary={f"epoch {n}": n}, **h.at(2)) for n in range(200)]
+    for each in (events, [*events, h.started(attempt=2, seconds=9)]):
+        facts = fold([digest_of(run, each)]).facts
+        assert (facts.name, facts.config, facts.total_steps, len(facts.summary)) == ("base", {"lr": 0.1}, 90, 200)
+        assert facts == fold(each).facts
 
 
 def test_lines_of_the_log_that_are_no_longer_kept_count(run: RunDir) -> None:

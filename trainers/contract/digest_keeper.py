@@ -61,10 +61,9 @@ LOG_LINES = 5000
 LOG_BYTES = 2 << 20
 CHECKPOINTS = 256
 ALERTS = 200
-FACTS = 64
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest", "facts")
 
 
 class _Kept(NamedTuple):
@@ -101,6 +100,7 @@ class DigestKeeper:
         self._timeline = Timeline()
         self._meter = EffortMeter()
         self._gaps = Gaps()
+        self._facts = ev.Facts()
         self._attempt = self._world_size = 0
         self._share, self._shares = float(BUCKETS), 0.0
         self._last_line = b""
@@ -141,7 +141,8 @@ class DigestKeeper:
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
             case ev.Facts():
-                self._keep(line, FACTS, "facts", bool(event.config), bool(event.summary))
+                self._facts = self._facts.followed_by(event)
+                self._keep(ev.encode(self._facts), 1, "facts")
             case ev.StopRequested() | ev.RunEnded():
                 self._keep(line, 1, type(event).__struct_config__.tag)
             case ev.Alert():

@@ -14,6 +14,7 @@ In samples null means not available, never zero: a device that does not report i
 
 from __future__ import annotations
 
+from itertools import islice
 from time import monotonic
 from time import time as wall_time
 from typing import Literal, TypeAlias
@@ -24,6 +25,9 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, group_of
 
 JOURNAL_SCHEMA = 2
+
+MAX_FACTS = 1000
+"""Keys of a script's configuration, and of its summary."""
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
@@ -177,6 +181,16 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
     """Added to what earlier events gave, as `summary` is."""
     summary: dict[str, object] = {}
     total_steps: int = 0
+
+    def followed_by(self, later: Facts) -> Facts:
+        """Returns what both say together; of `config` and `summary` the first `MAX_FACTS` keys."""
+        return msgspec.structs.replace(
+            later,
+            name=later.name or self.name,
+            config=dict(islice((self.config | later.config).items(), MAX_FACTS)),
+            summary=dict(islice((self.summary | later.summary).items(), MAX_FACTS)),
+            total_steps=max(0, later.total_steps) or self.total_steps,
+        )
 
 
 class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):

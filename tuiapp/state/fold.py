@@ -17,7 +17,6 @@ from tuiapp.state.text import join_words, sanitize
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
-MAX_FACTS = 1000
 
 
 def apply(state: RunState, event: object) -> None:
@@ -67,11 +66,7 @@ def apply(state: RunState, event: object) -> None:
         case ev.RunStarted():
             _begin(state, event)
         case ev.Facts():
-            state.name = sanitize(event.name, 100) or state.name
-            for known, added in ((state.settings, event.config), (state.results, event.summary)):
-                if len(known) < MAX_FACTS:
-                    known.update(added)
-            state.reported_steps = max(0, event.total_steps) or state.reported_steps
+            state.facts = state.facts.followed_by(event)
             state.changed.add("run")
         case ev.RankStarted():
             if rank := _rank(state, event.rank):
