@@ -13,9 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.harness import Watched
+from tests.processes.harness import Watched, launched
+from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint, Facts, Metrics, RankFailed, RankStarted, StopRequested
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    Facts,
+    LogLine,
+    Metrics,
+    RankFailed,
+    RankStarted,
+    Stacks,
+    StopRequested,
+)
 from tuiapp.library.find import list_runs
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -332,3 +343,41 @@ def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) 
     watched = the_run(runs_dir)
     watched.end()
     assert [alert.text for alert in watched.of(Alert) if alert.kind == "nan"] == ["rank 0: loss is nan at step 1"]
+
+
+HANGS = """
+    import os, signal, time, torch.distributed as dist, tuiapp
+    if os.environ.get("HANDLES"):
+        signal.signal(signal.SIGUSR2, lambda *_: print("the script's own handler", flush=True))
+    dist.init_process_group("gloo")
+    tuiapp.init()
+    def stuck_here():
+        time.sleep(600)
+    for step in range(1, 1000):
+        tuiapp.log({"loss": 1.0}, step=step)
+        if step == 5 and dist.get_rank() == 1:
+            stuck_here()
+        dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("handles", ["", "HANDLES=1"], ids=["plain", "with a handler of its own"])
+def test_a_hang_of_a_script_has_the_stacks_of_its_ranks(
+    tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, handles: str
+) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", "3")
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(HANGS))
+    config = RunConfig(backend="script", script=str(script), platform="cpu", devices=2, environment=handles)
+    with launched(config, runs_dir) as run:
+        alert = run.wait(Alert, lambda alert: alert.kind == "hang")
+        stacks = {one.rank: one.text for one in run.of(Stacks)}
+        if handles:
+            assert not stacks
+        else:
+            assert alert.rank == 1, alert.text
+            assert "in stuck_here" in stacks[1]
+            assert "in barrier" in stacks[0]
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        assert not [line for line in run.of(LogLine) if "own handler" in line.text]

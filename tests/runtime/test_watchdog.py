@@ -27,7 +27,7 @@ class Rank:
     """What a watchdog looks at."""
 
     def __init__(self, pid: int, directory: Path) -> None:
-        self.pid, self.directory = pid, directory
+        self.pid, self.directory, self.connection = pid, directory, None
 
 
 @pytest.mark.parametrize("back_after_s", [1, ANSWER_S + 2])
