@@ -51,8 +51,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     schema: int = msgspec.field(default_factory=lambda: JOURNAL_SCHEMA)
     """Always written, unlike other defaults: a journal without it has schema 1."""
     attempt: int = 1
-    resumed_from: int = 0
-    """Step of the checkpoint that this attempt resumes from; 0 in a new run."""
+    resumed_from: int | None = 0
+    """Step of the checkpoint that this attempt resumes from; 0 in a new run.
+
+    Null for a script, which resumes from a checkpoint of its own: this attempt's first metrics of training show from
+    which step on it replaces what earlier attempts did.
+    """
     host: str
     pid: int
     config: dict[str, object]

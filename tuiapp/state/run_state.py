@@ -117,7 +117,7 @@ class RunState:
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         covered = [one.step for one in self.checkpoints if one.step <= reached]
         resumed_from = self.started.resumed_from if self.started else 0
-        return max([*covered, resumed_from], default=0) or None
+        return max([*covered, resumed_from or 0], default=0) or None
 
     @property
     def can_resume(self) -> bool:
