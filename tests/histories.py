@@ -52,7 +52,7 @@ def started(
     *,
     gpus: bool = False,
     attempt: int = 1,
-    resumed_from: int = 0,
+    resumed_from: int | None = 0,
     seconds: float = 0,
 ) -> RunStarted:
     config = RunConfig(platform="cuda" if gpus else "cpu", devices=world_size)

@@ -55,7 +55,7 @@ def _in_force(events: Sequence[AnyEvent]) -> tuple[dict[int, list[int]], list[in
     for event in events:
         if isinstance(event, RunStarted):
             for each in (*steps.values(), evaluated, saved):
-                each[:] = [step for step in each if step <= event.resumed_from]
+                each[:] = [step for step in each if step <= (event.resumed_from or 0)]
             steps = {rank: steps.get(rank, []) for rank in range(event.world_size)}
         elif isinstance(event, Metrics) and TEST_ACCURACY in event.values:
             evaluated.append(event.last_step)

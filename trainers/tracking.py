@@ -363,7 +363,11 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
     client = Client(directory, place.rank, place.world_size, announce=not launched)
     run = Run(client, directory.path, name)
-    if not launched and place.rank == 0:
+    if launched:
+        from trainers.runtime.stacks import answer_unless_handled
+
+        answer_unless_handled(directory.rank(place.rank))
+    elif place.rank == 0:
         print(f"tuiapp: to watch this run: tuiapp attach {directory.run_id}", file=sys.stderr)
     _finish_at_exit(run)
     return run

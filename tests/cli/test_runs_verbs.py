@@ -68,6 +68,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     assert started == histories.START
     assert facts[0] == {
         "run": COMPLETED,
+        "name": None,
         "script": None,
         "directory": str(recorded / COMPLETED),
         "status": "completed",

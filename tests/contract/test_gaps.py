@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent
+from trainers.contract.events import AnyEvent, Metrics
 from trainers.contract.gaps import Gaps
 
 
@@ -60,3 +60,11 @@ def test_in_words() -> None:
         for event in both(step, step):
             found.add(event)
     assert found.short == "steps 241 to 1,399, 1,401 to 1,499, 1,501 to 1,599 and 1 more missing"
+
+
+def test_a_script_that_resumes_by_itself_lacks_only_what_it_had_reported() -> None:
+    again = h.started(1, attempt=2, resumed_from=None)
+    assert gaps(h.started(1), h.steps(0, 1, 60, 2), again, h.steps(0, 41, 90, 9)).spans == []
+    assert gaps(h.started(1), h.steps(0, 1, 30, 2), again, h.steps(0, 41, 90, 9)).spans == [(31, 40)]
+    without = [Metrics(rank=0, first_step=first, values={"loss": [1.0]}) for first in (60, 41)]
+    assert gaps(h.started(1), without[0], again, without[1]).spans == []

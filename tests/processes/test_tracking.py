@@ -14,10 +14,28 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.processes.harness import Watched, wait_dead
+from tests.processes.harness import Watched, launched, resumed, wait_dead
+from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint, Facts, Metrics, RankFailed, RankStarted, StopRequested
+from trainers.contract.digest import read_digest
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    Facts,
+    LogLine,
+    Metrics,
+    RankFailed,
+    RankStarted,
+    Stacks,
+    StopRequested,
+)
+from trainers.contract.gaps import find_gaps
+from trainers.contract.journal import JournalReader
+from tuiapp.library.export import rows_of
 from tuiapp.library.find import list_runs
+from tuiapp.state.curves import Curves
+from tuiapp.state.fold import apply
+from tuiapp.state.run_state import RunState
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -335,3 +353,82 @@ def test_values_that_are_not_finite_are_said_once(start: Start, runs_dir: Path) 
     watched = the_run(runs_dir)
     watched.end()
     assert [alert.text for alert in watched.of(Alert) if alert.kind == "nan"] == ["rank 0: loss is nan at step 1"]
+
+
+HANGS = """
+    import os, signal, time, torch.distributed as dist, tuiapp
+    if os.environ.get("HANDLES"):
+        signal.signal(signal.SIGUSR2, lambda *_: print("the script's own handler", flush=True))
+    dist.init_process_group("gloo")
+    tuiapp.init()
+    def stuck_here():
+        time.sleep(600)
+    for step in range(1, 1000):
+        tuiapp.log({"loss": 1.0}, step=step)
+        if step == 5 and dist.get_rank() == 1:
+            stuck_here()
+        dist.barrier()
+"""
+
+
+@pytest.mark.parametrize("handles", ["", "HANDLES=1"], ids=["plain", "with a handler of its own"])
+def test_a_hang_of_a_script_has_the_stacks_of_its_ranks(
+    tmp_path: Path, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, handles: str
+) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", "3")
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(HANGS))
+    config = RunConfig(backend="script", script=str(script), platform="cpu", devices=2, environment=handles)
+    with launched(config, runs_dir) as run:
+        alert = run.wait(Alert, lambda alert: alert.kind == "hang")
+        stacks = {one.rank: one.text for one in run.of(Stacks)}
+        if handles:
+            assert not stacks
+        else:
+            assert alert.rank == 1, alert.text
+            assert "in stuck_here" in stacks[1]
+            assert "in barrier" in stacks[0]
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        assert not [line for line in run.of(LogLine) if "own handler" in line.text]
+
+
+RESUMES = """
+    import json, os, time, tuiapp
+    tuiapp.init(name="again", total_steps=80)
+    again = "TUIAPP_RESUME" in os.environ
+    for step in range(41 if again else 1, 81):
+        tuiapp.log({"loss": step + 1000 * again}, step=step)
+        while step == 60 and not again:
+            time.sleep(0.01)
+"""
+
+
+def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it(
+    tmp_path: Path, runs_dir: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(RESUMES))
+    wanted = [*range(1, 41), *range(1041, 1081)]
+    with launched(RunConfig(backend="script", script=str(script), platform="cpu", devices=1), runs_dir) as run:
+        run.wait(Metrics, lambda event: event.last_step == 60)
+        os.kill(run.pid(0), signal.SIGKILL)
+        assert run.end().status == "failed"
+    with resumed(run.run) as again:
+        assert again.end().status == "completed"
+        assert again.started.resumed_from is None
+    whole, short, compared = RunState(), RunState(), Curves(by_rank=False)
+    events = JournalReader(run.run.journal).read()
+    for event in events:
+        apply(whole, event)
+    compared.fold(events)
+    digest = read_digest(run.run)
+    assert digest is not None
+    apply(short, digest)
+    for state in (whole, short):
+        assert state.curves[0, "loss"].means().tolist() == wanted
+        assert (state.name, state.step, state.progress) == ("again", 80, 1.0)
+    assert compared.first("loss").means().tolist() == wanted
+    assert not find_gaps(run.run.journal).found
+    rows = [row for row in rows_of(run.run, "metrics") if row["attempt"] == 2 or int(str(row["step"])) <= 40]
+    assert [row["loss"] for row in rows] == wanted

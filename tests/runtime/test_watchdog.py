@@ -10,6 +10,7 @@ import pytest
 
 from trainers.config.environment import HANG_VARIABLE
 from trainers.contract.events import Alert, Event
+from trainers.runtime.listener import Connection
 from trainers.runtime.stacks import ANSWER_S
 from trainers.runtime.watchdog import Watchdog
 from trainers.runtime.wire import Heartbeat
@@ -28,6 +29,7 @@ class Rank:
 
     def __init__(self, pid: int, directory: Path) -> None:
         self.pid, self.directory = pid, directory
+        self.connection: Connection | None = None
 
 
 @pytest.mark.parametrize("back_after_s", [1, ANSWER_S + 2])

@@ -16,7 +16,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
-from trainers.contract.events import encode
+from trainers.contract.events import Facts, LogLine, encode
 from trainers.contract.rundir import RunDir
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.metric_list import MetricList
@@ -51,6 +51,20 @@ def make_runs(root: Path, count: int) -> list[RunDir]:
         )
         for n in range(count)
     ]
+
+
+async def test_what_scripts_say_of_their_configuration_is_compared(tmp_path: Path) -> None:
+    noise = [LogLine(rank=0, stream="stdout", text="x" * 1000, **h.at(1)) for _ in range(100)]
+    runs = []
+    for n in range(2):
+        begun, *rest = h.completed()
+        said = Facts(config={"dropout": n / 4, "layers": 3}, **h.at(1))
+        runs.append(record(tmp_path, f"20261120T10150{n}-script-train-{n:04x}", [begun, *noise, said, *noise, *rest]))
+    app = CompareApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "dropout" in app.said("#rows"))
+        assert "0.25" in app.said("#rows")
+        assert "layers" not in app.said("#rows")
 
 
 async def choose(pilot: Pilot[Any], app: CompareApp, label: str) -> None:

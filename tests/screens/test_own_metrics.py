@@ -9,12 +9,13 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from tests import histories as h
 from tests import own_metrics as own
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, legend, listed
 from tests.screens.test_run_screen import text_of
 from tests.state.test_replay import Clock, Source, journal
-from trainers.contract.events import AnyEvent, RunEnded
+from trainers.contract.events import AnyEvent, Facts, RunEnded
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.metric_list import MetricList
@@ -53,6 +54,17 @@ async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(si
         assert "COMPLETED" in header(app)
         assert "steps/s" not in header(app)
         assert str(app.run_screen.query_one(AlertStrip).render()).strip() == "✔ completed: 120 steps · 1m 02s"
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL])
+async def test_the_header_shows_the_name_that_the_script_gave(size: tuple[int, int]) -> None:
+    app = RunApp([own.started(config={"backend": "script", "script": "train.py"})], now=1.0)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        app.feed.events = [Facts(name="base\x1b[31mline", total_steps=500, **h.at(1))]
+        await until(pilot, lambda: "baseline · " in header(app))
+        assert "of 500" in header(app)
+        assert "train.py" in header(app)
 
 
 async def test_a_total_gives_the_time_left_without_step_times() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from textual.widgets import Input, Static
 
 from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, RunsApp, info
+from trainers.contract.events import Facts
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.widgets.run_details import RunDetails
@@ -17,6 +20,14 @@ SIZES = [(80, 24), (120, 40), (200, 60)]
 
 def words(app: RunsApp, selector: str) -> str:
     return str(app.runs_screen.query_one(selector, Static).content)
+
+
+async def test_the_details_have_the_name_and_what_the_script_says_of_its_configuration() -> None:
+    facts = Facts(name="baseline", config={"lr": 0.1, "layers": [1, 2]})
+    app = RunsApp(ListLister([dataclasses.replace(info(1), facts=facts)]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "baseline · 2026" in words(app, "RunDetails"))
+        assert "lr=0.1  layers=[1, 2]" in words(app, "RunDetails")
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -33,7 +33,7 @@ from tuiapp.verbs.facts import read_through
 SAME = (
     "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
     "arrays", "gpus", "host", "host_cpu", "telemetry_problems", "alerts", "failures", "stacks", "log",
-    "log_count", "step", "phase", "total_steps", "test_accuracy",
+    "log_count", "step", "phase", "total_steps", "test_accuracy", "facts",
 )  # fmt: skip
 SAME_OF_RANKS = (
     "pid", "device", "device_name", "uuid", "phase", "step", "loss", "learning_rate", "last_time", "process", "cpu",
@@ -94,6 +94,10 @@ def assert_same_curve(one: Series, other: Series) -> None:
 @pytest.mark.parametrize("seed", [*range(40), 390, 525])
 def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     dice, events = random.Random(seed), [event for each in history(seed) if (event := decode(encode(each)))]
+    for number in range(20):
+        place = dice.randrange(1, len(events))
+        said = ev.Facts(name=f"{number}", config={f"lr{number % 7}": number}, time=events[place].time)
+        events.insert(place, said)
     cut = dice.randint(1, len(events))
     digest = digest_of(run, events[:cut])
     assert_same(fold([digest, *events[cut:]]), fold(events))
@@ -111,6 +115,50 @@ def test_what_ailed_an_attempt_is_forgotten_with_it(run: RunDir) -> None:
     assert fold(ailing).stacks
     assert not fold(again).stacks
     assert not fold(again).alerts
+
+
+def test_what_a_script_says_outlasts_its_attempt(run: RunDir) -> None:
+    events: list[Event] = [h.started(), ev.Facts(name="base", config={"lr": 0.1}, total_steps=90, **h.at(1))]
+    events += [ev.Facts(summary={f"epoch {n}": n}, **h.at(2)) for n in range(200)]
+    for each in (events, [*events, h.started(attempt=2, seconds=9)]):
+        facts = fold([digest_of(run, each)]).facts
+        assert (facts.name, facts.config, facts.total_steps, len(facts.summary)) == ("base", {"lr": 0.1}, 90, 200)
+        assert facts == fold(each).facts
+
+
+def script_attempts() -> list[Event]:
+    """A script killed at step 60, started again at 41 of its own checkpoint, and at 31 after a start that failed."""
+    events: list[Event] = [h.started(2, gpus=True)]
+    for attempt, first, last in ((1, 1, 60), (2, 41, 90), (3, 0, 0), (4, 31, 50)):
+        begin = 100.0 * attempt
+        if attempt > 1:
+            events.append(h.started(2, gpus=True, attempt=attempt, resumed_from=None, seconds=begin))
+        events += [h.rank_started(rank, gpus=True, seconds=begin + 1) for rank in range(2)]
+        events.append(h.device_sample(0, begin + 2))
+        if last:
+            events.append(Metrics(rank=0, first_step=first, values={"val/f1": [0.5]}, **h.at(begin + 3)))
+        for step in range(first, last, 10):
+            at = h.at(begin + 4 + (step - first) / 10)
+            for rank in range(2):
+                losses: list[float | None] = [attempt + number / 100 for number in range(10)]
+                values = {"loss": losses, "train/x": losses}
+                values |= {"step_time": [0.01] * 10, "examples": [2.0] * 10}
+                events.append(Metrics(rank=rank, first_step=step, values=values, **at))
+            events += [h.checkpoint(step + 9, at["time"] - h.START), h.device_sample(0, at["time"] - h.START)]
+    return events
+
+
+def test_of_a_script_that_resumes_from_a_checkpoint_of_its_own(run: RunDir) -> None:
+    events = script_attempts()
+    for cut in range(1, len(events) + 1):
+        assert_same(fold([digest_of(run, events[:cut]), *events[cut:]]), fold(events))
+        assert_same(fold([digest_of(run, events[:cut])]), fold(events[:cut]))
+    state = fold(events)
+    loss = [*(1 + n / 100 for _ in range(3) for n in range(10)), *(4 + n / 100 for _ in range(2) for n in range(10))]
+    assert state.curves[1, "loss"].means().tolist() == pytest.approx(loss)
+    assert [one.step for one in state.checkpoints] == [10, 20, 30, 40, 50]
+    # The first attempt made step 30 after 106 s, the fourth step 40 after 4 s.
+    assert state.curves.timeline.seconds(np.array([30.0, 40.0])).tolist() == pytest.approx([106.0, 110.0])
 
 
 def test_lines_of_the_log_that_are_no_longer_kept_count(run: RunDir) -> None:

@@ -61,10 +61,9 @@ LOG_LINES = 5000
 LOG_BYTES = 2 << 20
 CHECKPOINTS = 256
 ALERTS = 200
-FACTS = 64
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest")
+LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest", "facts", "resumed")
 
 
 class _Kept(NamedTuple):
@@ -101,7 +100,10 @@ class DigestKeeper:
         self._timeline = Timeline()
         self._meter = EffortMeter()
         self._gaps = Gaps()
+        self._facts = ev.Facts()
         self._attempt = self._world_size = 0
+        self._begun: ev.RunStarted | None = None
+        """The attempt, while it is not known from which step it resumes."""
         self._share, self._shares = float(BUCKETS), 0.0
         self._last_line = b""
         if digest is not None:
@@ -141,7 +143,8 @@ class DigestKeeper:
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
             case ev.Facts():
-                self._keep(line, FACTS, "facts", bool(event.config), bool(event.summary))
+                self._facts = self._facts.followed_by(event)
+                self._keep(ev.encode(self._facts), 1, "facts")
             case ev.StopRequested() | ev.RunEnded():
                 self._keep(line, 1, type(event).__struct_config__.tag)
             case ev.Alert():
@@ -188,31 +191,41 @@ class DigestKeeper:
             self._log_bytes -= len(log.popleft().line)
 
     def _begin(self, event: ev.RunStarted) -> None:
-        """Begins an attempt: drops what the one before did after the step that this one resumes from."""
         self._world_size = event.world_size
         if event.attempt > self._attempt:
             if self._attempt:
-                self._go_back(event.resumed_from)
-            self._timeline.begin(event.time, event.resumed_from)
-            self._gaps.add(event)
+                self._forget_attempt()
+            self._begun = event
+            if event.resumed_from is not None:
+                self._go_back(event, event.resumed_from)
         self._attempt = event.attempt
         if any(rank >= event.world_size for rank, _ in self._curves):
             self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
         self._steps = {rank: step for rank, step in self._steps.items() if rank < event.world_size}
         for rank in range(min(event.world_size, MAX_RANKS)):
-            self._steps[rank] = max(self._steps.get(rank, 0), event.resumed_from)
+            self._steps[rank] = max(self._steps.get(rank, 0), event.resumed_from or 0)
 
-    def _go_back(self, step: int) -> None:
+    def _go_back(self, begun: ev.RunStarted, step: int) -> None:
+        """Drops what earlier attempts did after the step that this one resumes from."""
+        self._begun = None
         for curve in (*self._curves.values(), *self._utilization.values()):
             curve.truncate(step + 1)
+        self._timeline.begin(begun.time, step)
+        self._gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+
+    def _forget_attempt(self) -> None:
         self._lines = {key: kept for key, kept in self._lines.items() if key[0] in LASTING}
-        self._steps = dict.fromkeys(self._steps, step)
+        self._steps = dict.fromkeys(self._steps, 0)
         self._layouts.clear()
         self._alerts.clear()
         self._batches.clear()
 
     def _add_metrics(self, event: ev.Metrics, line: bytes) -> None:
         size, rank = len(event), event.rank
+        if self._begun is not None and event.is_training:
+            self._go_back(self._begun, max(0, event.first_step - 1))
+            # It shows views the same.
+            self._keep(line, ATTEMPTS, "resumed")
         self._gaps.add(event)
         first, values, counts = event.first_step, event.values, event.counts
         steps = list(accumulate(counts, initial=first - 1))[1:] if counts else range(first, first + size)
@@ -232,7 +245,8 @@ class DigestKeeper:
             if batches is None or batches.maxlen != most:
                 batches = self._batches[rank] = deque(batches or (), most)
             batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
-        self._timeline.add(event.time, last)
+        if self._begun is None:
+            self._timeline.add(event.time, last)
         lows, highs = event.lows or {}, event.highs or {}
         for name, column in values.items():
             bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
@@ -274,7 +288,7 @@ class DigestKeeper:
         if event.ecc_uncorrected is not None and ("first-errors", event.uuid) not in self._lines:
             # A view counts errors from here on.
             self._keep(line, 1, "first-errors", event.uuid)
-        if event.utilization_percent is not None:
+        if event.utilization_percent is not None and self._begun is None:
             curve = self._utilization.get(event.uuid)
             if curve is None and len(self._utilization) < MAX_GPUS:
                 curve = self._utilization[event.uuid] = Curve(SAMPLE_BUCKETS)

@@ -14,6 +14,7 @@ In samples null means not available, never zero: a device that does not report i
 
 from __future__ import annotations
 
+from itertools import islice
 from time import monotonic
 from time import time as wall_time
 from typing import Literal, TypeAlias
@@ -24,6 +25,9 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, group_of
 
 JOURNAL_SCHEMA = 2
+
+MAX_FACTS = 1000
+"""Keys of a script's configuration, and of its summary."""
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
@@ -47,8 +51,12 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     schema: int = msgspec.field(default_factory=lambda: JOURNAL_SCHEMA)
     """Always written, unlike other defaults: a journal without it has schema 1."""
     attempt: int = 1
-    resumed_from: int = 0
-    """Step of the checkpoint that this attempt resumes from; 0 in a new run."""
+    resumed_from: int | None = 0
+    """Step of the checkpoint that this attempt resumes from; 0 in a new run.
+
+    Null for a script, which resumes from a checkpoint of its own: this attempt's first metrics of training show from
+    which step on it replaces what earlier attempts did.
+    """
     host: str
     pid: int
     config: dict[str, object]
@@ -177,6 +185,16 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
     """Added to what earlier events gave, as `summary` is."""
     summary: dict[str, object] = {}
     total_steps: int = 0
+
+    def followed_by(self, later: Facts) -> Facts:
+        """Returns what both say together; of `config` and `summary` the first `MAX_FACTS` keys."""
+        return msgspec.structs.replace(
+            later,
+            name=later.name or self.name,
+            config=dict(islice((self.config | later.config).items(), MAX_FACTS)),
+            summary=dict(islice((self.summary | later.summary).items(), MAX_FACTS)),
+            total_steps=max(0, later.total_steps) or self.total_steps,
+        )
 
 
 class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):

@@ -27,23 +27,36 @@ class Gaps:
         """Each rank's last step; empty before the first attempt."""
         self.found: list[tuple[int, int]] = []
         """First and last step of each gap of each rank."""
+        self._begun: RunStarted | None = None
+        """The attempt, while it is not known from which step it resumes."""
 
     def add(self, event: AnyEvent) -> None:
+        if self._begun is not None and isinstance(event, Metrics) and event.is_training:
+            self.begin(max(0, event.first_step - 1), self._begun.world_size, seen=True)
         if isinstance(event, Metrics) and STEP_TIME in event.values:
             before = self.last.get(event.rank)
             self.last[event.rank] = max(event.last_step, before or 0)
             if before is not None:
                 self._note(before + 1, event.first_step - 1)
         elif isinstance(event, RunStarted):
-            self.begin(event.resumed_from, event.world_size)
+            self._begun = event
+            if event.resumed_from is not None:
+                self.begin(event.resumed_from, event.world_size)
 
-    def begin(self, resumed_from: int, world_size: int) -> None:
-        """Begins an attempt at step `resumed_from`, 0 for the beginning, with `world_size` ranks (or devices)."""
-        self.found = [(first, min(last, resumed_from)) for first, last in self.found if first <= resumed_from]
+    def begin(self, step: int, world_size: int, *, seen: bool = False) -> None:
+        """Begins an attempt after `step`, 0 for the beginning, with `world_size` ranks (or devices).
+
+        `seen`: the attempt's first metrics show the step, not its start: what is missing before is not known from it.
+        """
+        self._begun = None
+        self.found = [(first, min(last, step)) for first, last in self.found if first <= step]
+        if seen:
+            self.last = {rank: min(last, step) for rank, last in self.last.items() if last and rank < world_size}
+            return
         for rank, last in self.last.items():
             if rank < world_size:
-                self._note(last + 1, resumed_from)
-        self.last = dict.fromkeys(range(min(world_size, MAX_RANKS)), resumed_from)
+                self._note(last + 1, step)
+        self.last = dict.fromkeys(range(min(world_size, MAX_RANKS)), step)
 
     def _note(self, first: int, last: int) -> None:
         if first <= last and len(self.found) < MAX_GAPS:

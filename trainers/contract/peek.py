@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.files import open_regular
-from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, decode
+from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, decode
 from trainers.contract.journal import JournalReader, lines_back
 
 HEAD_BYTES = 16 << 10
@@ -35,6 +35,8 @@ class JournalPeek:
     first: AnyEvent | None = None
     lines: tuple[bytes, ...] = ()
     """The last complete ones."""
+    head: tuple[bytes, ...] = ()
+    """The complete ones after the first in the first `HEAD_BYTES`."""
     schema: int = JOURNAL_SCHEMA
 
     @property
@@ -61,6 +63,15 @@ class JournalPeek:
     def tail(self) -> list[AnyEvent]:
         return [event for line in self.lines if (event := decode(line)) is not None]
 
+    def facts(self) -> Facts:
+        """What a script says of its run, as far as these lines have it."""
+        found = Facts(time=0.0, mono=0.0)
+        for line in (*self.head, *self.lines):
+            # The type comes first on every line: no other line is decoded.
+            if line.startswith(b'{"type":"facts",') and isinstance(event := decode(line), Facts):
+                found = found.followed_by(event)
+        return found
+
 
 def peek_journal(journal: Path, tail_bytes: int = TAIL_BYTES) -> JournalPeek:
     """Reads a journal's first event and its last lines, at most `tail_bytes`; never raises."""
@@ -72,7 +83,7 @@ def peek_journal(journal: Path, tail_bytes: int = TAIL_BYTES) -> JournalPeek:
         return JournalPeek(error=error)
     lines: list[bytes] = []
     try:
-        opening, newline, _ = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
+        opening, newline, rest = os.pread(fd, HEAD_BYTES, 0).partition(b"\n")
         for line in lines_back(fd, tail_bytes):
             tail_bytes -= len(line) + 1
             if tail_bytes < 0:
@@ -85,7 +96,8 @@ def peek_journal(journal: Path, tail_bytes: int = TAIL_BYTES) -> JournalPeek:
     first = decode(opening) if newline else None
     if first is None:
         first = next(iter(JournalReader(journal, chunk_bytes=HEAD_BYTES).read()), None)
-    return JournalPeek(first=first, lines=tuple(lines[::-1]), schema=_schema_of(opening))
+    head = tuple(rest.split(b"\n")[:-1])
+    return JournalPeek(first=first, lines=tuple(lines[::-1]), head=head, schema=_schema_of(opening))
 
 
 def _schema_of(line: bytes) -> int:

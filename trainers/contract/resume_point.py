@@ -37,9 +37,10 @@ def covered_steps(journal: Path, checkpoints: Mapping[int, int]) -> Iterator[int
     reached: dict[int, int] = {}
     for event in _events_backwards(journal):
         if isinstance(event, RunStarted):
-            if event.resumed_from in undecided:
-                yield event.resumed_from
-            undecided = {step: ranks for step, ranks in undecided.items() if step < event.resumed_from}
+            resumed_from = event.resumed_from or 0  # only a script's, which has none of these checkpoints, is unknown
+            if resumed_from in undecided:
+                yield resumed_from
+            undecided = {step: ranks for step, ranks in undecided.items() if step < resumed_from}
             committed.clear()
             reached.clear()
         elif isinstance(event, Checkpoint):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from trainers.config.catalog import takes
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
-from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted, Summary, decode, encode
+from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_accuracy
@@ -40,6 +40,13 @@ class RunInfo:
     started: float | None
     older: str = ""
     """Why this version does not read an earlier version's journal; "" if it does."""
+    facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
+    """What a script says of its run, as far as the ends of its journal have it."""
+
+    @property
+    def name(self) -> str:
+        """As its script named it; "" if it did not, or not near an end of its journal."""
+        return self.facts.name
 
     @property
     def is_live(self) -> bool:
@@ -102,14 +109,14 @@ def summarise(run: RunDir) -> RunInfo:
     problem = problem or seen.older
     if isinstance(end := seen.last, RunEnded) and not live:
         status: RunStatus = "newer" if newer else end.status
-        return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older)
+        return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
     partial = _so_far(run, seen.tail(), seen.first, started)
     if newer:
-        return RunInfo(run, "newer", config, problem, partial, "", started, seen.older)
+        return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
-        return RunInfo(run, "running", config, problem, partial, "", started, seen.older)
+        return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
-    return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older)
+    return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
 
 
 def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:

@@ -21,7 +21,7 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.process_identity import identity
 from trainers.contract.rundir import RunDir
-from trainers.runtime import wire
+from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, LAST_LINES, RankError, describe_exit, is_consequence, read_error
 from trainers.runtime.listener import Connection
 from trainers.runtime.log_tail import LogTail
@@ -130,8 +130,8 @@ class RankProcess:
         self.rank = rank
         self.directory = run.rank(rank)
         self._script = script
-        # An earlier attempt's error is not this one's.
-        for name in (ERROR_FILE, ELASTIC_ERROR_FILE):
+        # What an earlier attempt left is not this one's.
+        for name in (ERROR_FILE, ELASTIC_ERROR_FILE, stacks.FILE):
             (self.directory / name).unlink(missing_ok=True)
         self.tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),

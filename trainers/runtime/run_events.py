@@ -14,7 +14,7 @@ from trainers.runtime.failures import first_cause
 from trainers.runtime.teardown import Teardown
 
 
-def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int) -> RunStarted:
+def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int | None) -> RunStarted:
     """Builds the event that describes the run; this process is its supervisor."""
     return RunStarted(
         run_id=run.run_id,

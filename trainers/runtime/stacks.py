@@ -41,6 +41,13 @@ def answer_the_signal(directory: Path) -> None:
         faulthandler.register(SIGNAL, file=fd, all_threads=True)
 
 
+def answer_unless_handled(directory: Path) -> None:
+    """As `answer_the_signal`, for a user's script: leaves a handler of its own, or none on purpose, as it is."""
+    if signal.getsignal(SIGNAL) == signal.SIG_DFL and not _answers(os.getpid()):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        answer_the_signal(directory)
+
+
 class StackDump:
     """Requests stacks from `ranks`, processes and their directories, and collects them without waiting."""
 
@@ -50,7 +57,8 @@ class StackDump:
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
-        self.asked = [rank for rank, pid in self._pids.items() if _answers(pid)]
+        # Without the file, the handler is the script's own.
+        self.asked = [rank for rank, pid in self._pids.items() if self._paths[rank].exists() and _answers(pid)]
         for rank in self.asked:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pids[rank], SIGNAL)

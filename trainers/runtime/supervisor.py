@@ -129,7 +129,9 @@ class Supervisor:
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
-        self._emit(run_started_event(self._run, self._plan, self._attempt, self._from))
+        # A script resumes from a checkpoint of its own.
+        resumed_from = None if self._script is not None and self._attempt > 1 else self._from
+        self._emit(run_started_event(self._run, self._plan, self._attempt, resumed_from))
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 from trainers.contract.events import Alert, Event, LogLine
 from trainers.runtime import wire
 from trainers.runtime.hangs import HangWatch, Standing, describe
+from trainers.runtime.listener import Connection
 from trainers.runtime.stacks import StackDump, suspect
 
 LOOK_S = 1.0
@@ -17,6 +18,7 @@ LOOK_S = 1.0
 class Rank(Protocol):
     pid: int
     directory: Path
+    connection: Connection | None
 
 
 class Watchdog:
@@ -55,7 +57,9 @@ class Watchdog:
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.standings(), self._watch.behind()
-            self._dump = StackDump({number: (rank.pid, rank.directory) for number, rank in live.items()}, now)
+            # A script may be started by another process, such as a shell: the one that reports is in training.
+            pids = {number: rank.connection.pid if rank.connection else rank.pid for number, rank in live.items()}
+            self._dump = StackDump({number: (pids[number], rank.directory) for number, rank in live.items()}, now)
 
     def _report_hang(self, dump: StackDump) -> None:
         silent, standings, behind = self._hang

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from trainers.contract.digest import read_digest
+from trainers.contract.events import AnyEvent, Facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
@@ -20,7 +21,13 @@ POLL_S = 1.0  # for live runs, once all is read
 class Compared:
     info: RunInfo
     curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
+    facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
+
+    def note(self, events: Iterable[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Facts):
+                self.facts = self.facts.followed_by(event)
 
 
 class CompareFeed:
@@ -52,6 +59,7 @@ class CompareFeed:
         if digest is not None:
             with self.lock:
                 run.curves.load(digest)
+                run.note(digest.events)
                 self.version += 1
         return JournalReader(directory.journal, digest.offset if digest else 0)
 
@@ -61,10 +69,11 @@ class CompareFeed:
         events = reader.read() if run.info.is_readable else []
         with self.lock:
             run.curves.fold(events)
+            run.note(events)
         progress = _share(reader.offset, run.info.directory) if events else None
         info, changed = run.info, bool(events) or progress != run.progress
         if not events and (changed or info.is_live):
-            info = summarise(info.directory)
+            info = replace(summarise(info.directory), facts=run.facts)
             changed |= info != run.info
         with self.lock:
             # Under one lock: once all is read, the version shows that there is something new to draw.

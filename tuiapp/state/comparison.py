@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainers.config.catalog import takes
-from trainers.config.options import Value, format_value
+from trainers.config.options import format_value
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.summary import RunInfo
@@ -15,6 +15,7 @@ from tuiapp.state.text import (
     MISSING,
     format_count,
     format_duration,
+    format_fact,
     format_percent,
     sanitize,
     without_directories,
@@ -31,18 +32,32 @@ class Line:
 
 def differing(infos: Sequence[RunInfo]) -> list[Line]:
     """Returns the configuration keys in which runs differ; runs with an unreadable run.toml are ignored."""
+    values = [known_values(info) for info in infos]
     lines = []
-    for key in OPTIONS:
-        configs = [info.config for info in infos]
-        found = [getattr(one, key) if one and takes(one.backend, key) else None for one in configs]
-        if len({value for value in found if value is not None}) > 1:
-            lines.append(Line(key, _in_words(found)))
+    for key in dict.fromkeys([*OPTIONS, *(key for known in values for key in known)]):
+        texts = [_text(known.get(key)) for known in values]
+        # A key of run.toml may not apply to a run; a key that a script leaves out is a difference.
+        lacks = key not in OPTIONS and any(info.facts.config and key not in info.facts.config for info in infos)
+        if len({text for text in texts if text != MISSING}) + lacks > 1:
+            lines.append(Line(sanitize(key), _in_words(texts)))
     return lines
 
 
-def _in_words(values: Sequence[Value | None]) -> tuple[str, ...]:
+def known_values(info: RunInfo) -> dict[str, object]:
+    """Returns a run's configuration by key: what its script says of it, and the keys of run.toml that it uses."""
+    config = info.config
+    used = {key: getattr(config, key) for key in OPTIONS if config and takes(config.backend, key)}
+    return {**used, **info.facts.config}
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return MISSING
+    return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)
+
+
+def _in_words(texts: Sequence[str]) -> tuple[str, ...]:
     """Values without the directories of their paths, unless the directories are all that differs."""
-    texts = [MISSING if value is None else format_value(value) for value in values]
     short = [without_directories(text) for text in texts]
     return tuple(sanitize(text, 60) or "not set" for text in (short if len({*short}) == len({*texts}) else texts))
 

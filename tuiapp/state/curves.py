@@ -74,6 +74,10 @@ class RankCurves:
     def __contains__(self, name: str) -> bool:
         return len(self[name]) > 0
 
+    def rescale(self, scale: float) -> None:
+        self._settle()
+        self.scale = scale
+
     def truncate(self, step: int) -> None:
         self._settle()
         for series in self._series.values():
@@ -142,29 +146,47 @@ class Curves:
         self._ranks: dict[int, RankCurves] = {}
         self._scale = 1.0
         self._attempt = 0
+        self._begun: RunStarted | None = None  # the attempt, while it is not known from which step it resumes
+
+    @property
+    def resuming(self) -> bool:
+        """Whether it is not known yet from which step the attempt resumes: a script's first metrics show it."""
+        return self._begun is not None
 
     def begin(self, event: RunStarted) -> None:
         self.steps_per_epoch = event.steps_per_epoch if 0 < event.steps_per_epoch < MAX_STEP else 0
         if event.attempt <= self._attempt:
             return
         self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
-        step = min(max(0, event.resumed_from), MAX_STEP)
-        self._attempt = event.attempt
-        self.timeline.begin(event.time, step)
+        self._attempt, self._begun = event.attempt, event
         for rank in [rank for rank in self._ranks if rank >= event.world_size]:
             del self._ranks[rank]
         for curves in self._ranks.values():
+            curves.rescale(self._scale)
+        if event.resumed_from is not None:
+            self._go_back(event, min(max(0, event.resumed_from), MAX_STEP))
+
+    def _go_back(self, begun: RunStarted, step: int) -> None:
+        """Drops what earlier attempts did after the step that this one resumes from."""
+        self._begun = None
+        self.timeline.begin(begun.time, step)
+        for curves in self._ranks.values():
             curves.truncate(step + 1)
-            curves.scale = self._scale
         self.evaluated = min(self.evaluated, step)
-        self.gaps.begin(step, event.world_size)
+        self.gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+
+    def _look_back(self, event: Metrics) -> None:
+        if self._begun is not None and event.is_training:
+            self._go_back(self._begun, max(0, event.first_step - 1))
 
     def add(self, event: Metrics) -> None:
+        self._look_back(event)
         self.gaps.add(event)
         if admitted := self._admit(event):
             self._of(event.rank).add(admitted)
         last_step = event.last_step
-        self.timeline.add(event.time, last_step)
+        if self._begun is None:
+            self.timeline.add(event.time, last_step)
         if TEST_LOSS in event.values or TEST_ACCURACY in event.values:
             self.evaluated = max(self.evaluated, last_step)
 
@@ -179,6 +201,8 @@ class Curves:
         for event in digest.events:
             if isinstance(event, RunStarted):
                 self.begin(event)
+            elif isinstance(event, Metrics):
+                self._look_back(event)
         self.timeline, self.gaps = digest.timeline, digest.gaps
         for (rank, name), curve in digest.curves.items():
             if not self._knows(name) or not len(curve):

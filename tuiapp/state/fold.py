@@ -17,7 +17,6 @@ from tuiapp.state.text import join_words, sanitize
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16
-MAX_FACTS = 1000
 
 
 def apply(state: RunState, event: object) -> None:
@@ -43,8 +42,9 @@ def apply(state: RunState, event: object) -> None:
                 # Until now it may have been known by its index only.
                 state.gpus.pop(f"{PLACE}{event.index}", None)
                 state.gpus[event.uuid] = new_gpu(event)
-            if event.uuid in state.gpus and event.utilization_percent is not None:
-                state.utilization.setdefault(event.uuid, SampledCurve()).append(state.step, event.utilization_percent)
+            value = event.utilization_percent
+            if event.uuid in state.gpus and value is not None and not state.curves.resuming:
+                state.utilization.setdefault(event.uuid, SampledCurve()).append(state.step, value)
             state.changed.add("devices")
         case ev.RankSample():
             # A process that is ending has freed its memory: its figure is not representative.
@@ -67,11 +67,7 @@ def apply(state: RunState, event: object) -> None:
         case ev.RunStarted():
             _begin(state, event)
         case ev.Facts():
-            state.name = sanitize(event.name, 100) or state.name
-            for known, added in ((state.settings, event.config), (state.results, event.summary)):
-                if len(known) < MAX_FACTS:
-                    known.update(added)
-            state.reported_steps = max(0, event.total_steps) or state.reported_steps
+            state.facts = state.facts.followed_by(event)
             state.changed.add("run")
         case ev.RankStarted():
             if rank := _rank(state, event.rank):
@@ -167,14 +163,16 @@ def _rank(state: RunState, number: int) -> RankState | None:
 
 def _begin(state: RunState, event: ev.RunStarted) -> None:
     if state.started is not None and event.attempt > state.started.attempt:
-        _go_back(state, event.resumed_from)
+        _restart(state, event.resumed_from or 0)
         state.first_time = event.time
+        if event.resumed_from is not None:
+            _go_back(state, event.resumed_from)
     state.curves.begin(event)
     state.started = event
     state.run_id = sanitize(event.run_id, 100) or state.run_id
     for number in range(min(event.world_size, MAX_RANKS)):
         if rank := _rank(state, number):
-            rank.step = max(rank.step, event.resumed_from)
+            rank.step = max(rank.step, event.resumed_from or 0)
     for number in [number for number in state.ranks if number >= event.world_size]:
         del state.ranks[number]
     _log(state, event, describe_start(event, process_per_device=state.process_per_device))
@@ -182,14 +180,18 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
 
 
 def _go_back(state: RunState, step: int) -> None:
-    """Starts a new attempt after a step: drops later values and all problems of the previous attempt."""
-    for rank in state.ranks.values():
-        rank.restart(step)
+    """Drops what earlier attempts did after the step that the present one resumes from."""
     for curve in state.utilization.values():
         curve.truncate(step + 1)
-    state.ended = state.stop_requested = None
     for checkpoint in [one for one in state.checkpoints if one.step > step]:
         state.checkpoints.remove(checkpoint)
+
+
+def _restart(state: RunState, step: int) -> None:
+    """Starts a new attempt: drops all problems of the previous one."""
+    for rank in state.ranks.values():
+        rank.restart(step)
+    state.ended = state.stop_requested = None
     # The log has them.
     state.failures.clear()
     state.alerts.clear()
@@ -201,8 +203,10 @@ def _go_back(state: RunState, step: int) -> None:
 
 
 def _add_metrics(state: RunState, event: ev.Metrics) -> None:
-    full, gaps = state.curves.full, state.gaps.count
+    full, gaps, resuming = state.curves.full, state.gaps.count, state.curves.resuming
     state.curves.add(event)
+    if resuming and not state.curves.resuming:
+        _go_back(state, max(0, event.first_step - 1))
     if rank := _rank(state, event.rank):
         rank.add(event)
         rank.last_time = event.time

@@ -151,7 +151,7 @@ NEWEST = "started"  # default sort order
 def words_of(info: RunInfo) -> str:
     """Returns the lower-case text that a filter's words are searched in."""
     config = info.config
-    facts = [info.directory.run_id, info.status, info.reason, devices(info)]
+    facts = [info.directory.run_id, info.name, info.status, info.reason, devices(info)]
     if config:
         facts += [config.backend, subject(config), data_name(config), config.platform]
         facts += [config.optimizer] if takes(config.backend, "optimizer") else []

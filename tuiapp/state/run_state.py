@@ -65,10 +65,7 @@ class RunState:
     removed: bool = False  # lost because its directory was removed
     replayed: bool = False  # a replay: it takes no commands
     stop_requested: ev.StopRequested | None = None
-    name: str = ""  # as its script named it, as the three below
-    settings: dict[str, object] = field(default_factory=dict)  # its configuration
-    results: dict[str, object] = field(default_factory=dict)  # its summary
-    reported_steps: int = 0  # its total
+    facts: ev.Facts = field(default_factory=lambda: ev.Facts(time=0.0, mono=0.0))  # all that its script says of it
     # Newest last; some are no longer on disk.
     checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
     first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
@@ -120,7 +117,7 @@ class RunState:
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         covered = [one.step for one in self.checkpoints if one.step <= reached]
         resumed_from = self.started.resumed_from if self.started else 0
-        return max([*covered, resumed_from], default=0) or None
+        return max([*covered, resumed_from or 0], default=0) or None
 
     @property
     def can_resume(self) -> bool:
@@ -150,6 +147,11 @@ class RunState:
         return self.started.config if self.started else {}
 
     @property
+    def name(self) -> str:
+        """As its script named it; "" if it did not."""
+        return sanitize(self.facts.name, 100)
+
+    @property
     def world_size(self) -> int:
         """Ranks, or devices where one process owns them all."""
         return self.started.world_size if self.started else len(self.ranks)
@@ -175,7 +177,7 @@ class RunState:
     @property
     def total_steps(self) -> int:
         """0 when not known."""
-        return max(0, self.started.total_steps, self.reported_steps) if self.started else 0
+        return max(0, self.started.total_steps, self.facts.total_steps) if self.started else 0
 
     @property
     def steps_per_epoch(self) -> int:

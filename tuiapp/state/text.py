@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -137,6 +138,11 @@ def format_seconds(seconds: float | None) -> str:
     if seconds < 1:
         return f"{seconds * 1e3:.{1 if seconds < 0.1 else 0}f} ms"
     return f"{seconds:.2f} s"
+
+
+def format_fact(value: object) -> str:
+    """Formats what a script says of its run: text as it is, another value as JSON."""
+    return sanitize(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200)
 
 
 def format_clock(moment: float) -> str:

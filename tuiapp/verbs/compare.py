@@ -7,12 +7,12 @@ import sys
 from argparse import Namespace
 from string import ascii_lowercase
 
-from trainers.config.run_config import OPTIONS, to_toml_values
+from trainers.config.run_config import to_toml_values
 from trainers.contract.summary import summarise
 from tuiapp.library.find import find_run
 from tuiapp.state.comparison import Line, differing, results, unread
 from tuiapp.state.text import sanitize
-from tuiapp.verbs.facts import UsageError, list_facts
+from tuiapp.verbs.facts import UsageError, list_facts, with_facts
 from tuiapp.verbs.sources import runs_dir
 
 WIDEST = 24  # characters of a value in the table; --json has all of it
@@ -25,12 +25,14 @@ def compare_runs(options: Namespace) -> int:
     if len(runs) < 2:
         same = f": all of these are {runs[0].run_id}" if len(options.runs) > 1 else ""
         raise UsageError(f"Give two or more runs to compare{same}; `tuiapp runs` lists them.")
-    infos = [summarise(run) for run in runs]
+    infos = [with_facts(summarise(run)) for run in runs]
     differences = differing(infos)
     if options.json:
         configs = [to_toml_values(info.config) if info.config else None for info in infos]
-        keys = [key for key in OPTIONS if key in {line.name for line in differences}]
-        differ = {key: [config and config.get(key) for config in configs] for key in keys}
+        known = [
+            {**config, **info.facts.config} if config else None for config, info in zip(configs, infos, strict=True)
+        ]
+        differ = {line.name: [one and one.get(line.name) for one in known] for line in differences}
         print(json.dumps({"runs": [list_facts(info) for info in infos], "differing": differ}, indent=2))
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(infos))]

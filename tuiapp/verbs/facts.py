@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan, read_plan
 from trainers.contract.digest import read_digest
-from trainers.contract.gaps import Gaps
 from trainers.contract.journal import JournalReader
 from trainers.contract.manifest import CheckpointDir, best_checkpoint
 from trainers.contract.resume_point import has_more, resume_point
@@ -17,6 +19,9 @@ from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import RunInfo, config_facts, read_config, run_facts, summarise
 from tuiapp.state.efficiency import Efficiency, EfficiencyMeter
 from tuiapp.state.text import sanitize
+
+if TYPE_CHECKING:
+    from tuiapp.state.run_state import RunState
 
 
 class UsageError(Exception):
@@ -28,6 +33,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     config = info.config
     return {
         **run_facts(info.directory, info.status, info.summary),
+        "name": info.name or None,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),
         "platform": config.platform if config else None,
@@ -37,20 +43,31 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     }
 
 
-def read_through(info: RunInfo) -> tuple[Efficiency, Gaps]:
-    """Reads the whole journal; returns the run's efficiency and the steps missing from it."""
-    meter, gaps = EfficiencyMeter(), Gaps()
+def with_facts(info: RunInfo) -> RunInfo:
+    """Completes what a script says of its run, of which lists read only the ends of its journal."""
+    if info.config is None or BACKENDS[info.config.backend].builtin:
+        return info
+    return replace(info, facts=read_through(info)[1].facts)
+
+
+def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
+    """Reads the whole journal; returns the run's efficiency over all attempts, and its state."""
+    # They need numpy, which takes longer to import than a list of runs to read.
+    from tuiapp.state.fold import apply
+    from tuiapp.state.run_state import RunState
+
+    meter, state = EfficiencyMeter(), RunState()
     if info.is_readable:
         digest = read_digest(info.directory)
         if digest is not None:
             meter.load(digest)
-            gaps = digest.gaps
+            apply(state, digest)
         reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
         while events := reader.read():
             for event in events:
                 meter.add(event)
-                gaps.add(event)
-    return meter.efficiency(), gaps
+                apply(state, event)
+    return meter.efficiency(), state
 
 
 def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 
 from trainers.config.catalog import takes
@@ -20,14 +21,16 @@ from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
-from tuiapp.state.metrics import KNOWN
+from tuiapp.state.metrics import KNOWN, metric, ordered
 from tuiapp.state.run_list import BY_NAME, choose, order
+from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
     format_bytes,
     format_clock,
     format_count,
     format_duration,
+    format_fact,
     format_percent,
     join_words,
     plural,
@@ -75,7 +78,8 @@ def list_all(options: Namespace) -> int:
             file=sys.stderr,
         )
         return 0
-    rows = [list(LISTED.values()), *map(_row, infos)]
+    listed = {**LISTED, "name": "NAME"} if any(info.name for info in infos) else LISTED
+    rows = [list(listed.values()), *(_row(info, listed) for info in infos)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -92,7 +96,9 @@ def show_run(options: Namespace) -> int:
     tail = peek_journal(run.journal, TAIL_BYTES).tail()
     failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
-    efficiency, gaps = read_through(info)
+    efficiency, state = read_through(info)
+    info = replace(info, facts=state.facts)
+    gaps, reported = state.gaps, _last_values(state)
     if options.json:
         more = {
             "config": to_toml_values(info.config) if info.config else None,
@@ -101,12 +107,17 @@ def show_run(options: Namespace) -> int:
             "efficiency": asdict(efficiency),
             "checkpoints": checkpoint_facts(checkpoints),
             "missing_steps": gaps.spans,
+            "script_config": state.facts.config,
+            "script_summary": state.facts.summary,
+            "script_metrics": reported,
             "resume": (command := resume_command(run)) or None,
             "resume_step": point.step if command and (point := resume_point(run)) else None,
         }
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
+    if info.name:
+        facts = {"run": run.run_id, "name": info.name, **facts}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -126,6 +137,9 @@ def show_run(options: Namespace) -> int:
             if not takes(info.config.backend, key):
                 continue
             print(f"{key:18}{sanitize(format_value(value))}")
+    _print_facts("the script's configuration", state.facts.config)
+    _print_facts("the script's summary", state.facts.summary)
+    _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, damaged, resume_point(run) if hint else None)
     if alerts:
@@ -139,6 +153,18 @@ def show_run(options: Namespace) -> int:
         for line in sanitize_lines(failure.traceback or "\n".join(failure.last_lines)):
             print(line)
     return 0
+
+
+def _last_values(state: RunState) -> dict[str, float | None]:
+    """The last value of each metric that a script reported: of the first rank that did."""
+    return {name: state.curves.first(name).last for name in ordered(state.curves.names)} if state.is_script else {}
+
+
+def _print_facts(title: str, facts: Mapping[str, object]) -> None:
+    if facts:
+        print(f"\n{title}")
+    for key, value in facts.items():
+        print(f"  {sanitize(key):24}  {format_fact(value)}")
 
 
 def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str], point: ResumePoint | None) -> None:
@@ -177,9 +203,9 @@ def _first_failure(info: RunInfo, events: list[AnyEvent]) -> RankFailed | None:
     return next(iter(named or failures), None)
 
 
-def _row(info: RunInfo) -> list[str]:
-    plain = {"state": info.status, "started": _moment(info.started)}
-    return [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
+def _row(info: RunInfo, listed: Iterable[str]) -> list[str]:
+    plain = {"state": info.status, "started": _moment(info.started), "name": sanitize(info.name, 60) or MISSING}
+    return [plain.get(name) or BY_NAME[name].cell(info) for name in listed]
 
 
 def _overview(info: RunInfo) -> dict[str, str]:

@@ -9,7 +9,15 @@ from trainers.config.options import format_value
 from trainers.config.run_config import RunConfig, changed_keys
 from trainers.contract.summary import RunInfo
 from tuiapp.state.run_list import SYMBOLS
-from tuiapp.state.text import format_count, format_metric, format_path, format_percent, join_words, sanitize
+from tuiapp.state.text import (
+    format_count,
+    format_fact,
+    format_metric,
+    format_path,
+    format_percent,
+    join_words,
+    sanitize,
+)
 from tuiapp.widgets.colors import MUTED
 
 
@@ -42,17 +50,21 @@ def _lines(info: RunInfo) -> list[Content]:
             f"test loss {format_metric(summary.test_loss)}" if summary.test_loss is not None else "",
         ]
     )
-    second = Content.styled(sanitize(info.problem), "$text-warning") if info.problem else Content(_changed(info.config))
+    second = Content.styled(sanitize(info.problem), "$text-warning") if info.problem else Content(_changed(info))
     return [
-        Content.styled(sanitize(info.directory.run_id), "bold"),
+        Content.styled(join_words([sanitize(info.name, 100), sanitize(info.directory.run_id)]), "bold"),
         Content(came_to),
         second,
         Content.styled(format_path(info.directory.path), MUTED),
     ]
 
 
-def _changed(config: RunConfig | None) -> str:
-    if config is None:
+def _changed(info: RunInfo) -> str:
+    """What a script says of its configuration, and the keys that differ from the defaults."""
+    if info.config is None:
         return ""
-    changed = changed_keys(config, RunConfig())
-    return sanitize("  ".join(f"{key}={format_value(value)}" for key, value in changed.items()) or "all defaults")
+    own = [f"{key}={format_fact(value)}" for key, value in info.facts.config.items()]
+    changed = changed_keys(info.config, RunConfig())
+    return sanitize(
+        "  ".join([*own, *(f"{key}={format_value(value)}" for key, value in changed.items())]) or "all defaults"
+    )

@@ -63,10 +63,14 @@ class RunHeader(Widget):
         symbol, style = SYMBOLS[state.status]
         status = Content.assemble((f"{symbol} {state.status.upper()}", f"bold {style}"), f" {state.phase}")
         what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
+        if state.name:
+            run_id = Content.assemble((state.name, "bold"), " · ", run_id)
         speed = Content(self._speed())
         if width >= 100:
             lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]
         else:
+            if state.name:
+                what = Content.styled(join_words([state.name, self._what()]), "bold")
             lines = [_spread(width, status, Content(self._where())), _spread(width, what, speed)]
         return Content("\n").join([*lines, self._progress(width, style)])
 
