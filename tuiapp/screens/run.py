@@ -343,8 +343,6 @@ class RunScreen(CoveredScreenFix[None]):
         """Enables the keys that apply to the run now; of a replay only those that control it."""
         if action == "replay":
             return self._reader.replay is not None
-        if action == "checkpoint" and self.state.is_script:
-            return False
         if action in ("stop", "checkpoint"):
             return self.is_live
         if action == "panel" and parameters == ("failure",):

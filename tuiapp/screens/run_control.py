@@ -40,7 +40,10 @@ async def confirm_stop(
     """
     if grace_s is not None:
         now = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
-        first = f"gets SIGTERM, and SIGKILL if it is still there after {format_duration(grace_s)}."
+        first = (
+            "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
+            f"and SIGKILL if it is still there after {format_duration(grace_s)}."
+        )
         choice = Choice(
             "Stop now?" if again else "Stop this script?",
             f"{run.run_id}\n{now if again else first}",
