@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.processes.harness import Watched
-from trainers.contract.events import Metrics
+from trainers.contract import mailbox
+from trainers.contract.events import Checkpoint, Metrics
 from tuiapp.library.find import list_runs
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -43,3 +44,19 @@ def ends_well(process: subprocess.Popen[str]) -> str:
     _, error = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, error
     return error
+
+
+def saved_then_stopped(watched: Watched, exists: Callable[[Path], bool] = Path.exists) -> tuple[int, int]:
+    """Asks a run that has no end for a checkpoint, then to stop; returns the steps at which it has saved."""
+    watched.wait(Metrics, lambda event: event.last_step >= 5)
+    mailbox.send(watched.run.commands, "checkpoint")
+    first = watched.wait(Checkpoint)
+    watched.wait(Metrics, lambda event: event.last_step > first.step)
+    mailbox.send(watched.run.commands, "stop")
+    end = watched.end()
+    assert end.status == "stopped", end
+    saves = watched.of(Checkpoint)
+    assert len(saves) == 2, saves
+    assert all(exists(Path(save.name)) and save.bytes > 0 for save in saves)
+    assert 0 < saves[0].step < saves[1].step
+    return saves[0].step, saves[1].step
