@@ -72,6 +72,7 @@ class Run:
         self._client = client
         self.directory = directory
         """The run directory; None if nothing is reported."""
+        self.rank: int = client.rank if client else 0
         self.name = name or (directory.name if directory else "")
         self.config = Facts(lambda values: self._tell_facts(config=values))
         self.summary = Facts(lambda values: self._tell_facts(summary=values))
@@ -202,6 +203,11 @@ class Run:
         self._end(error)
 
     @property
+    def step(self) -> int:
+        """The last step reported."""
+        return self._step
+
+    @property
     def id(self) -> str:
         """The run's id."""
         return self.directory.name if self.directory else ""
@@ -221,6 +227,12 @@ class Run:
         if name.startswith("_"):
             raise AttributeError(name)
         return _unsupported(name)
+
+    def _tell(self, config: Any, name: str, total_steps: int) -> None:
+        if config is not None:
+            self.config.update(config)
+        if name or total_steps:
+            self._tell_facts(name=str(name or ""), total_steps=int(total_steps))
 
     def _tell_facts(self, **facts: Any) -> None:
         if not self.finished:
@@ -282,7 +294,9 @@ def init(
     mode: str = "",
     **_: Any,
 ) -> Run:
-    """Begins a run, or joins that of the job; returns the present run if it is not finished.
+    """Begins a run, or joins that of the job.
+
+    Returns the present run if it is not finished, with `config` and `total_steps` added to it.
 
     Args:
         name: Shown beside the run's id.
@@ -296,21 +310,27 @@ def init(
     """
     global _run
     if _run is not None and not _run.finished:
-        if "ipykernel" not in sys.modules:
-            return _run
         # A cell that is run again starts a new run.
+        if "ipykernel" not in sys.modules or not _run.step:
+            return current(config=config, total_steps=total_steps)
         _run.finish()
     try:
         _run = _begin(name, dir, rank, world_size, mode)
-        if config is not None:
-            _run.config.update(config)
-        if name or total_steps:
-            _run._tell_facts(name=str(name or ""), total_steps=int(total_steps))
+        _run._tell(config, name, total_steps)
     except Exception as error:
         print(f"tuiapp: nothing is reported: {error}", file=sys.stderr)
         _run = Run()
         with suppress(Exception):
             _run.config.update(config)
+    return _run
+
+
+def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:
+    """Returns the present run, with `config` and `total_steps` added to it; begins one if none is there."""
+    if _run is None or _run.finished:
+        return init(name, config, total_steps)
+    with suppress(Exception):
+        _run._tell(config, "", total_steps)
     return _run
 
 

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.processes.harness import Gate
+from tests.processes.own_scripts import Start
 
 FAULTS = Path(__file__).with_name("faults")
 
@@ -60,3 +66,27 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def no_framework(fake: Callable[..., None]) -> None:
     """For tests of what is the same whichever framework trains: ranks that need none."""
     fake()
+
+
+@pytest.fixture
+def start(tmp_path: Path, runs_dir: Path) -> Iterator[Start]:
+    """Starts a script as a user does; ends it if the test has not."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start_script(text: str, *launcher: str, **variables: str) -> subprocess.Popen[str]:
+        script = tmp_path / f"train{len(started)}.py"
+        script.write_text(textwrap.dedent(text))
+        environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd(), **variables}
+        process = subprocess.Popen(
+            [sys.executable, *launcher, str(script)],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            start_new_session=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start_script
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

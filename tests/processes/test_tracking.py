@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed, wait_dead
+from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.digest import read_digest
@@ -36,63 +33,6 @@ from tuiapp.library.find import list_runs
 from tuiapp.state.curves import Curves
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
-
-Start = Callable[..., subprocess.Popen[str]]
-
-DEADLINE_S = 60.0
-
-
-@pytest.fixture
-def start(tmp_path: Path, runs_dir: Path) -> Iterator[Start]:
-    """Starts a script as a user does; ends it if the test has not."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start_script(text: str, *launcher: str, **variables: str) -> subprocess.Popen[str]:
-        script = tmp_path / f"train{len(started)}.py"
-        script.write_text(textwrap.dedent(text))
-        environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "PYTHONPATH": os.getcwd(), **variables}
-        process = subprocess.Popen(
-            [sys.executable, *launcher, str(script)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-            start_new_session=True,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    yield start_script
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def the_run(runs_dir: Path, count: int = 1) -> Watched:
-    """The newest run, once there are `count`."""
-    deadline = time.monotonic() + DEADLINE_S
-    while len(runs := [run for run in list_runs(runs_dir) if run.journal.exists()]) < count:
-        assert time.monotonic() < deadline, f"{len(runs)} runs of {count}"
-        time.sleep(0.02)
-    assert len(runs) == count
-    return Watched(runs[0])
-
-
-def curve(watched: Watched, rank: int, name: str) -> dict[int, float | None]:
-    """Step → value of a metric's entries."""
-    found: dict[int, float | None] = {}
-    for event in watched.of(Metrics):
-        if event.rank == rank and name in event.values:
-            step = event.first_step - 1
-            for count, value in zip(event.counts or [1] * len(event.values[name]), event.values[name], strict=True):
-                step += count
-                found[step] = value
-    return found
-
-
-def ends_well(process: subprocess.Popen[str]) -> str:
-    """Waits for a script; returns its standard error."""
-    _, error = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 0, error
-    return error
 
 
 def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
@@ -197,6 +137,29 @@ def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) ->
     )
     watched = the_run(runs_dir)
     assert watched.end().status == "completed"
+    assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
+
+
+def test_ranks_that_start_one_another_are_one_run(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import os, socket, subprocess, sys, torch.distributed as dist, tuiapp
+        if "LOCAL_RANK" not in os.environ:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+            other = subprocess.Popen([sys.executable, *sys.argv], env=os.environ | {"LOCAL_RANK": "1"})
+        rank = int(os.environ.get("LOCAL_RANK", 0))
+        dist.init_process_group("gloo", rank=rank, world_size=2)
+        tuiapp.log({"loss": rank}, step=1)
+        dist.barrier()
+        dist.destroy_process_group()
+        if rank == 0:
+            assert other.wait() == 0
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert (watched.end().status, watched.started.world_size) == ("completed", 2)
     assert (curve(watched, 0, "loss"), curve(watched, 1, "loss")) == ({1: 0.0}, {1: 1.0})
 
 
@@ -432,3 +395,19 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert not find_gaps(run.run.journal).found
     rows = [row for row in rows_of(run.run, "metrics") if row["attempt"] == 2 or int(str(row["step"])) <= 40]
     assert [row["loss"] for row in rows] == wanted
+
+
+def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import tuiapp
+        tuiapp.init("mine", config={"lr": 0.1})
+        tuiapp.init("other", config={"depth": 2}, total_steps=7)
+    """)
+    )
+    watched = the_run(runs_dir)
+    watched.end()
+    facts = watched.of(Facts)
+    assert [fact.config for fact in facts if fact.config] == [{"lr": 0.1}, {"depth": 2}]
+    assert [fact.name for fact in facts if fact.name] == ["mine"]
+    assert [fact.total_steps for fact in facts if fact.total_steps] == [7]

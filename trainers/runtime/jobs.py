@@ -42,8 +42,11 @@ class Place(NamedTuple):
 
 def find_place(rank: int | None = None, world_size: int | None = None) -> Place:
     """Returns this process's place; arguments take precedence over frameworks, and those over the environment."""
-    known = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
-    known = known or _from_torch() or _from_jax() or _from_environment()
+    given = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
+    torch = None if given else _from_torch()
+    if torch and (job := _job_of_port()):
+        return Place(*torch, job)
+    known = given or torch or _from_jax() or _from_environment()
     return Place(*known, job_of_children(os.getppid())) if known else Place(0, 1, job_of_children(os.getpid()))
 
 
@@ -59,6 +62,16 @@ def job_of_children(pid: int) -> str:
     else:
         launcher = identity(pid)
     return f"{socket.gethostname()} {launcher}"
+
+
+def _job_of_port() -> str:
+    """Names the job of a torch.distributed process group by its port: ranks may start one another, as Lightning's do.
+
+    Returns "" if another launcher names it, or the group was made without these variables.
+    """
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    launched = {"SLURM_STEP_ID", "TORCHELASTIC_RUN_ID"} & os.environ.keys()
+    return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
 
 
 def find_run(runs_dir: Path, job: str, make: Callable[[], RunDir]) -> RunDir:
