@@ -47,6 +47,7 @@ def main() -> None:
         _small(runs_dir)
         _failed(runs_dir)
         _hang(runs_dir)
+        _script()
         _runs_and_compare()
 
 
@@ -102,6 +103,16 @@ def _hang(runs_dir: Path) -> None:
         run.wait(Alert, lambda alert: alert.kind in ("hang", "stopped"), PATIENCE_S)
         terminal.wait("no progress|stopped")
         _take(terminal, "hang")
+
+
+def _script() -> None:
+    """A script of the user's own, with one line that reports."""
+    script = ["run", str(HERE.parent / "trainers" / "examples" / "ddp_article.py"), *CPU, "--", "--epochs", "40"]
+    with Terminal([*TUIAPP, *script], columns=120, lines=40) as headless:
+        headless.wait("step [3-9][0-9][0-9]", PATIENCE_S)
+        with Terminal([*TUIAPP, "attach"], columns=120, lines=40) as terminal:
+            terminal.wait("COMPLETED", PATIENCE_S)
+            _take(terminal, "script")
 
 
 @contextmanager
