@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -26,10 +27,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
-MAX_NAME = 200
-"""Characters of a metric's name."""
 MAX_STEP = 2**53
 MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
@@ -178,10 +177,11 @@ class Run:
         self.finished = True
         self.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
-            if exit_code == 0:
-                from trainers.contract.events import Phase
+            from trainers.contract.events import Phase
+            from trainers.runtime.wire import Failed
 
-                self._client.backlog.append(Phase(rank=self._client.rank, phase="done"))
+            rank = self._client.rank
+            self._client.backlog.append(Failed(rank, exit_code) if exit_code else Phase(rank=rank, phase="done"))
             self._client.close()
 
     def fail(self, error: BaseException) -> None:
@@ -220,6 +220,8 @@ class Run:
             self.finish()
         elif error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.finish()
+        elif isinstance(error, SystemExit) and isinstance(error.code, int):
+            self.finish(error.code)
         else:
             self.fail(error)
 
@@ -281,6 +283,8 @@ _KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float
 """Type → how its values are kept."""
 
 _run: Run | None = None
+_begun = 0
+"""Runs that this process has begun."""
 
 
 def init(
@@ -364,6 +368,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
+    global _begun
     # The workers of a DataLoader import the script too, before they know that they are daemons.
     process = _process()
     worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
@@ -373,7 +378,8 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     from trainers.runtime.client import Client
     from trainers.runtime.jobs import find_place, find_run
 
-    place = find_place(rank, world_size)
+    _begun += 1
+    place = find_place(rank, world_size, _begun)
     if launched := os.environ.get("TUIAPP_RUN_DIR"):
         directory = RunDir(Path(launched))
     else:
@@ -388,12 +394,15 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
 
         answer_unless_handled(directory.rank(place.rank))
     elif place.rank == 0:
-        print(f"tuiapp: to watch this run: tuiapp attach {directory.run_id}", file=sys.stderr)
+        known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
+        print(f"tuiapp: to watch this run: tuiapp attach {known_as}", file=sys.stderr)
     _finish_at_exit(run)
     return run
 
 
 _hooked = False
+_left: SystemExit | None = None
+"""By which the script ends, if it has called `sys.exit`."""
 
 
 def _finish_at_exit(run: Run) -> None:
@@ -409,6 +418,15 @@ def _finish_at_exit(run: Run) -> None:
         before(kind, error, trace)
 
     sys.excepthook = hook
+    leave = sys.exit
+
+    def note_exit(status: Any = None) -> NoReturn:
+        # No hook of Python's names the exit code to those that run at exit.
+        global _left
+        _left = SystemExit(status)
+        leave(status)
+
+    sys.exit = note_exit
     atexit.register(_at_exit)
     os.register_at_fork(after_in_child=_abandon)
     if (process := _process()) is not None and process.name != "MainProcess":
@@ -424,17 +442,20 @@ def _process() -> Any:
 
 def _at_exit() -> None:
     if _run is not None:
-        _run._end(sys.exc_info()[1])
+        _run._end(sys.exc_info()[1] or (_left if "ipykernel" not in sys.modules else None))
 
 
 def _abandon() -> None:
-    """A forked child reports nothing: its parent does."""
-    global _run, _hooked
+    """A forked child reports nothing, as its parent does, unless it calls `init`."""
+    global _run, _hooked, _begun
     if _run is not None and not _run.finished:
         _run.finished = True
+        _run.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             _run._client.abandon()
-    _run, _hooked = None, False
+        # As a rank it joins its parent's run.
+        _begun -= 1
+    _hooked = False
 
 
 def _record(directory: Path, error: BaseException) -> None:
@@ -489,7 +510,7 @@ def _ignore(values: Mapping[str, Any], step: int | None = None, commit: bool | N
 def _flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
-        name = f"{prefix}{key}"[:MAX_NAME]
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             found |= _flat(value, f"{name}/")
         elif value is not None:
@@ -503,15 +524,17 @@ def _mapping(values: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """What JSON can hold; other values as text."""
+    from trainers.runtime.client import MAX_NAME, encodable
+
     if isinstance(value, Mapping):
-        return {str(key)[:MAX_NAME]: _plain(item) for key, item in value.items()}
+        return {encodable(key, MAX_NAME): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value[:100]]
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     if not isinstance(value, str) and hasattr(value, "item") and getattr(value, "size", 0) == 1:
         return _plain(value.item())
-    return (value if isinstance(value, str) else str(value))[:MAX_FACT]
+    return encodable(value, MAX_FACT)
 
 
 def _size(path: Path) -> int:

@@ -411,3 +411,91 @@ def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
     assert [fact.config for fact in facts if fact.config] == [{"lr": 0.1}, {"depth": 2}]
     assert [fact.name for fact in facts if fact.name] == ["mine"]
     assert [fact.total_steps for fact in facts if fact.total_steps] == [7]
+
+
+def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import tuiapp
+        for trial in range(3):
+            try:
+                with tuiapp.init(name=f"trial {trial}"):
+                    tuiapp.log({"loss": trial})
+                    if trial == 1:
+                        raise ValueError("no such trial")
+            except ValueError:
+                pass
+    """)
+    )
+    the_run(runs_dir, 3)
+    found = {Watched(run).of(Facts)[0].name: Watched(run).end() for run in list_runs(runs_dir)}
+    assert {name: end.status for name, end in found.items()} == {
+        "trial 0": "completed", "trial 1": "failed", "trial 2": "completed",
+    }  # fmt: skip
+    assert "no such trial" in found["trial 1"].reason
+
+
+def test_sys_exit_with_a_code_is_a_failure(start: Start, runs_dir: Path) -> None:
+    start("import sys, tuiapp\ntuiapp.log({'loss': 1})\nsys.exit(3)").communicate(timeout=DEADLINE_S)
+    end = the_run(runs_dir).end()
+    assert (end.status, end.reason) == ("failed", "rank 0 exited with code 3 at step 1, without saying why")
+
+
+def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start(r"""
+        import tuiapp
+        tuiapp.init(config={"seed": 2**70, "path": "\udcff"})
+        tuiapp.log({"loss": 1, ("a", "b"): 2, "\udcff": 3, "x" * 1000: 4}, step=1)
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert "Traceback" not in error
+    names = ("loss", "('a', 'b')", "?", "x" * 200)
+    assert [curve(watched, 0, name) for name in names] == [{1: 1.0}, {1: 2.0}, {1: 3.0}, {1: 4.0}]
+    assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": "?"}]
+
+
+def test_a_forked_child_makes_no_run(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import os, tuiapp
+        tuiapp.log({"loss": 1})
+        if not (child := os.fork()):
+            tuiapp.log({"child": 1})
+            os._exit(0)
+        os.waitpid(child, 0)
+        tuiapp.log({"loss": 2})
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert (len(curve(watched, 0, "loss")), curve(watched, 0, "child")) == (2, {})
+
+
+def test_a_process_that_a_rank_starts_does_not_end_it(start: Start, runs_dir: Path) -> None:
+    process = start(
+        """
+        import os, signal, subprocess, sys, tuiapp
+        tuiapp.log({"loss": 1}, step=1)
+        if len(sys.argv) == 1:
+            subprocess.run([sys.executable, __file__, "evaluation"], check=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        RANK="0", WORLD_SIZE="1", TORCHELASTIC_RUN_ID="job",
+    )  # fmt: skip
+    process.communicate(timeout=DEADLINE_S)
+    assert the_run(runs_dir).end().status == "failed"
+
+
+def test_two_scripts_of_one_shell_with_one_rank_each_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = f"""
+        import os, time, tuiapp
+        tuiapp.log({{"loss": 1}})
+        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
+    """
+    one, two = (start(text, RANK="0", WORLD_SIZE="1") for _ in range(2))
+    the_run(runs_dir, 2)
+    (tmp_path / "go").touch()
+    ends_well(one), ends_well(two)

@@ -27,6 +27,8 @@ from trainers.runtime.stop_gate import StopGate
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000
+MAX_NAME = 200
+"""Characters of a metric's name."""
 CLOSE_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5.0
 
@@ -64,6 +66,8 @@ class Client:
 
     def add(self, step: int, values: Values) -> None:
         """Reports numbers, or arrays of one number, on any device; they must not be changed afterwards."""
+        if self.failed:
+            return
         if len(self.backlog) < BACKLOG:
             self.backlog.append((step, values))
             self.step = step
@@ -89,6 +93,8 @@ class Client:
             self._answer_and_flush()
         except OSError as error:
             self.failed = self.failed or f"the run's supervisor is gone ({error.strerror or error})"
+        except Exception as error:
+            self.failed = f"{type(error).__name__}: {error}"
         finally:
             self.gate.release()
             self.backlog.clear()
@@ -165,7 +171,7 @@ class Client:
                     text = f"rank {self.rank}: {name} cannot be read: {type(error).__name__}: {error}"
                     alerts.append(Alert(kind="metric", rank=self.rank, text=text[:500]))
                 continue
-            columns[name] = column
+            columns[encodable(name, MAX_NAME)] = column
             if f"nan {name}" not in self._told and not all(map(isfinite, column)):
                 self._told.add(f"nan {name}")
                 step, value = next(one for one in zip(steps, column, strict=True) if not isfinite(one[1]))
@@ -181,6 +187,11 @@ class Client:
     def _send(self, messages: list[msgspec.Struct]) -> None:
         if messages:
             self._socket.sendall(b"".join(map(wire.encode, messages)))
+
+
+def encodable(text: Any, limit: int) -> str:
+    """Any object as text of at most `limit` characters that UTF-8 can hold."""
+    return str(text)[:limit].encode("utf-8", "replace").decode()
 
 
 def _device(rank: int) -> RankStarted:

@@ -40,14 +40,19 @@ class Place(NamedTuple):
     """Names the job on this machine."""
 
 
-def find_place(rank: int | None = None, world_size: int | None = None) -> Place:
-    """Returns this process's place; arguments take precedence over frameworks, and those over the environment."""
+def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> Place:
+    """Returns this process's place; arguments take precedence over frameworks, and those over the environment.
+
+    `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
+    """
     given = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
     torch = None if given else _from_torch()
-    if torch and (job := _job_of_port()):
-        return Place(*torch, job)
-    known = given or torch or _from_jax() or _from_environment()
-    return Place(*known, job_of_children(os.getppid())) if known else Place(0, 1, job_of_children(os.getpid()))
+    place = given or torch or _from_jax() or _from_environment() or (0, 1)
+    # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
+    job = job_of_children(os.getppid() if place[1] > 1 else os.getpid())
+    if torch and place[1] > 1:
+        job = _job_of_port() or job
+    return Place(*place, f"{job} {begun}")
 
 
 def job_of_children(pid: int) -> str:
@@ -78,7 +83,8 @@ def find_run(runs_dir: Path, job: str, make: Callable[[], RunDir]) -> RunDir:
     """Returns the live run that records a job; the first rank to ask makes it. Raises OSError, TimeoutError."""
     with _locked(runs_dir, job) as file:
         run = RunDir(runs_dir / os.pread(file, 4096, 0).decode("utf-8", "replace").strip())
-        if run.path != runs_dir and run.is_live():
+        # Without its address it is ending, and takes no more ranks.
+        if run.path != runs_dir and run.is_live() and run.address.exists():
             return run
         run = make()
         os.ftruncate(file, 0)

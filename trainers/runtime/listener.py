@@ -90,6 +90,8 @@ class AttachedRank:
         self.exit_fd = os.pidfd_open(connection.pid)
         self.connection: Connection | None = connection
         self.done = False
+        self.exit_code: int | None = None
+        """As the rank has reported its failure; its process may go on, to another run."""
         self.agrees = False
 
     def send(self, message: wire.ToRank) -> None:
@@ -116,8 +118,9 @@ class AttachedRank:
         record = read_error(self.directory / ERROR_FILE)
         failed = RankFailed(
             rank=self.rank,
-            hint=hint(struck()) if record is None else "",
-            error=record.error if record else "its process ended without tuiapp.finish()",
+            hint=hint(struck()) if record is None and not self.exit_code else "",
+            exit_code=self.exit_code,
+            error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
             traceback=record.traceback if record else "",
             step=step,
             mono=record.mono if record else monotonic(),

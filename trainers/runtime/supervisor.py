@@ -229,7 +229,7 @@ class Supervisor:
             if isinstance(message, wire.Hello):
                 self._attach(connection, message)
             elif (rank := self._live.get(self._connections.get(connection, -1))) is not None:
-                self._take(rank, [message])
+                self._take(rank, [message], connection)
         if not connection.messages.ended and not final:
             return
         self._forget(connection.messages.fd)
@@ -238,7 +238,7 @@ class Supervisor:
         rank = self._live.get(number)
         if rank is not None and rank.connection is connection:
             rank.connection = None
-            if isinstance(rank, AttachedRank) and rank.done:
+            if not final and isinstance(rank, AttachedRank) and (rank.done or rank.exit_code):
                 # It has finished, though its process may do more, as a notebook does.
                 self._on_rank_exit(rank)
 
@@ -259,9 +259,15 @@ class Supervisor:
             rank.connection = connection
         self._connections[connection] = hello.rank
 
-    def _take(self, process: Rank, messages: list[wire.FromRank]) -> None:
+    def _take(self, process: Rank, messages: list[wire.FromRank], via: Connection | None = None) -> None:
         for message in messages:
-            if isinstance(message, wire.Heartbeat):
+            # A process that a rank starts may report as that rank too; its end is not the rank's.
+            if isinstance(message, Phase | wire.Failed) and via is not process.connection:
+                continue
+            if isinstance(message, wire.Failed):
+                if isinstance(process, AttachedRank):
+                    process.exit_code = message.exit_code
+            elif isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
             elif isinstance(message, wire.Vote):
                 self._agreement.count(message, list(self._live.values()))
@@ -288,7 +294,6 @@ class Supervisor:
             self._take(process, process.messages.read_all())
             self._forget(process.messages.fd)
         if (connection := process.connection) is not None:
-            process.connection = None
             self._hear(connection, final=True)
         self._forget(process.exit_fd)
         process.wait()

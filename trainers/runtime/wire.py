@@ -80,8 +80,15 @@ class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
     rank: int
 
 
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """Rank to supervisor: the last message of a rank that reports by `trainers.tracking` and has failed."""
+
+    rank: int
+    exit_code: int
+
+
 ToRank: TypeAlias = Propose | Agreed | Recorded
-FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees
+FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Failed
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
