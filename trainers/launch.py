@@ -300,12 +300,14 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
         for file, copy in _code_copies(run, plan.config).items():
             copy.parent.mkdir(mode=0o700, exist_ok=True)
             write_atomically(copy, read_text(file).encode())
-    except UserCodeError as error:
+    except BaseException as error:
+        # Ctrl-C, too.
         shutil.rmtree(run.path, ignore_errors=True)
-        raise LaunchError(str(error)) from error
-    except OSError as error:
-        shutil.rmtree(run.path, ignore_errors=True)
-        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+        if isinstance(error, UserCodeError):
+            raise LaunchError(str(error)) from error
+        if isinstance(error, OSError):
+            raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+        raise
     return run
 
 

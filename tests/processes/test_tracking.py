@@ -380,6 +380,8 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     with resumed(run.run) as again:
         assert again.end().status == "completed"
         assert again.started.resumed_from is None
+        # The digest is written after the journal's end.
+        again.wait_gone()
     whole, short, compared = RunState(), RunState(), Curves(by_rank=False)
     events = JournalReader(run.run.journal).read()
     for event in events:
