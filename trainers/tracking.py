@@ -259,7 +259,7 @@ def _keep_of(value: Any) -> Callable[[Any], Any]:
 
 
 def _keep_tensor(value: Any) -> Any:
-    if value.device.type == "cpu":
+    if value.is_cpu:
         return value.item()
     if value.numel() != 1:
         raise ValueError("more than one number")
