@@ -85,3 +85,27 @@ def test_a_rank_that_ended_before_the_vote_counts_as_well(ranks: list[Voter]) ->
     for rank in (0, 1):
         agreement.count(wire.Vote(rank, 8, 1), ranks)
     assert ranks[0].told[-1] == wire.Agreed(9, stop=True, save=False)
+
+
+def test_a_rank_that_joins_an_open_vote_is_asked_too() -> None:
+    agreement, live = Agreement(), [Voter(0), Voter(1, agrees=False)]
+    assert agreement.propose(live, save=True)
+    live[1].agrees = True
+    agreement.join(live[1], live)
+    assert live[1].told == [wire.Propose(2)]
+    agreement.count(wire.Vote(0, 3, 2), live)
+    agreement.count(wire.Vote(1, 2, 2), live)
+    assert live[0].told[-1] == live[1].told[-1] == wire.Agreed(3, stop=False, save=True)
+
+
+def test_a_rank_that_joins_after_a_vote_is_told_its_result() -> None:
+    agreement, live = Agreement(), [Voter(0), Voter(1, agrees=False)]
+    assert agreement.propose(live, stop=True, save=True)
+    agreement.count(wire.Vote(0, 3, 1), live)
+    live[1].agrees = True
+    agreement.join(live[1], live)
+    assert live[1].told[-1] == wire.Agreed(3, stop=True, save=True)
+
+
+def test_without_a_rank_that_agrees_there_is_no_vote() -> None:
+    assert not Agreement().propose([Voter(0, agrees=False)], stop=True)

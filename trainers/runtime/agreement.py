@@ -24,6 +24,7 @@ class Agreement:
         self._stop = self._save = False
         self._votes: dict[int, int] = {}
         self._ended: dict[int, int] = {}
+        self._decided: wire.Agreed | None = None
 
     def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> bool:
         """Asks all live ranks for their steps; merges the request with that of an open vote. False if none agrees."""
@@ -43,6 +44,13 @@ class Agreement:
             self._votes[vote.rank] = vote.step
             self._decide(live)
 
+    def join(self, voter: Voter, live: Sequence[Voter]) -> None:
+        """A rank takes part from now on: an open vote begins again with it, and it is told of the last one."""
+        if self._open:
+            self.propose(live)
+        elif self._decided is not None:
+            voter.send(self._decided)
+
     def leave(self, rank: int, step: int, live: Sequence[Voter]) -> None:
         """A rank has ended normally after a step: the others do not wait for its vote, and reach at least that step."""
         self._ended[rank] = step
@@ -52,6 +60,7 @@ class Agreement:
         if not self._open or any(voter.agrees and voter.rank not in self._votes for voter in live):
             return
         step = max([*self._votes.values(), *self._ended.values()], default=0)
+        self._decided = wire.Agreed(step, stop=self._stop, save=self._save)
         for voter in live:
-            voter.send(wire.Agreed(step, stop=self._stop, save=self._save))
+            voter.send(self._decided)
         self._open = self._save = False

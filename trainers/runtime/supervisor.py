@@ -275,6 +275,7 @@ class Supervisor:
                 self._request_stop(message)
             elif isinstance(message, wire.Agrees):
                 process.agrees = True
+                self._agreement.join(process, list(self._live.values()))
             elif isinstance(message, wire.Hello):
                 continue
             else:
