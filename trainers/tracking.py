@@ -21,7 +21,6 @@ import atexit
 import os
 import shlex
 import sys
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -188,7 +187,13 @@ class Run:
         """Ends the run as failed, with the exception's traceback."""
         if not self.finished and self.directory is not None:
             with suppress(Exception):
-                _record(self.directory / "ranks" / str(self._client.rank), error)
+                from trainers.contract.rundir import RunDir
+                from trainers.runtime.failures import ERROR_FILE, write_error
+
+                text = "".join(traceback.format_exception(error))
+                directory = RunDir(self.directory).rank(self.rank)
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                write_error(directory / ERROR_FILE, error, text)
         self.finish(1)
 
     def watch(self, *_: Any, **__: Any) -> None:
@@ -387,7 +392,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
 
         runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
         directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
-    client = Client(directory, place.rank, place.world_size, announce=not launched)
+    client = Client(directory, place.rank, announce=not launched)
     run = Run(client, directory.path, name)
     if launched:
         from trainers.runtime.stacks import answer_unless_handled
@@ -396,7 +401,7 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     elif place.rank == 0:
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
         print(f"tuiapp: to watch this run: tuiapp attach {known_as}", file=sys.stderr)
-    _finish_at_exit(run)
+    _finish_at_exit()
     return run
 
 
@@ -405,7 +410,7 @@ _left: SystemExit | None = None
 """By which the script ends, if it has called `sys.exit`."""
 
 
-def _finish_at_exit(run: Run) -> None:
+def _finish_at_exit() -> None:
     global _hooked
     if _hooked:
         return
@@ -456,19 +461,6 @@ def _abandon() -> None:
         # As a rank it joins its parent's run.
         _begun -= 1
     _hooked = False
-
-
-def _record(directory: Path, error: BaseException) -> None:
-    import msgspec
-
-    from trainers.config.files import write_atomically
-    from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
-
-    last = "".join(traceback.format_exception_only(error)).strip()[:8000]
-    text = "".join(traceback.format_exception(error))[-24_000:]
-    found = RankError(mono=time.monotonic(), error=last, traceback=text, consequence=is_consequence(last))
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_atomically(directory / ERROR_FILE, msgspec.json.encode(found))
 
 
 class Dropped:

@@ -20,8 +20,8 @@ from trainers.runtime.failures import (
     first_cause,
     is_consequence,
     read_error,
+    write_error,
 )
-from trainers.runtime.rank import _record
 
 
 def failed(rank: int, mono: float, *, consequence: bool = False) -> tuple[RankFailed, bool]:
@@ -115,7 +115,7 @@ def test_whatever_a_rank_raises_is_on_record(tmp_path: Path, said: str) -> None:
     try:
         raise ValueError(said)
     except ValueError as error:
-        _record(path, error, traceback.format_exc())
+        write_error(path, error, traceback.format_exc())
     found = read_error(path)
     assert found is not None
     assert found.error.startswith(f"ValueError: {said[:10]}")

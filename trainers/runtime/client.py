@@ -38,7 +38,7 @@ Values = dict[str, Any]
 class Client:
     """`announce`: reports the device with the first metrics. Raises OSError if no supervisor listens."""
 
-    def __init__(self, run: RunDir, rank: int, world_size: int, *, announce: bool = True) -> None:
+    def __init__(self, run: RunDir, rank: int, *, announce: bool = True) -> None:
         self.rank = rank
         self.backlog: deque[tuple[int, Values] | msgspec.Struct] = deque()
         self.step = 0
@@ -57,7 +57,7 @@ class Client:
         try:
             self._socket.connect(f"\0{run.address.read_text()}")
             self._socket.settimeout(None)
-            self._socket.sendall(wire.encode(wire.Hello(rank, world_size)))
+            self._socket.sendall(wire.encode(wire.Hello(rank)))
         except OSError:
             self._socket.close()
             raise

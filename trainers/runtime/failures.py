@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
+import time
+import traceback
 from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import read_limited
+from trainers.config.files import read_limited, write_atomically
 from trainers.contract.events import RankFailed
 
 MAX_ERROR_BYTES = 256 * 1024
+MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
+"""In error.json, where each takes at most six bytes: a file beyond `MAX_ERROR_BYTES` is not read."""
 LAST_LINES = 20
 
 _CONSEQUENCE = re.compile(
@@ -45,6 +50,27 @@ def read_error(path: Path) -> RankError | None:
         return msgspec.json.decode(read_limited(path, MAX_ERROR_BYTES), type=RankError)
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def write_error(path: Path, error: BaseException, text: str) -> None:
+    """Writes error.json; `text` is the traceback, "" for an error whose message says it all."""
+    last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
+    record = RankError(
+        mono=time.monotonic(),
+        error=_fit(last, MAX_ERROR_CHARACTERS),
+        traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
+        consequence=bool(text) and is_consequence(last),
+    )
+    try:
+        write_atomically(path, msgspec.json.encode(record))
+    except OSError as problem:
+        print(f"cannot write {path}: {problem}", file=sys.stderr)
+
+
+def _fit(text: str, limit: int) -> str:
+    """Cuts out the middle of long text; escapes what is not UTF-8, such as a file name in another encoding."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
 
 
 def describe_exit(returncode: int) -> tuple[int | None, str]:

@@ -172,7 +172,7 @@ class RankProcess:
         self.done = False
         self.connection: Connection | None = None
         """By which a script's rank reports."""
-        self.agrees = True
+        self.agrees = script is None
 
     def _start(
         self, command: list[str], environment: dict[str, str], passed: list[int], directory: str | None = None

@@ -14,32 +14,24 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from pathlib import Path
-
-import msgspec
 
 from trainers.checkpoints import Checkpoints
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
-from trainers.config.files import write_atomically
 from trainers.config.plan import read_plan
 from trainers.config.user_code import UserCodeError, files_of
 from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.runtime.failures import ERROR_FILE, RankError, is_consequence
+from trainers.runtime.failures import ERROR_FILE, write_error
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 from trainers.user_code import format_error
 
 ORPHAN_S = 5.0
 """Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""
-
-
-MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
-"""In error.json, where each takes at most six bytes: a file beyond `failures.MAX_ERROR_BYTES` is not read."""
 
 
 def main() -> int:
@@ -68,12 +60,12 @@ def main() -> int:
             backend.train(plan, rank, report, checkpoints)
     except (DatasetError, UserCodeError) as error:
         # The message is for the user, who gave the file; the traceback is of no use to them.
-        _record(run.rank(rank) / ERROR_FILE, error, "")
+        write_error(run.rank(rank) / ERROR_FILE, error, "")
         print(error, file=sys.stderr)
         return 1
     except Exception as error:
         text = format_error(error, files_of(plan.config.model, plan.config.dataset))
-        _record(run.rank(rank) / ERROR_FILE, error, text)
+        write_error(run.rank(rank) / ERROR_FILE, error, text)
         print(text, end="", file=sys.stderr)
         return 1
     else:
@@ -109,27 +101,6 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
     # gone too, nobody else would.
     time.sleep(ORPHAN_S)
     os.killpg(os.getpid(), signal.SIGKILL)
-
-
-def _record(path: Path, error: Exception, text: str) -> None:
-    """Writes error.json; `text` is the traceback, "" for an error whose message says it all."""
-    last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
-    record = RankError(
-        mono=time.monotonic(),
-        error=_fit(last, MAX_ERROR_CHARACTERS),
-        traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
-        consequence=bool(text) and is_consequence(last),
-    )
-    try:
-        write_atomically(path, msgspec.json.encode(record))
-    except OSError as problem:
-        print(f"cannot write {path}: {problem}", file=sys.stderr)
-
-
-def _fit(text: str, limit: int) -> str:
-    """Cuts out the middle of long text; escapes what is not UTF-8, such as a file name in another encoding."""
-    text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
 
 
 if __name__ == "__main__":

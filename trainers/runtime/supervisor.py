@@ -107,15 +107,16 @@ class Supervisor:
         self._recorder = Recorder(self._journal)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, Rank] = {}
-        self._listener = None if BACKENDS[plan.config.backend].builtin else Listener(run)
+        self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
+        self._listener = Listener(run) if self._script else None
         self._connections: dict[Connection, int] = {}
         """Reporting processes and their ranks."""
-        self._seen: set[int] = set()
+        self._attached: set[int] = set()
+        """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
         self._resample_at: float | None = None
         self._failures: list[tuple[RankFailed, bool]] = []
         self._agreement = Agreement()
-        self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
         self._metrics = ScriptMetrics(self._config) if self._script else None
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._emit)
@@ -199,9 +200,7 @@ class Supervisor:
             self._emit(failed)
             self._teardown.fail(monotonic())
             return False
-        process.agrees = self._listener is None
         self._live[rank] = process
-        self._seen.add(rank)
         if self._metrics is not None:
             self._out += script_started_events(self._config, rank, process.pid)
             self._metrics.listen(process)
@@ -251,7 +250,7 @@ class Supervisor:
                 rank = self._live[hello.rank] = AttachedRank(self._run, hello.rank, connection)
             except OSError:
                 return  # it has ended already
-            self._seen.add(hello.rank)
+            self._attached.add(hello.rank)
             self._wait_until = 0.0
             self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
             self._resample_at = monotonic() + RESAMPLE_S
@@ -305,7 +304,7 @@ class Supervisor:
         last_step = self._tally.last_step(process.rank)
         failure = process.failure(last_step, self._oom.struck)
         process.close()
-        if self._plan.processes == 0 and len(self._seen) < self._plan.world_size:
+        if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
         if self._teardown.killing:
             return

@@ -71,7 +71,6 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The first message of a rank that reports by `trainers.tracking`."""
 
     rank: int
-    world_size: int
 
 
 class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
