@@ -47,8 +47,8 @@ def main() -> None:
         _small(runs_dir)
         _failed(runs_dir)
         _hang(runs_dir)
-        _script()
         _runs_and_compare()
+        _script()
 
 
 def _configure_and_run(runs_dir: Path) -> None:
@@ -63,7 +63,7 @@ def _configure_and_run(runs_dir: Path) -> None:
         terminal.press("ctrl+r")
         terminal.wait("RUNNING", PATIENCE_S)
         with watching(find_run("latest", runs_dir)) as run:
-            terminal.wait(r"epoch +1[0-9]/", PATIENCE_S)
+            terminal.wait(r"epoch +[6-9]/", PATIENCE_S)
             _take(terminal, "run")
             terminal.press("?")
             terminal.wait("Everywhere")
