@@ -18,6 +18,7 @@ from trainers.contract.events import (
     LogLine,
     Metrics,
     Phase,
+    Predictions,
     RankSample,
     RankStarted,
     RunEnded,
@@ -26,6 +27,7 @@ from trainers.contract.events import (
     Sharding,
     Status,
     Summary,
+    WorstExample,
 )
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 
@@ -200,6 +202,13 @@ def samples(world_size: int, seconds: float, *, gpus: bool = False) -> list[AnyE
 def evaluation(epoch: int, seconds: float, *, steps_per_epoch: int = 29) -> Metrics:
     step = epoch * steps_per_epoch
     return evaluation_event(step, loss_at(step, 0) + 0.05, 1 - 0.9 * math.exp(-epoch / 1.5), **at(seconds))
+
+
+def predictions(step: int, seconds: float) -> Predictions:
+    """Of three classes, the second without a name that a screen can show as it is."""
+    worst = [WorstExample(7, 2, 0, 4.5), WorstExample(3, 1, 1, 0.75)]
+    counts = [[28, 0, 2], [0, 30, 0], [1, 0, 29]]
+    return Predictions(step=step, counts=counts, names=["cat", "d\x1b[31mog", "horse"], worst=worst, **at(seconds))
 
 
 def beginning(world_size: int = 2, *, gpus: bool = False) -> list[AnyEvent]:

@@ -20,6 +20,7 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
+from trainers.evaluation import WORST, Sums, columns
 from trainers.runtime.reporter import Reporter
 from trainers.trees import leaf_name
 
@@ -35,7 +36,7 @@ Batch: TypeAlias = tuple[Array, Array]
 """Images, float32, and labels, int32."""
 
 TestBatch: TypeAlias = tuple[Array, Array, Array]
-"""Images, labels and weights, split over the devices."""
+"""Images, labels and the examples' numbers in the test set, −1 for padding; split over the devices."""
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
@@ -131,7 +132,7 @@ class TrainingSet:
 
 
 class TestSet:
-    """The test set in batches that split evenly, with weights: on the devices, or read each time."""
+    """The test set in batches that split evenly: on the devices, or read each time."""
 
     def __init__(
         self,
@@ -148,8 +149,8 @@ class TestSet:
         return iter(self._put) if self._put is not None else self._batches()
 
     def _batches(self) -> Iterator[TestBatch]:
-        for x, y, weights in datasets.weighted_batches(self._arrays.x_test, self._arrays.y_test, self._batch_size):
-            batch: tuple[Any, ...] = (x, y.astype(np.int32), weights)
+        for x, y, numbers in datasets.numbered_batches(self._arrays.x_test, self._arrays.y_test, self._batch_size):
+            batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
             if self._axis is not None:
                 batch = tuple(one.reshape(self._axis, -1, *one.shape[1:]) for one in batch)
             yield jax.device_put(batch, self._split)
@@ -163,6 +164,32 @@ def fetch(results: Iterable[Array]) -> npt.NDArray[np.float32]:
         if len(found) > STEPS_IN_FLIGHT:
             jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
     return np.stack(jax.device_get(found))
+
+
+def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
+    """Sums over a batch: see `trainers.evaluation`; float32, exact for the counts of a batch.
+
+    `losses`, labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an
+    example out.
+    """
+    counted = numbers >= 0
+    losses = jnp.where(counted, losses, 0)
+    predicted = logits.argmax(axis=1)
+    classes = logits.shape[1]
+    width = columns(classes)
+    places = predicted if width == classes else predicted != y
+    counts = jnp.zeros(classes * width).at[y * width + places].add(counted)
+    highest, found = jax.lax.top_k(losses, min(WORST, len(losses)))
+    worst = jnp.stack([highest, numbers[found], y[found], predicted[found]], axis=1)
+    return jnp.concatenate([losses.sum()[None], counts, worst.ravel()])
+
+
+def add_up(results: Iterable[Array], classes: int) -> Sums:
+    """Adds the sums of batches, each [n], or [devices, n] from a mapped function."""
+    found = fetch(results).astype(np.float64)
+    found = found.reshape(-1, found.shape[-1])
+    end = 1 + classes * columns(classes)
+    return np.concatenate([found[:, :end].sum(0), found[:, end:].ravel()])
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:

@@ -5,7 +5,7 @@
             case Step():
                 work.done(update(work.rows, work.rate))
             case Evaluate():
-                work.done(*evaluate())
+                work.done(evaluate())
             case Save():
                 work.done(*snapshot())
             case Export():
@@ -27,7 +27,9 @@ import numpy as np
 
 from trainers.checkpoints import Checkpoints, Tensors
 from trainers.config.plan import Plan
+from trainers.contract.events import Predictions
 from trainers.data.datasets import Rows, remaining
+from trainers.evaluation import Sums, evaluation_of
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 
@@ -56,10 +58,17 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Evaluate:
     step: int
+    plan: Plan
     report: Reporter
 
-    def done(self, loss: float, accuracy: float, examples: int) -> None:
-        self.report.evaluation(self.step, loss, accuracy, examples)
+    def done(self, sums: Sums) -> None:
+        """Reports the evaluation from its sums over all ranks, see `trainers.evaluation`."""
+        data = self.plan.data
+        found = evaluation_of(sums, data.classes)
+        self.report.evaluation(self.step, found.loss, found.accuracy, found.examples)
+        self.report.predictions(
+            Predictions(step=self.step, counts=found.counts, names=list(data.class_names), worst=found.worst)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +136,7 @@ def training(
             yield Step(number, batch, rows, learning_rate(plan, number), number == done + 1, in_flight, plan, report)
         if plan.evaluates_after(number):
             report.phase("evaluating")
-            yield Evaluate(number, report)
+            yield Evaluate(number, plan, report)
         if plan.saves_after(number):
             report.phase("checkpointing")
             yield Save(number, checkpoints)

@@ -22,6 +22,7 @@ from trainers.contract.events import FrameworkMemory, Shard
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
 from trainers.data.stored import StoredImages
+from trainers.evaluation import WORST, columns
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
 
@@ -286,19 +287,40 @@ def average_statistics(model: nn.Module, world_size: int) -> None:
 
 @torch.no_grad()
 def sum_up(
-    model: Callable[[Tensor], Tensor], x: Images | Streamed, y: Tensor, context: AbstractContextManager[object]
+    model: Callable[[Tensor], Tensor],
+    x: Images | Streamed,
+    y: Tensor,
+    classes: int,
+    context: AbstractContextManager[object],
+    part: tuple[int, int] = (0, 1),
 ) -> Tensor:
-    """Summed loss, correct answers and examples, float64 [3] on the labels' device, of a model in evaluation mode."""
-    sums = torch.zeros(3, dtype=torch.float64, device=y.device)
+    """Sums over a part of the test set, of a model in evaluation mode: see `trainers.evaluation`.
+
+    Part (r, N), with images `x` and labels `y`, has examples r, r + N, r + 2N … of the test set. The result is on the
+    labels' device, with zeros for the worst examples of the other parts.
+    """
+    rank, world_size = part
+    width = columns(classes)
+    loss = torch.zeros(1, dtype=torch.float64, device=y.device)
+    counts = torch.zeros(classes * width, dtype=torch.float64, device=y.device)
+    worst = torch.zeros((WORST, 4), dtype=torch.float64, device=y.device)
     for start in range(0, len(x), EVAL_BATCH):
         rows = slice(start, start + EVAL_BATCH)
         labels = y[rows]
         with context:
             logits = model(x[rows])
-        loss = F.cross_entropy(logits.float(), labels, reduction="sum")
-        right = (logits.argmax(1) == labels).sum()
-        sums += torch.stack([loss.double(), right.double(), torch.full_like(loss, len(labels), dtype=torch.float64)])
-    return sums
+        losses = F.cross_entropy(logits.float(), labels, reduction="none").double()
+        predicted = logits.argmax(1)
+        places = predicted if width == classes else (predicted != labels).long()
+        counts.index_add_(0, labels * width + places, torch.ones_like(losses))
+        loss += losses.sum()
+        highest, found = losses.topk(min(WORST, len(losses)))
+        numbers = rank + world_size * (start + found)
+        candidates = torch.cat([worst, torch.stack([highest, numbers, labels[found], predicted[found]], 1)])
+        worst = candidates[candidates[:, 0].topk(WORST).indices]
+    everyone = torch.zeros((world_size, WORST, 4), dtype=torch.float64, device=y.device)
+    everyone[rank] = worst
+    return torch.cat([loss, counts, everyone.flatten()])
 
 
 def report_array(

@@ -210,8 +210,8 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     export = verbs.add_parser("export", help="write a run's metrics or samples as csv or jsonl, by default to stdout")
     export.add_argument("run", metavar="RUN")
     export.add_argument("--format", choices=("csv", "jsonl"), help="default: the extension of -o, or csv")
-    tables = ("steps", "evaluations", "metrics", "samples")
-    what = "step metrics (default), evaluation metrics, both, or device samples"
+    tables = ("steps", "evaluations", "metrics", "samples", "predictions")
+    what = "step metrics (default), evaluation metrics, both, device samples, or predictions by class"
     export.add_argument("--what", choices=tables, default="steps", help=what)
     export.add_argument("-o", "--output", metavar="FILE", help="output file, written atomically")
     export.add_argument("--force", action="store_true", help="overwrite FILE")

@@ -9,10 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+import pytest
+
 from trainers.checkpoints import Checkpoints, Saved, Tensors
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.events import Predictions
+from trainers.evaluation import WORST
 from trainers.runtime.reporter import Reporter
 
 DEVICES = 7
@@ -28,6 +34,7 @@ class Recorder:
         self.phases: list[str] = []
         self.steps: list[SimpleNamespace] = []
         self.evaluations: list[SimpleNamespace] = []
+        self.found: list[Predictions] = []
         self.arrays: dict[str, SimpleNamespace] = {}
         self.stop_at = 0
         self.save_at: int | None = None
@@ -53,6 +60,9 @@ class Recorder:
 
     def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
         self.evaluations.append(SimpleNamespace(step=step, loss=loss, accuracy=accuracy, examples=examples))
+
+    def predictions(self, found: Predictions) -> None:
+        self.found.append(found)
 
     def sharding(
         self, array: str, shape: list[int], dtype: str, mesh: dict[str, int], spec: list[Any], shards: list[Any]
@@ -97,3 +107,15 @@ def train(config: RunConfig, stop_at: int = 0, save_at: int | None = None, shelf
     backend = importlib.import_module(BACKENDS[config.backend].module)
     backend.train(make_plan(config), 0, cast(Reporter, recorder), cast(Checkpoints, shelf or Shelf()))
     return recorder
+
+
+def check_predictions(found: Predictions, accuracy: float, labels: npt.NDArray[np.int64]) -> None:
+    """Compares predictions on a test set with its labels, int64 [N], and with the accuracy reported."""
+    counts = np.array(found.counts)
+    np.testing.assert_array_equal(counts.sum(1), np.bincount(labels))
+    assert counts.trace() / len(labels) == pytest.approx(accuracy)
+    assert len({one.number for one in found.worst}) == len(found.worst) == WORST
+    assert [one.loss for one in found.worst] == sorted([one.loss for one in found.worst], reverse=True)
+    for one in found.worst:
+        assert labels[one.number] == one.label
+        assert counts[one.label, one.predicted] > 0

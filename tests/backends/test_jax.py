@@ -11,7 +11,7 @@ import numpy.typing as npt
 import optax
 import pytest
 
-from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, train
+from tests.backends.recorder import DEVICES, JAX_BACKENDS, Recorder, check_predictions, train
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
@@ -87,11 +87,12 @@ def _first_losses(backend: str, images: jax.Array, labels: npt.ArrayLike) -> jax
 
 def test_every_test_example_counts_once(backend: str) -> None:
     """360 examples over 1, 2, 3 devices divide evenly; over 7 the last batch is filled up."""
-    results = []
+    results, labels = [], datasets.load(find_dataset("digits")).y_test
     for devices in (1, 2, 3, 7):
         # One step at a rate that changes nothing: all of them evaluate the same weights.
         told = _train(backend, devices, max_steps=1, learning_rate=1e-12, global_batch_size=42)
         results.append(told.evaluations[-1])
+        check_predictions(told.found[-1], results[-1].accuracy, labels)
     assert {result.examples for result in results} == {360}
     assert len({result.accuracy for result in results}) == 1
     assert [result.loss for result in results] == pytest.approx([results[0].loss] * 4, rel=1e-6)

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from tests.backends.recorder import JAX_BACKENDS, Shelf, train
+from tests.backends.recorder import JAX_BACKENDS, Shelf, check_predictions, train
 from tests.models.weights import from_torch, into_keras
 from tests.processes.harness import launched
 from tests.reported import Evaluation, values
 from trainers.checkpoints import Saved, load
+from trainers.config.datasets import find_dataset
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.events import Predictions
 from trainers.contract.manifest import checkpoint_name, read_checkpoint
 from trainers.contract.metrics import GRADIENT_NORM
+from trainers.data import datasets
 from trainers.models import keras_state, torch_models
 from trainers.models.flax_state import create
 from trainers.trees import named_leaves
@@ -53,7 +56,9 @@ def by_torch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         means = [sum(step) / devices for step in zip(*losses, strict=True)]
         # Rank 0 alone tells of the norm, which is the same on all.
         norms = values(run.reports(), GRADIENT_NORM)
-        return ByTorch(config, flattened, means, norms, run.evaluations()[-1])
+        evaluation = run.evaluations()[-1]
+        check_predictions(run.of(Predictions)[-1], evaluation.accuracy, datasets.load(find_dataset("digits")).y_test)
+        return ByTorch(config, flattened, means, norms, evaluation)
 
 
 def carried(config: RunConfig, flattened: tuple[int, int, int]) -> Saved:

@@ -14,7 +14,7 @@ import torch
 import torch._inductor.config
 import torch.nn.functional as F
 
-from tests.backends.recorder import Recorder, Shelf, train
+from tests.backends.recorder import Recorder, Shelf, check_predictions, train
 from trainers.backends import torch_ddp
 from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
@@ -57,6 +57,7 @@ def test_what_is_told_from_first_to_last_step() -> None:
     assert losses.shape == (40, 1)
     assert losses[-1, 0] < 0.5 * losses[0, 0]
     assert [(one.step, one.examples) for one in told.evaluations] == [(29, 360), (40, 360)]
+    check_predictions(told.found[-1], told.evaluations[-1].accuracy, datasets.load(find_dataset("digits")).y_test)
     batch, labels, parameter = (told.arrays[name] for name in ("batch", "labels", "parameter fc1.weight"))
     assert (batch.shape, batch.mesh, batch.spec) == ([48, 1, 28, 28], {"batch": 1}, ["batch", None, None, None])
     # The outputs are gathered on the first device, where the labels are.

@@ -137,6 +137,20 @@ def test_evaluations_and_samples(tuiapp: Command, recorded: Path) -> None:
     assert {row["kind"] for row in rows} == {"host-sample", "rank-sample"}
 
 
+def test_predictions_by_class(tuiapp: Command, runs_dir: Path) -> None:
+    record(runs_dir, COMPLETED, [h.started(), h.predictions(29, 5.0)])
+    rows = list(csv.DictReader(io.StringIO(tuiapp("export", "latest", "--what", "predictions").out)))
+    assert len(rows) == 9
+    assert rows[2] == {
+        "attempt": "1", "time": str(h.START + 5), "step": "29", "label": "cat", "predicted": "horse", "count": "2",
+    }  # fmt: skip
+    assert not any("\x1b" in row["label"] for row in rows)
+    found = json.loads(tuiapp("show", "latest", "--json").out)["predictions"]
+    assert found["classes"][0] == {"label": 0, "name": "cat", "examples": 30, "accuracy": 28 / 30}
+    assert found["confusion"] == [[28, 0, 2], [0, 30, 0], [1, 0, 29]]
+    assert found["worst"][0] == {"example": 7, "label": 2, "predicted": 0, "loss": 4.5}
+
+
 def test_metrics_of_any_name_have_a_column(tuiapp: Command, runs_dir: Path) -> None:
     values: dict[str, list[float | None]] = {"val/ppl": [12.5], "step": [7.0], "a,\x1b[31mb": [None]}
     odd = Metrics(rank=1, first_step=3, values=values, lows={"val/ppl": [12.0]}, counts=[4], **h.at(4))

@@ -93,6 +93,7 @@ def _between(dice: random.Random, rank: int, step: int, second: float) -> Event:
             **at,
         ),
         lambda: h.checkpoint(step, second),
+        lambda: h.predictions(step, second),
         lambda: Phase(rank=rank, phase=dice.choice(["training", "evaluating", "checkpointing"]), **at),
         lambda: FrameworkMemory(rank=rank, used_bytes=dice.randint(1, 9), **at),
         lambda: TelemetrySource(source="NVML", problem=dice.choice(["", "gone"]), **at),

@@ -29,7 +29,7 @@ def follow(report: Recorder, shelf: Shelf, **more: Any) -> list[str]:
                 work.done(number)
             case Evaluate(step):
                 words.append(f"evaluate {step}")
-                work.done(0.5, 0.25, 360)
+                work.done(np.ones(1 + 10 * 10))
             case Save(step):
                 words.append(f"save {step}")
                 work.done({}, {})

@@ -79,6 +79,23 @@ async def test_all_panels_where_there_is_room() -> None:
         assert len(visible(app)) == 5
 
 
+async def test_predictions_are_a_panel_of_their_own() -> None:
+    app = RunApp([*h.running(), h.predictions(29, 8.0)])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert len(visible(app)) == 5
+        await pilot.press("7")
+        await pilot.pause()
+        assert visible(app) == ["predictions"]
+        shown = str(app.run_screen.query_one("#predictions Static", Static).render())
+        assert "96.7 % of 90 examples right" in shown
+        assert "cat → horse  2 (6.7 %)" in shown
+        assert "example 7        loss 4.5      horse, predicted cat" in shown
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(visible(app)) == 5
+
+
 async def test_one_panel_at_a_time_at_80_by_24() -> None:
     app = RunApp(h.running())
     async with app.run_test(size=SMALL) as pilot:

@@ -16,12 +16,10 @@ Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 import optax
@@ -36,13 +34,13 @@ from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
-    TestBatch,
     TestSet,
     TrainingSet,
-    fetch,
+    add_up,
     pick_devices,
     report_sharding,
     scale,
+    sum_up,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
@@ -87,7 +85,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
             case Evaluate():
                 state = average_statistics(state)
-                work.done(*evaluate(state, test_set))
+                work.done(add_up((eval_step(state, *batch) for batch in test_set), plan.data.classes))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
@@ -167,18 +165,9 @@ def mean_over_devices(tree: object) -> object:
     return lax.pmean(tree, "batch")
 
 
-def evaluate(state: TrainState, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
-    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    # [batches, devices, 3]
-    sums = fetch(eval_step(state, *batch) for batch in batches).sum((0, 1), dtype=np.float64)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
-
-
 @partial(jax.pmap, axis_name="batch")
-def eval_step(state: TrainState, x: Array, y: Array, weights: Array) -> Array:
-    """Summed loss, correct answers and examples, float32 [3], on one device; a weight of 0 leaves an example out."""
+def eval_step(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
+    """Sums of a batch on one device, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     logits = state.apply_fn(variables, scale(x), train=False)
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
-    right = logits.argmax(axis=1) == y
-    return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])
+    return sum_up(optax.softmax_cross_entropy_with_integer_labels(logits, y), logits, y, numbers)

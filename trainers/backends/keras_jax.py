@@ -14,7 +14,6 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,13 +30,13 @@ from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     Batch,
-    TestBatch,
     TestSet,
     TrainingSet,
-    fetch,
+    add_up,
     pick_devices,
     report_sharding,
     scale,
+    sum_up,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
@@ -102,7 +101,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(*batch))
             case Evaluate():
-                work.done(*evaluate(eval_step, state, test_set))
+                work.done(add_up((eval_step(state, *batch) for batch in test_set), plan.data.classes))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():
@@ -147,12 +146,11 @@ class Training:
         norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradients)) if self.clips else None
         return State(trainable, non_trainable, values), losses.reshape(self.devices, -1).mean(axis=1), norm
 
-    def eval_step(self, state: State, x: Array, y: Array, weights: Array) -> Array:
-        """Summed loss, correct answers and examples of a batch, float32 [3]; a weight of 0 leaves an example out."""
+    def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
+        """Sums of a batch, float32 [n]: see `sum_up`."""
         logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
         losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
-        right = logits.argmax(axis=1) == y
-        return jnp.stack([(losses * weights).sum(), (right * weights).sum(), weights.sum()])
+        return sum_up(losses, logits, y, numbers)
 
     def state(self) -> State:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
@@ -187,9 +185,3 @@ class Training:
                 if variable.name.startswith(prefix):
                     kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
         return parameters, kept
-
-
-def evaluate(eval_step: Callable[..., Array], state: State, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
-    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    sums = fetch(eval_step(state, *batch) for batch in batches).sum(0, dtype=np.float64)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])

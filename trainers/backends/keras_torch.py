@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.data import datasets
+from trainers.evaluation import Sums
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
 from trainers.models.torch_state import Snapshot, restore, snapshot
@@ -87,7 +88,7 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
-                    work.done(*self.evaluate())
+                    work.done(self.evaluate())
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -109,18 +110,15 @@ class Replica:
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss.detach(), norm
 
-    def evaluate(self) -> tuple[float, float, int]:
-        """Mean loss, accuracy and number of examples over the test set.
-
-        Rank r has examples r, r + N, r + 2N …, each exactly once.
-        """
+    def evaluate(self) -> Sums:
+        """Sums over the test set. Rank r has examples r, r + N, r + 2N …, each exactly once."""
         average_statistics(self.model, self.config.devices)
         self.model.eval()
-        sums = sum_up(self.model, self.x_test, self.y_test, nullcontext())
+        part = self.rank, self.config.devices
+        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, nullcontext(), part)
         self.model.train()
         dist.all_reduce(sums)
-        loss, right, examples = sums.tolist()
-        return loss / examples, right / examples, int(examples)
+        return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.data import datasets
+from trainers.evaluation import Sums
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
@@ -87,7 +88,7 @@ class Trainer:
                     if work.is_first:
                         self.report_sharding(x, y, work.rows[0])
                 case Evaluate():
-                    work.done(*self.evaluate())
+                    work.done(self.evaluate())
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -106,12 +107,12 @@ class Trainer:
         with self.autocast:
             return F.cross_entropy(self.forward(x), y, reduction="none")
 
-    def evaluate(self) -> tuple[float, float, int]:
-        """Mean loss, accuracy and number of examples over the test set, each example exactly once."""
+    def evaluate(self) -> Sums:
+        """Sums over the test set, each example exactly once."""
         self.model.eval()
-        loss, right, examples = sum_up(self.parallel, self.x_test, self.y_test, self.autocast).tolist()
+        sums = sum_up(self.parallel, self.x_test, self.y_test, self.plan.data.classes, self.autocast)
         self.model.train()
-        return loss / examples, right / examples, int(examples)
+        return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
         model, state = snapshot(self.model, self.optimizer, self.device)

@@ -35,11 +35,18 @@ class Dataset:
     """Seed that splits images without a test part; None: they have one."""
     mapped: bool = False
     """Whether the images lie in a file that can be read batch by batch."""
+    class_names: tuple[str, ...] = ()
+    """Empty if classes are numbers only."""
 
     @property
     def decoded_bytes(self) -> int:
         return (self.train_examples + self.test_examples) * prod(self.input_shape) * self.value_bytes
 
+
+_CLOTHES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+_PHOTOGRAPHS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 DATASETS = {
     dataset.name: dataset
@@ -67,6 +74,7 @@ DATASETS = {
             test_examples=10_000,
             input_shape=(28, 28, 1),
             classes=10,
+            class_names=_CLOTHES,
         ),
         Dataset(
             "cifar10",
@@ -75,6 +83,7 @@ DATASETS = {
             test_examples=10_000,
             input_shape=(32, 32, 3),
             classes=10,
+            class_names=_PHOTOGRAPHS,
         ),
     )
 }

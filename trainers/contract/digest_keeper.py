@@ -63,7 +63,7 @@ CHECKPOINTS = 256
 ALERTS = 200
 ATTEMPTS = 64
 
-LASTING = ("run-started", "rank-started", "checkpoint", "host-sample", "furthest", "facts", "resumed")
+LASTING = ("run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed")
 
 
 class _Kept(NamedTuple):
@@ -140,6 +140,8 @@ class DigestKeeper:
             case ev.TelemetrySource():
                 # A source that works again reports it only if it had failed.
                 self._keep(line, 2, "telemetry-source", event.source)
+            case ev.Predictions():
+                self._keep(line, 1, "predictions")
             case ev.Checkpoint():
                 self._keep(line, CHECKPOINTS, "checkpoint")
             case ev.Facts():

@@ -148,6 +148,37 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """No checkpoint of this run has a higher test accuracy."""
 
 
+class WorstExample(msgspec.Struct, frozen=True, array_like=True):
+    """An example of the test set."""
+
+    number: int
+    """Counted from 0."""
+    label: int
+    predicted: int
+    loss: float
+
+
+class Predictions(Event, frozen=True, kw_only=True, tag="predictions"):
+    """What the model of a built-in trainer made of each class of the test set in an evaluation.
+
+    Raises ValueError if `counts` is no table: a damaged line is no event.
+    """
+
+    step: int
+    counts: list[list[int]]
+    """int [classes, classes]: examples of each class (row) by the class predicted (column), or int [classes, 2]: right
+    and wrong, where the classes are too many."""
+    names: list[str] = []
+    """Of the classes; empty if they are numbers only."""
+    worst: list[WorstExample] = []
+    """The examples with the highest loss, that first."""
+
+    def __post_init__(self) -> None:
+        widths = {*map(len, self.counts)}
+        if widths - {2, len(self.counts)} or len(widths) != 1 or min(map(min, self.counts)) < 0:
+            raise ValueError("the counts are no table of classes")
+
+
 class LogLine(Event, frozen=True, kw_only=True, tag="log"):
     """A line that a rank or the supervisor wrote; undecodable bytes replaced, at most 8 KiB."""
 
@@ -418,6 +449,7 @@ AnyEvent: TypeAlias = (
     | Metrics
     | Sharding
     | Checkpoint
+    | Predictions
     | DeviceSample
     | RankSample
     | FrameworkMemory

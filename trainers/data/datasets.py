@@ -31,10 +31,10 @@ __all__ = [
     "StoredArrays",
     "epoch_order",
     "load",
+    "numbered_batches",
     "open_planned",
     "part",
     "remaining",
-    "weighted_batches",
 ]
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -105,21 +105,21 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
     return first, order[first - 1 - before : plan.total_steps - before]
 
 
-def weighted_batches(
+def numbered_batches(
     images: Images | StoredImages, labels: Labels, batch_size: int
-) -> Iterator[tuple[Images, Labels, npt.NDArray[np.float32]]]:
+) -> Iterator[tuple[Images, Labels, npt.NDArray[np.int32]]]:
     """Iterates over examples in batches of one size, in which each example counts once.
 
     Yields:
-        Images [batch_size, H, W, C], labels int64 [batch_size], and weights, float32 [batch_size]: 1 for an example, 0
-        for the zeros that fill up the last batch.
+        Images [batch_size, H, W, C], labels int64 [batch_size], and the examples' numbers, int32 [batch_size]: −1 for
+        the zeros that fill up the last batch.
     """
     for start in range(0, len(images), batch_size):
         rows = slice(start, start + batch_size)
         missing = max(0, start + batch_size - len(images))
-        weights = np.ones(batch_size - missing, np.float32)
+        numbers = np.arange(start, start + batch_size - missing, dtype=np.int32)
         x = np.pad(images[rows], ((0, missing), (0, 0), (0, 0), (0, 0)))
-        yield x, np.pad(labels[rows], (0, missing)), np.pad(weights, (0, missing))
+        yield x, np.pad(labels[rows], (0, missing)), np.pad(numbers, (0, missing), constant_values=-1)
 
 
 def _load_digits() -> Arrays:

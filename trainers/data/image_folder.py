@@ -28,7 +28,7 @@ class Listing(NamedTuple):
     train_examples: int
     """All, if the seed splits them."""
     splits: bool
-    classes: int
+    classes: tuple[str, ...]
     key: str
     """Changes with the files' names, sizes and times of change, and the size of the images."""
 
@@ -45,9 +45,10 @@ def examine(value: str, image_size: int, seed: int) -> Dataset:
         train,
         test,
         (image_size, image_size, CHANNELS),
-        listing.classes,
+        len(listing.classes),
         checksum=listing.key,
         mapped=True,
+        class_names=listing.classes,
         split_seed=seed if listing.splits else None,
     )
 
@@ -83,7 +84,7 @@ def read_listing(path: Path, image_size: int) -> Listing:
         counts.append(len(files))
     if test and counts[0] == counts[1]:
         raise DatasetError(f"{test} has no image ({', '.join(SUFFIXES)}) in a folder of a class.")
-    return Listing(files, labels, counts[0], test is None, len(classes), digest.hexdigest()[:32])
+    return Listing(files, labels, counts[0], test is None, classes, digest.hexdigest()[:32])
 
 
 def _images(folder: Path, digest: hashlib._Hash) -> list[Path]:

@@ -23,6 +23,7 @@ from trainers.contract.events import (
     FrameworkMemory,
     Phase,
     PhaseName,
+    Predictions,
     RankStarted,
     Shard,
     Sharding,
@@ -161,6 +162,11 @@ class Reporter:
         if self._rank == 0:
             found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
             self.metrics(step, found)
+
+    def predictions(self, found: Predictions) -> None:
+        """Reports what an evaluation predicted for each class; every rank may call this, rank 0's counts."""
+        if self._rank == 0:
+            self._backlog.append(found)
 
     def sharding(
         self,

@@ -17,15 +17,25 @@ from typing import Literal, TextIO, TypeAlias
 
 import msgspec
 
-from trainers.contract.events import AnyEvent, DeviceSample, Event, HostSample, Metrics, RankSample, RunStarted
+from trainers.contract.events import (
+    AnyEvent,
+    DeviceSample,
+    Event,
+    HostSample,
+    Metrics,
+    Predictions,
+    RankSample,
+    RunStarted,
+)
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, STEP_TIME, group_of
 from trainers.contract.rundir import RunDir
+from tuiapp.state.predictions import class_name, is_matrix
 from tuiapp.state.text import sanitize
 
 Format: TypeAlias = Literal["csv", "jsonl"]
-What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples"]
-"""Metrics of steps, those of evaluations, both, or the sampler's figures."""
+What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples", "predictions"]
+"""Metrics of steps, those of evaluations, both, the sampler's figures, or how often classes were predicted."""
 Row: TypeAlias = dict[str, object]
 
 _PLACE = ("attempt", "time", "rank", "step", "steps")
@@ -112,6 +122,8 @@ def columns_of(run: RunDir, what: What) -> list[str]:
     if what == "samples":
         fields = [name for kind in _SAMPLES for name in kind.__struct_fields__ if name not in _base_fields()]
         return ["attempt", "time", "kind", *dict.fromkeys(fields)]
+    if what == "predictions":
+        return ["attempt", "time", "step", "label", "predicted", "count"]
     found = dict.fromkeys(_PLACE)
     for event, _ in _events(run):
         if isinstance(event, Metrics):
@@ -125,8 +137,11 @@ def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
-            if what != "samples":
+            if what not in ("samples", "predictions"):
                 yield from _metric_rows(event, attempt, what)
+        elif isinstance(event, Predictions):
+            if what == "predictions":
+                yield from _prediction_rows(event, attempt)
         elif what == "samples" and isinstance(event, _SAMPLES):
             yield _plain_row(event, attempt)
 
@@ -176,6 +191,17 @@ def _metric_rows(event: Metrics, attempt: int, what: What) -> Iterator[Row]:
         for name, values in lists.items():
             row[name] = values[place]
         yield row
+
+
+def _prediction_rows(event: Predictions, attempt: int) -> Iterator[Row]:
+    matrix = is_matrix(event)
+    for label, row in enumerate(event.counts):
+        for place, count in enumerate(row):
+            predicted = class_name(event, place) if matrix else ("right", "wrong")[place > 0]
+            yield {
+                "attempt": attempt, "time": event.time, "step": event.step, "label": class_name(event, label),
+                "predicted": predicted, "count": count,
+            }  # fmt: skip
 
 
 def _plain_row(event: AnyEvent, attempt: int) -> Row:

@@ -26,18 +26,21 @@ class Arrangement:
     single: bool
     second: bool
     wide: bool
+    predicts: bool
+    """Whether an evaluation has reported predictions."""
 
 
 def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> None:
-    """Shows all panels or one, with the containers around it; the last of `panels` is for a failure or a hang."""
+    """Shows all panels or one, with the containers around it; "predictions" only alone."""
     failed, single = bool(wanted.fault), wanted.single
-    names = panels if failed else panels[:-1]
-    shown = wanted.chosen or ((names[-1] if failed else names[0]) if single else "")
+    names = [name for name in panels if {"failure": failed, "predictions": wanted.predicts}.get(name, True)]
+    shown = wanted.chosen or (("failure" if failed else names[0]) if single else "")
     tabs = screen.query_one(PanelTabs)
+    titles = {name: f"{number} {name}" for number, name in enumerate(panels, start=1)}
     if failed:
-        screen.query_one(f"#{panels[-1]}").border_title = f"{len(panels)} {wanted.fault}"
-    titles = [*panels[:-1], wanted.fault] if failed else names
-    tabs.names = tuple(f"{number} {title}" for number, title in enumerate(titles, start=1))
+        titles["failure"] = titles["failure"].replace("failure", wanted.fault)
+        screen.query_one("#failure").border_title = titles["failure"]
+    tabs.names = tuple(titles[name] for name in names)
     tabs.active = names.index(shown) if shown in names else 0
     tabs.display = single
     for name, is_set in (("-failed", failed), ("-one", bool(shown)), ("-single", single)):
@@ -46,7 +49,7 @@ def arrange(screen: Screen[Any], panels: Sequence[str], wanted: Arrangement) -> 
     screen.app.stylesheet.update_nodes(screen.query(f"#alert, .panel, {CONTAINERS}"))
     for name in panels:
         panel = screen.query_one(f"#{name}", Widget)
-        visible = name in names and (not shown or name == shown)
+        visible = name in names and (name == shown if shown or name == "predictions" else True)
         # A traceback needs the whole width; a key shows the log.
         crowded = name == "log" and failed and not shown and not wanted.wide
         panel.display = visible and not crowded

@@ -20,7 +20,7 @@ from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 
 FORMATS: tuple[Format, ...] = ("csv", "jsonl")
-TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples")
+TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples", "predictions")
 
 
 @dataclass(frozen=True, slots=True)

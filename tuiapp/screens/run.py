@@ -30,6 +30,7 @@ from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.panel_tabs import PanelTabs
+from tuiapp.widgets.predictions_panel import PredictionsPanel
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.replay_bar import ReplayBar
 from tuiapp.widgets.run_header import RunHeader
@@ -55,8 +56,8 @@ FIRST_PICTURE_S = 0.3
 MAX_DEFERRALS = 70
 """How often in a row a key may delay a tick."""
 
-PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure")
-"""In the order of their keys, 1 to 6; the last one exists only after a failure or in a hang."""
+PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure", "predictions")
+"""In the order of their keys, 1 to 7; "failure" exists only after a failure or in a hang, and "predictions" alone."""
 
 PANEL_WORDS = {"failure": "Failure or hang"}
 
@@ -172,6 +173,7 @@ class RunScreen(CoveredScreenFix[None]):
             with Container(id="lower"):
                 yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
+                yield PredictionsPanel(id="predictions", classes="panel")
         yield SteadyFooter(show_command_palette=False)
 
     async def on_mount(self) -> None:
@@ -240,6 +242,9 @@ class RunScreen(CoveredScreenFix[None]):
             self.query_one(ShardingMap).show(state)
         if "log" in topics:
             self.query_one(LogView).show(state)
+        if "predictions" in topics:
+            self.query_one(PredictionsPanel).show(state)
+            self.arrange_panels()
         if "alerts" in topics:
             self.query_one(AlertStrip).show(state)
             self.query_one(FailurePanel).show(state)
@@ -265,7 +270,8 @@ class RunScreen(CoveredScreenFix[None]):
         if not self.query(PanelTabs):
             return
         wide, second = self.size.width >= WIDE, self._charts.wants_second
-        arranged = Arrangement(self.state.fault, self.chosen, self.single, second, wide)
+        predicts = self.state.predictions is not None
+        arranged = Arrangement(self.state.fault, self.chosen, self.single, second, wide, predicts)
         # Setting a screen's classes restyles all its widgets.
         if arranged != self._arranged:
             self._arranged = arranged
@@ -347,6 +353,8 @@ class RunScreen(CoveredScreenFix[None]):
             return self.is_live
         if action == "panel" and parameters == ("failure",):
             return bool(self.state.fault)
+        if action == "panel" and parameters == ("predictions",):
+            return self.state.predictions is not None
         if action == "resume":
             return self.state.can_resume and not self._resuming
         return True

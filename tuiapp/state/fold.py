@@ -108,6 +108,9 @@ def apply(state: RunState, event: object) -> None:
                 state.stacks[event.rank] = event
                 _log(state, event, "its Python stacks were recorded", rank=event.rank)
                 state.changed.add("alerts")
+        case ev.Predictions():
+            state.predictions = event
+            state.changed.add("predictions")
         case ev.StopRequested():
             state.stop_requested = event
             _log(state, event, join_words([f"stop{' now' * event.now} requested", sanitize(event.by, 40)]))
@@ -183,6 +186,9 @@ def _go_back(state: RunState, step: int) -> None:
     """Drops what earlier attempts did after the step that the present one resumes from."""
     for curve in state.utilization.values():
         curve.truncate(step + 1)
+    if state.predictions and state.predictions.step > step:
+        state.predictions = None
+        state.changed.add("predictions")
     for checkpoint in [one for one in state.checkpoints if one.step > step]:
         state.checkpoints.remove(checkpoint)
 

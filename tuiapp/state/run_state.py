@@ -28,7 +28,8 @@ from tuiapp.state.text import sanitize, without_directories
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
 Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "problem"]  # "event", "problem": milestones of the run
-Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts"]  # a part of the screen
+# A part of the screen.
+Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions"]
 
 MAX_LOG_LINES = 5000
 MAX_CHECKPOINTS = 256
@@ -72,6 +73,7 @@ class RunState:
     last_time: float = 0.0
     ranks: dict[int, RankState] = field(default_factory=dict)
     curves: Curves = field(default_factory=Curves)
+    predictions: ev.Predictions | None = None  # of the last evaluation
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step

@@ -22,6 +22,7 @@ from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.metrics import KNOWN, metric, ordered
+from tuiapp.state.predictions import predictions_facts
 from tuiapp.state.run_list import BY_NAME, choose, order
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -107,6 +108,7 @@ def show_run(options: Namespace) -> int:
             "efficiency": asdict(efficiency),
             "checkpoints": checkpoint_facts(checkpoints),
             "missing_steps": gaps.spans,
+            "predictions": predictions_facts(state.predictions),
             "script_config": state.facts.config,
             "script_summary": state.facts.summary,
             "script_metrics": reported,

@@ -1,0 +1,56 @@
+"""What an evaluation sums up over the test set, in any framework, and what follows from it.
+
+The sums are one vector, so that one all-reduce or one copy to the host is enough: float64
+[1 + classes · columns + 4 · examples], made of
+
+- the summed loss;
+- how often an example of each class was predicted as each class, row by row: the confusion matrix; with more than
+  `MOST_COLUMNS` classes only how often it was predicted right, and wrong;
+- for some examples with a high loss: the loss, the example's number in the test set, its class, and the predicted one.
+  Rows of zeros are none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.contract.events import WorstExample
+
+Sums: TypeAlias = npt.NDArray[np.float64]
+
+MOST_COLUMNS = 100
+WORST = 10
+"""Examples with the highest loss that are kept."""
+
+
+class Evaluation(NamedTuple):
+    loss: float
+    """Mean over the examples."""
+    accuracy: float
+    examples: int
+    counts: list[list[int]]
+    """int [classes, columns]"""
+    worst: list[WorstExample]
+    """By loss, the highest first."""
+
+
+def columns(classes: int) -> int:
+    """Returns the columns of the table of predictions: one per class, or right and wrong."""
+    return classes if classes <= MOST_COLUMNS else 2
+
+
+def evaluation_of(sums: Sums, classes: int) -> Evaluation:
+    """Reads the vector; float64 [1 + classes · columns + 4 · n]."""
+    width = columns(classes)
+    end = 1 + classes * width
+    counts = sums[1:end].reshape(classes, width).astype(np.int64)
+    right = counts.trace() if width == classes else counts[:, 0].sum()
+    examples = counts.sum()
+    rows = sums[end:].reshape(-1, 4)
+    rows = rows[np.isfinite(rows[:, 0]) & (rows[:, 0] > 0)]
+    rows = rows[np.lexsort((rows[:, 1], -rows[:, 0]))][:WORST]
+    worst = [WorstExample(int(number), int(label), int(guess), float(loss)) for loss, number, label, guess in rows]
+    return Evaluation(sums[0] / examples, right / examples, int(examples), counts.tolist(), worst)

@@ -1,0 +1,74 @@
+"""What the model predicts for each class: accuracies, the confusion matrix, and the worst examples."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from trainers.contract.events import Predictions
+from tuiapp.state.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
+from tuiapp.state.run_state import RunState
+from tuiapp.state.text import bar, format_percent
+from tuiapp.widgets.colors import MUTED
+from tuiapp.widgets.text_panel import TextPanel
+
+MOST_NAME = 16
+BAR = 10
+MAX_PAIRS = 8
+CONFUSED = 0.05
+"""From this share of a class on, a wrong prediction is marked."""
+
+
+class PredictionsPanel(TextPanel):
+    WAITING = "no evaluation has been reported yet"
+
+    def lines(self, state: RunState, width: int) -> list[Content]:
+        found = state.predictions
+        if found is None or not found.counts:
+            return []
+        classes = by_class(found)
+        right, examples = sum(one.right for one in classes), sum(one.examples for one in classes)
+        share = format_percent(right / examples if examples else None, 1)
+        lines = [Content.assemble((f"{share} of {examples:,} examples right", "bold"), f"  after step {found.step:,}")]
+        lines += [Content(""), *_table(found, classes, width)]
+        if pairs := confusions(found)[:MAX_PAIRS]:
+            lines += [Content(""), Content.styled("most often taken for another class", MUTED)]
+            longest = max(cell_len(pair.label) for pair in pairs)
+            for pair in pairs:
+                count = f"{pair.examples:,} ({format_percent(pair.share, 1)})"
+                lines.append(Content(f"  {pair.label:>{longest}} → {pair.predicted}  {count}"))
+        if found.worst:
+            lines += [Content(""), Content.styled("examples of the test set with the highest loss", MUTED)]
+        for one in found.worst:
+            label, predicted = class_name(found, one.label), class_name(found, one.predicted)
+            words = "right" if one.label == one.predicted else f"predicted {predicted}"
+            lines.append(Content(f"  example {one.number:<8} loss {one.loss:<8.3g} {label}, {words}"))
+        return lines
+
+
+def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list[Content]:
+    """A line per class, with its row of the confusion matrix where all columns fit."""
+    names = [one.name[:MOST_NAME] for one in classes]
+    first = max(5, *map(cell_len, names))
+    cell = 1 + max(len(str(count)) for row in found.counts for count in row)
+    room = width - first - 10 - 9 - BAR - 3
+    shows_matrix = is_matrix(found) and cell * len(classes) <= room
+    heading = f"{'class':{first}}  examples  accuracy  {' ' * BAR}"
+    if shows_matrix:
+        heading += "  predicted: " if room - cell * len(classes) >= 12 else "  "
+        shift = cell_len(heading)
+        heading += "".join(str(label)[-cell + 1 :].rjust(cell) for label in range(len(classes)))
+    lines = [Content.styled(heading, MUTED)]
+    for label, (name, one) in enumerate(zip(names, classes, strict=True)):
+        pad = " " * (first - cell_len(name))
+        start = f"{name}{pad}  {one.examples:>8,}  {format_percent(one.accuracy, 1):>8}  "
+        parts: list[Content | tuple[str, str]] = [Content(start), (bar(one.accuracy or 0.0, BAR), "$primary")]
+        if shows_matrix:
+            parts.append(Content(" " * (shift - cell_len(start) - BAR)))
+            for place, count in enumerate(found.counts[label]):
+                text = (f"{count}" if count else "·").rjust(cell)
+                confused = place != label and one.examples and count / one.examples >= CONFUSED
+                style = "bold" if place == label else "bold $text-warning" if confused else "" if count else MUTED
+                parts.append((text, style))
+        lines.append(Content.assemble(*parts))
+    return lines
