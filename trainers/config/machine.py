@@ -20,7 +20,8 @@ GPU_PROBE_TIMEOUT_S = 10.0
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC
 """Its number in every Linux kernel (PROC_PID_INIT_INO)."""
-
+HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
+"""Environment variable, 1 or 0, that overrides whether the driver's pids are taken for valid here."""
 
 LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
 
@@ -169,21 +170,22 @@ def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
                     found[process.pid] = process.usedGpuMemory
                 reported = True
                 break
-    return tuple(_describe_process(pid, held) for pid, held in found.items()) if reported else None
+    return tuple(describe_process(pid, held) for pid, held in found.items()) if reported else None
 
 
-def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
+def describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
+    """A process that a driver lists."""
     import psutil
 
     # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
-    if os.stat("/proc/self/ns/pid").st_ino != HOST_PID_NAMESPACE:
-        return GpuProcess(memory_bytes=memory_bytes)
-    user = name = ""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        name = process.name()
-        user = process.username()
-    return GpuProcess(pid=pid, user=user, name=name, memory_bytes=memory_bytes)
+    valid = os.environ.get(HOST_PIDS_VARIABLE) != "0"
+    if not os.environ.get(HOST_PIDS_VARIABLE):
+        valid = os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE
+    if valid:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)
+            return GpuProcess(pid=pid, user=process.username(), name=process.name(), memory_bytes=memory_bytes)
+    return GpuProcess(memory_bytes=memory_bytes)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import psutil
+
 from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
 from trainers.telemetry.amd import AmdSource
 from trainers.telemetry.config import SamplerConfig
@@ -21,7 +23,7 @@ from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.host import HostSampler, RankSampler
 from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.owners import Owners, reports_our_pids
+from trainers.telemetry.owners import Owners
 from trainers.telemetry.source import DeadGpu, Gpu, Source, SourceError
 
 T = TypeVar("T")
@@ -110,12 +112,12 @@ class Sampler:
         for rank, pid in order.ranks.items():
             try:
                 self._ranks[rank] = RankSampler(pid)
-            except OSError:
+            except psutil.Error:
                 continue
         handover = Handover(order.handover_fd)
-        owners = Owners(order.ranks, ours=reports_our_pids())
+        owners = Owners(order.ranks)
         sources: list[Source] = []
-        energy = EnergyCount(handover)
+        energy = EnergyCount(order.energy)
         if order.gpus:
             sources.append(NvmlSource(order.gpus, owners, energy))
         if order.gpus == "all" and AmdSource.installed():
@@ -160,8 +162,7 @@ class Sampler:
         for rank, process in list(self._ranks.items()):
             try:
                 events.append(RankSample(rank=rank, **process.sample(now)))  # type: ignore[arg-type]
-            except OSError:
-                process.close()
+            except psutil.Error:
                 del self._ranks[rank]
         return events
 
