@@ -32,7 +32,8 @@ class HostSampler:
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         load = os.getloadavg()
         network = [counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"]
-        shm, disk = _space("/dev/shm"), _space(self._run_dir)
+        shm_used, _, shm_total = _space("/dev/shm")
+        _, free, disk = _space(self._run_dir)
         return HostSample(
             cpu_percent=psutil.cpu_percent(),
             cpu_percent_per_core=psutil.cpu_percent(percpu=True),
@@ -44,11 +45,10 @@ class HostSampler:
             memory_total_bytes=memory.total,
             swap_used_bytes=swap.used,
             swap_total_bytes=swap.total,
-            shm_used_bytes=shm.used if shm else None,
-            shm_total_bytes=shm.used + shm.free if shm else None,
-            disk_free_bytes=disk.free if disk else 0,
-            # What is reserved for root is neither used nor free.
-            disk_total_bytes=disk.used + disk.free if disk else None,
+            shm_used_bytes=shm_used,
+            shm_total_bytes=shm_total,
+            disk_free_bytes=free or 0,
+            disk_total_bytes=disk,
             network_rx_bytes_per_s=self._received.of(sum(counts.bytes_recv for counts in network), now),
             network_tx_bytes_per_s=self._sent.of(sum(counts.bytes_sent for counts in network), now),
         )
@@ -114,9 +114,11 @@ class ProcessSampler:
         }
 
 
-def _space(path: str) -> psutil._common.sdiskusage | None:
-    """Bytes used, and free to the user, of a path's file system; None if there is none."""
+def _space(path: str) -> tuple[int | None, int | None, int | None]:
+    """Bytes used, free to the user, and total, of a path's file system; None if there is none."""
     try:
-        return psutil.disk_usage(path)
+        found = psutil.disk_usage(path)
     except OSError:
-        return None
+        return None, None, None
+    # What is reserved for root is neither used nor free.
+    return found.used, found.free, found.used + found.free

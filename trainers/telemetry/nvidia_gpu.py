@@ -101,10 +101,8 @@ class NvmlGpu:
 
     def sample(self, now: float) -> DeviceSample:
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
-        power, temperature = (
-            _scaled(_number(self._power.ask(now)), 1e-3),
-            _number(self._temperature.ask(now), HOTTEST_C),
-        )
+        power = _scaled(_number(self._power.ask(now)), 1e-3)
+        temperature = _number(self._temperature.ask(now), HOTTEST_C)
         if any(one is not None for one in (utilization, memory, power, temperature)):
             self._spoke = True
         elif self._spoke:
