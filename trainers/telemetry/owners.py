@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Mapping
 
-import msgspec
 import psutil
 
-from trainers.config.machine import GpuProcess, describe_process
+from trainers.config.machine import GpuProcess
+
+HOST_PID_NAMESPACE = 0xEFFFFFFC
+"""Its number in every Linux kernel (PROC_PID_INIT_INO)."""
+HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
+"""Environment variable, 1 or 0, that overrides whether the driver's pids are taken for valid here."""
 
 
 class Owners:
@@ -15,14 +21,19 @@ class Owners:
         self._ranks = {pid: rank for rank, pid in ranks.items()}
 
     def describe(self, pid: int, memory_bytes: int | None) -> GpuProcess:
-        found = describe_process(pid, memory_bytes)
-        return found if found.pid is None else msgspec.structs.replace(found, rank=self._rank_of(pid))
-
-    def _rank_of(self, pid: int) -> int | None:
-        """The rank that is the process, or one of its ancestors."""
-        try:
-            ancestors = psutil.Process(pid).parents()
-        except psutil.Error:
-            ancestors = []
-        pids = [pid, *(ancestor.pid for ancestor in ancestors)]
-        return next((self._ranks[one] for one in pids if one in self._ranks), None)
+        # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
+        valid = os.environ.get(HOST_PIDS_VARIABLE) != "0"
+        if not os.environ.get(HOST_PIDS_VARIABLE):
+            valid = os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE
+        if valid:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                pids = [pid, *(ancestor.pid for ancestor in process.parents())]
+                return GpuProcess(
+                    pid=pid,
+                    rank=next((self._ranks[one] for one in pids if one in self._ranks), None),
+                    user=process.username(),
+                    name=process.name(),
+                    memory_bytes=memory_bytes,
+                )
+        return GpuProcess(memory_bytes=memory_bytes)
