@@ -67,7 +67,7 @@ class NvmlGpu:
         self._spoke = False
         self._slow: dict[str, Any] = {}
         self._slow_due = 0.0
-        self._links = Links(nvml, handle, index)
+        self._links = Links(nvml, handle)
 
         def question(name: str, *arguments: Any) -> Question:
             return Question(nvml, getattr(nvml, name), handle, *arguments)
