@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract import mailbox
 from trainers.contract.events import LogLine, RunStarted
 from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with
 from trainers.contract.lock_note import NOTE_BYTES, LockNote, read_note, write_note
@@ -126,17 +125,6 @@ def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> Non
     grown = int(done.stdout) * 1024
     print(f"\n{what}, 2 GiB of nothing: {grown / 2**20:.0f} MiB")
     assert grown < 100 << 20
-
-
-def test_a_flood_of_files_in_the_mailbox(tmp_path: Path) -> None:
-    commands = tmp_path / "commands"
-    commands.mkdir()
-    for number in range(2500):
-        (commands / f"{number:05}.junk").touch()
-    mailbox.send(commands, "stop")
-    taken = [command for _ in range(4) for command in mailbox.take(commands)]
-    assert taken == ["stop"]
-    assert list(commands.iterdir()) == []
 
 
 def started(attempt: int) -> RunStarted:
