@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
 from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
 from trainers.runtime.reporter import Reporter
@@ -155,14 +154,19 @@ class TestSet:
             yield jax.device_put(batch, self._split)
 
 
-def fetch(results: Iterable[Array]) -> npt.NDArray[np.float32]:
-    """Results of many calls, stacked, on the host; few of the calls wait for the devices at a time."""
+def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
+    """Mean loss, accuracy and number of examples over the test set, each example counted once.
+
+    `eval_step` gives their sums over a batch, float32 [3], or [devices, 3].
+    """
     found: list[Array] = []
-    for result in results:
-        found.append(result)
+    for batch in batches:
+        found.append(eval_step(state, *batch))
+        # Few of the calls wait for the devices at a time.
         if len(found) > STEPS_IN_FLIGHT:
             jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
-    return np.stack(jax.device_get(found))
+    sums = np.stack(jax.device_get(found)).reshape(-1, 3).sum(0, dtype=np.float64)
+    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
@@ -196,4 +200,6 @@ def _report_array(report: Reporter, name: str, array: Array) -> None:
     ]
     spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
     mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
-    report.sharding(name, list(array.shape), str(array.dtype), mesh, spec, shards)
+    report.send(
+        Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=spec, shards=shards)
+    )

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
 from trainers.data.stored import StoredImages
@@ -301,6 +301,19 @@ def sum_up(
     return sums
 
 
+def evaluate(
+    model: nn.Module, x: Images | Streamed, y: Tensor, context: AbstractContextManager[object]
+) -> tuple[float, float, int]:
+    """Mean loss, accuracy and number of examples over the test set, of which each rank has a part."""
+    average_statistics(model, dist.get_world_size())
+    model.eval()
+    sums = sum_up(model, x, y, context)
+    model.train()
+    dist.all_reduce(sums)
+    loss, right, examples = sums.tolist()
+    return loss / examples, right / examples, int(examples)
+
+
 def report_array(
     report: Reporter,
     name: str,
@@ -332,7 +345,8 @@ def report_array(
         )
         for block in blocks
     ]
-    report.sharding(name, shape, str(local.dtype).removeprefix("torch."), dict(mesh), spec, shards)
+    dtype = str(local.dtype).removeprefix("torch.")
+    report.send(Sharding(array=name, shape=shape, dtype=dtype, mesh=dict(mesh), spec=spec, shards=shards))
 
 
 def report_sharding(

@@ -9,10 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+
 from trainers.checkpoints import Checkpoints, Saved, Tensors
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.events import Sharding
 from trainers.runtime.reporter import Reporter
 
 DEVICES = 7
@@ -28,7 +31,7 @@ class Recorder:
         self.phases: list[str] = []
         self.steps: list[SimpleNamespace] = []
         self.evaluations: list[SimpleNamespace] = []
-        self.arrays: dict[str, SimpleNamespace] = {}
+        self.arrays: dict[str, Sharding] = {}
         self.stop_at = 0
         self.save_at: int | None = None
 
@@ -54,10 +57,8 @@ class Recorder:
     def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
         self.evaluations.append(SimpleNamespace(step=step, loss=loss, accuracy=accuracy, examples=examples))
 
-    def sharding(
-        self, array: str, shape: list[int], dtype: str, mesh: dict[str, int], spec: list[Any], shards: list[Any]
-    ) -> None:
-        self.arrays[array] = SimpleNamespace(shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards)
+    def send(self, event: Sharding) -> None:
+        self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:
         """Step by step, each device's."""

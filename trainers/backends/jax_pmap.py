@@ -16,7 +16,6 @@ Source: https://github.com/google/flax/blob/main/examples/imagenet/train.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -36,10 +35,9 @@ from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
-    TestBatch,
     TestSet,
     TrainingSet,
-    fetch,
+    evaluate,
     pick_devices,
     report_sharding,
     scale,
@@ -87,7 +85,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
             case Evaluate():
                 state = average_statistics(state)
-                work.done(*evaluate(state, test_set))
+                work.done(*evaluate(eval_step, state, test_set))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
@@ -165,13 +163,6 @@ def average_statistics(state: TrainState) -> TrainState:
 def mean_over_devices(tree: object) -> object:
     """The mean of a tree's arrays over the devices, on each of them."""
     return lax.pmean(tree, "batch")
-
-
-def evaluate(state: TrainState, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
-    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    # [batches, devices, 3]
-    sums = fetch(eval_step(state, *batch) for batch in batches).sum((0, 1), dtype=np.float64)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
 
 
 @partial(jax.pmap, axis_name="batch")

@@ -14,7 +14,6 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import jax
@@ -32,10 +31,9 @@ from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     Batch,
-    TestBatch,
     TestSet,
     TrainingSet,
-    fetch,
+    evaluate,
     pick_devices,
     report_sharding,
     scale,
@@ -92,7 +90,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(*batch))
             case Evaluate():
-                work.done(*evaluate(state, test_set))
+                work.done(*evaluate(eval_step, state, test_set))
             case Save():
                 work.done(*snapshot(state))
             case Export():
@@ -125,12 +123,6 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
-
-
-def evaluate(state: TrainState, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
-    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    sums = fetch(eval_step(state, *batch) for batch in batches).sum(0, dtype=np.float64)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
 
 
 @jax.jit

@@ -14,7 +14,6 @@ Source: https://keras.io/guides/distributed_training_with_jax/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,10 +30,9 @@ from trainers.data import datasets
 from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     Batch,
-    TestBatch,
     TestSet,
     TrainingSet,
-    fetch,
+    evaluate,
     pick_devices,
     report_sharding,
     scale,
@@ -187,9 +185,3 @@ class Training:
                 if variable.name.startswith(prefix):
                     kept.setdefault(variable.name.removeprefix(prefix), {})[path] = value
         return parameters, kept
-
-
-def evaluate(eval_step: Callable[..., Array], state: State, batches: Iterable[TestBatch]) -> tuple[float, float, int]:
-    """Mean loss, accuracy and number of examples over the test set, each example counted once."""
-    sums = fetch(eval_step(state, *batch) for batch in batches).sum(0, dtype=np.float64)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2]), int(sums[2])
