@@ -24,7 +24,7 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from trainers.config.plan import Plan
-from trainers.contract.events import Checkpoint
+from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,
     CheckpointDir,
@@ -115,7 +115,8 @@ class Checkpoints:
         except Exception as error:
             # A model of the user's own may have no way to be saved; it is in the checkpoints all the same.
             partial.unlink(missing_ok=True)
-            self._report.alert("export", f"the trained model was not exported to {directory / name}: {_why(error)}")
+            text = f"the trained model was not exported to {directory / name}: {_why(error)}"
+            self._report.send(Alert(kind="export", severity="error", text=text))
 
     def _wait(self) -> None:
         if self._writer is not None:
@@ -141,13 +142,13 @@ class Checkpoints:
             # Nobody waits for this thread's exception, and training need not end with it.
             shutil.rmtree(pending, ignore_errors=True)
             text = f"the checkpoint after step {step:,} was not saved: {_why(error)}; earlier checkpoints are intact"
-            self._report.alert("checkpoint", text)
+            self._report.send(Alert(kind="checkpoint", severity="error", text=text))
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
         # overtakes them; counting them would drop what it resumes from.
         found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
         best = best_checkpoint(found)
-        self._report.checkpoint(
+        self._report.send(
             Checkpoint(
                 step=step,
                 epoch=manifest.epoch,

@@ -10,14 +10,13 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jax import Array
 from jax.sharding import NamedSharding
 from platformdirs import user_cache_path
 
 from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
 from trainers.evaluation import WORST, Sums, columns
@@ -156,14 +155,18 @@ class TestSet:
             yield jax.device_put(batch, self._split)
 
 
-def fetch(results: Iterable[Array]) -> npt.NDArray[np.float32]:
-    """Results of many calls, stacked, on the host; few of the calls wait for the devices at a time."""
+def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int) -> Sums:
+    """Sums over the test set of what `eval_step` returns for a batch: `sum_up`'s, or those of each device."""
     found: list[Array] = []
-    for result in results:
-        found.append(result)
+    for batch in batches:
+        found.append(eval_step(state, *batch))
+        # Few of the calls wait for the devices at a time.
         if len(found) > STEPS_IN_FLIGHT:
             jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
-    return np.stack(jax.device_get(found))
+    sums = np.stack(jax.device_get(found)).astype(np.float64)
+    sums = sums.reshape(-1, sums.shape[-1])
+    end = 1 + classes * columns(classes)
+    return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
 
 
 def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
@@ -182,14 +185,6 @@ def sum_up(losses: Array, logits: Array, y: Array, numbers: Array) -> Array:
     highest, found = jax.lax.top_k(losses, min(WORST, len(losses)))
     worst = jnp.stack([highest, numbers[found], y[found], predicted[found]], axis=1)
     return jnp.concatenate([losses.sum()[None], counts, worst.ravel()])
-
-
-def add_up(results: Iterable[Array], classes: int) -> Sums:
-    """Adds the sums of batches, each [n], or [devices, n] from a mapped function."""
-    found = fetch(results).astype(np.float64)
-    found = found.reshape(-1, found.shape[-1])
-    end = 1 + classes * columns(classes)
-    return np.concatenate([found[:, :end].sum(0), found[:, end:].ravel()])
 
 
 def report_sharding(report: Reporter, parameters: Any, optimizer_state: Any, x: Array, y: Array) -> None:
@@ -223,4 +218,6 @@ def _report_array(report: Reporter, name: str, array: Array) -> None:
     ]
     spec: list[Any] = [*sharding.spec, *[None] * (array.ndim - len(sharding.spec))]
     mesh = {str(axis): size for axis, size in sharding.mesh.shape.items()}
-    report.sharding(name, list(array.shape), str(array.dtype), mesh, spec, shards)
+    report.send(
+        Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=spec, shards=shards)
+    )

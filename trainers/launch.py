@@ -40,7 +40,6 @@ from trainers.contract.manifest import CheckpointError, list_checkpoints
 from trainers.contract.notices import write_notification_config
 from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir, make_run_dir
-from trainers.contract.strays import end_supervisor
 from trainers.contract.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
 from trainers.examination import examine
 
@@ -332,6 +331,7 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
     """
     # -P: the user's working directory must not be searched for a package called `trainers`.
     command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]
+    process = None
     try:
         with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
             said_before = log.tell()
@@ -347,8 +347,10 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
             )
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
-        # Ctrl-C, too: a run that nobody knows of must not train.
-        end_supervisor(run.path)
+        # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
+        if process is not None:
+            process.kill()
+            process.wait()
         raise
     # Reaps it if this process still exists when the run ends.
     threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
@@ -361,8 +363,6 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
     # It is written once the supervisor has the lock.
     while not (begun := [event for event in reader.read() if isinstance(event, RunStarted)]):
         if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            process.wait()
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             raise LaunchError(f"The run's supervisor did not start (exit code {process.returncode}).\n{said}")
         time.sleep(0.005)

@@ -18,11 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import FrameworkMemory, Shard
+from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.data import datasets
 from trainers.data.prefetch import prefetch
 from trainers.data.stored import StoredImages
-from trainers.evaluation import WORST, columns
+from trainers.evaluation import WORST, Sums, columns
 from trainers.models import torch_models
 from trainers.runtime.reporter import Reporter
 
@@ -323,6 +323,19 @@ def sum_up(
     return torch.cat([loss, counts, everyone.flatten()])
 
 
+def evaluate(
+    model: nn.Module, x: Images | Streamed, y: Tensor, classes: int, context: AbstractContextManager[object]
+) -> Sums:
+    """Sums over the test set, of which each rank has a part: see `sum_up`."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    average_statistics(model, world_size)
+    model.eval()
+    sums = sum_up(model, x, y, classes, context, (rank, world_size))
+    model.train()
+    dist.all_reduce(sums)
+    return sums.numpy(force=True)
+
+
 def report_array(
     report: Reporter,
     name: str,
@@ -354,7 +367,8 @@ def report_array(
         )
         for block in blocks
     ]
-    report.sharding(name, shape, str(local.dtype).removeprefix("torch."), dict(mesh), spec, shards)
+    dtype = str(local.dtype).removeprefix("torch.")
+    report.send(Sharding(array=name, shape=shape, dtype=dtype, mesh=dict(mesh), spec=spec, shards=shards))
 
 
 def report_sharding(

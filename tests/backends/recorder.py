@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -17,7 +18,7 @@ from trainers.checkpoints import Checkpoints, Saved, Tensors
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Predictions
+from trainers.contract.events import Predictions, Sharding
 from trainers.evaluation import WORST
 from trainers.runtime.reporter import Reporter
 
@@ -35,7 +36,7 @@ class Recorder:
         self.steps: list[SimpleNamespace] = []
         self.evaluations: list[SimpleNamespace] = []
         self.found: list[Predictions] = []
-        self.arrays: dict[str, SimpleNamespace] = {}
+        self.arrays: dict[str, Sharding] = {}
         self.stop_at = 0
         self.save_at: int | None = None
 
@@ -64,10 +65,8 @@ class Recorder:
     def predictions(self, found: Predictions) -> None:
         self.found.append(found)
 
-    def sharding(
-        self, array: str, shape: list[int], dtype: str, mesh: dict[str, int], spec: list[Any], shards: list[Any]
-    ) -> None:
-        self.arrays[array] = SimpleNamespace(shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards)
+    def send(self, event: Sharding) -> None:
+        self.arrays[event.array] = msgspec.structs.replace(event, time=0.0, mono=0.0)
 
     def losses(self) -> list[list[float]]:
         """Step by step, each device's."""

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from tests.telemetry.fake_nvml import FakeNvml, gpu, needs_compiler
-from trainers.config.machine import HOST_PID_NAMESPACE, Machine, inspect_machine
+from trainers.config.machine import Machine, inspect_machine
+from trainers.telemetry.owners import HOST_PID_NAMESPACE
 
 INSPECT = """
 import sys, msgspec

@@ -13,7 +13,8 @@ import pytest
 from tests.npz import NpzArrays, make_arrays, write_npz
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import find_dataset
-from trainers.config.npz import npz_path, read_facts
+from trainers.config.files import absolute
+from trainers.config.npz import read_facts
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_a_changed_file_is_read_anew(file: Path) -> None:
 
 def test_a_path_may_begin_at_home_or_be_relative(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
-    assert npz_path("~/a.npz") == npz_path("a.npz") == home / "a.npz"
+    assert absolute("~/a.npz") == absolute("a.npz") == home / "a.npz"
 
 
 def changed(**arrays: object) -> Callable[[NpzArrays], NpzArrays]:
@@ -113,17 +114,6 @@ def without(name: str) -> Callable[[NpzArrays], NpzArrays]:
 def test_wrong_arrays(file: Path, change: Callable[[NpzArrays], NpzArrays], said: str) -> None:
     write_npz(file, change(make_arrays()))
     assert said in refusal(file)
-
-
-@pytest.mark.parametrize("members", [["x_train.npy", "x_train"], ["x_train.npy", "x_train.npy"]])
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_array_that_is_there_twice(file: Path, members: list[str]) -> None:
-    write_npz(file, without("x_train")(make_arrays()))
-    with zipfile.ZipFile(file, "a") as archive:
-        for number, name in enumerate(members):
-            with archive.open(name, "w") as member:
-                np.save(member, np.full((120, 13, 11, 3), number, np.float32))
-    assert "has x_train twice, with and without .npy; save it again with only one" in refusal(file)
 
 
 def test_an_array_without_npy_after_its_name(file: Path) -> None:

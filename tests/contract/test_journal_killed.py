@@ -75,6 +75,5 @@ def _numbers(path: Path) -> list[int]:
             assert isinstance(event, LogLine)
             seqs.append(event.seq)
             numbers.append(int(event.text.split(" ", 1)[0]))
-    assert reader.skipped == 0
     assert seqs == list(range(1, len(seqs) + 1))
     return numbers

@@ -10,7 +10,7 @@ import numpy as np
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.events import Checkpoint
+from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import CheckpointDir, list_checkpoints
 from trainers.contract.resume_point import ResumePoint, first_usable
 from trainers.contract.rundir import RunDir
@@ -30,11 +30,11 @@ class Told:
         self.checkpoints: list[Checkpoint] = []
         self.alerts: list[str] = []
 
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self.checkpoints.append(checkpoint)
-
-    def alert(self, kind: str, text: str) -> None:
-        self.alerts.append(text)
+    def send(self, event: Checkpoint | Alert) -> None:
+        if isinstance(event, Checkpoint):
+            self.checkpoints.append(event)
+        else:
+            self.alerts.append(event.text)
 
 
 def save(run: RunDir, *steps: int, accuracy: dict[int, float] | None = None, config: RunConfig = CONFIG) -> Told:

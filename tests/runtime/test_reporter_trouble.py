@@ -39,7 +39,7 @@ def test_a_conversion_that_fails_takes_nothing_else_along(pipe: Pipe) -> None:
     pipe.report.convert = convert
     with pipe.report._writing:
         # The reporter's thread waits for its turn to write meanwhile, so that what follows comes to it in one piece.
-        pipe.report.alert("first", "")
+        pipe.report.send(Alert(kind="first", text=""))
         deadline = time.monotonic() + DEADLINE_S
         while pipe.report._backlog:
             assert time.monotonic() < deadline

@@ -107,7 +107,7 @@ def test_refusals(path: Path) -> None:
         (rows.drop_columns(["image"]), "has the columns label; none has images, as encoded bytes."),
         (rows.drop_columns(["label"]), "none of its columns image are integers; the labels must be in one"),
         (rows.set_column(1, "label", pa.array([0, 1, None] * 2, pa.int64())), "some labels in label are missing."),
-        (rows.set_column(1, "label", pa.array([-1] * 6, pa.int64())), "a label is -1; labels count from 0"),
+        (rows.set_column(1, "label", pa.array([-1] * 6, pa.int64())), "label has the label -1; labels count from 0"),
         (rows.slice(0, 1), "there must be two images at least"),
         (
             rows.set_column(0, "image", pa.array([{"bytes": b"", "path": "a.png"}] * 6)),

@@ -223,7 +223,7 @@ def test_a_feed_begins_with_the_digest_if_it_is_good(run: RunDir, damage: str) -
     if damage == "torn":
         run.digest.write_bytes(run.digest.read_bytes()[:-100])
     elif damage == "newer":
-        run.digest.write_bytes(run.digest.read_bytes().replace(b"digest 1", b"digest 2", 1))
+        run.digest.write_bytes(run.digest.read_bytes().replace(b"digest 2", b"digest 3", 1))
     elif damage == "missing":
         run.digest.unlink()
     taken: list[object] = []

@@ -36,7 +36,7 @@ from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     TestSet,
     TrainingSet,
-    add_up,
+    evaluate,
     pick_devices,
     report_sharding,
     scale,
@@ -85,7 +85,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
             case Evaluate():
                 state = average_statistics(state)
-                work.done(add_up((eval_step(state, *batch) for batch in test_set), plan.data.classes))
+                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():

@@ -32,7 +32,7 @@ from trainers.jax_devices import (
     Batch,
     TestSet,
     TrainingSet,
-    add_up,
+    evaluate,
     pick_devices,
     report_sharding,
     scale,
@@ -101,7 +101,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 if work.is_first:
                     report_sharding(report, *pure.trees(state), *taken_batch(*batch))
             case Evaluate():
-                work.done(add_up((eval_step(state, *batch) for batch in test_set), plan.data.classes))
+                work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
                 work.done(*pure.snapshot(state))
             case Export():

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.data import datasets
-from trainers.evaluation import Sums
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
 from trainers.models.torch_state import Snapshot, restore, snapshot
@@ -38,9 +37,9 @@ from trainers.torch_ranks import (
     build_optimizer,
     connect,
     distribute,
+    evaluate,
     pick_device,
     report_sharding,
-    sum_up,
     to_device,
     update,
 )
@@ -64,6 +63,7 @@ class Replica:
         arrays = datasets.open_planned(plan)
         # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
         self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device)
+        # Rank r of N has test examples r, r + N, r + 2N …
         part = slice(rank, None, config.devices)
         self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device)
         # Made on the device: Keras takes the current one.
@@ -88,7 +88,7 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
-                    work.done(self.evaluate())
+                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, nullcontext()))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -109,16 +109,6 @@ class Replica:
         loss.backward()
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss.detach(), norm
-
-    def evaluate(self) -> Sums:
-        """Sums over the test set. Rank r has examples r, r + N, r + 2N …, each exactly once."""
-        average_statistics(self.model, self.config.devices)
-        self.model.eval()
-        part = self.rank, self.config.devices
-        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, nullcontext(), part)
-        self.model.train()
-        dist.all_reduce(sums)
-        return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

@@ -25,7 +25,6 @@ from torch import Tensor
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.data import datasets
-from trainers.evaluation import Sums
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.sync_batch_norm import synchronize
 from trainers.models.torch_state import Snapshot, restore, snapshot
@@ -39,10 +38,10 @@ from trainers.torch_ranks import (
     build_optimizer,
     connect,
     distribute,
+    evaluate,
     memory_format,
     pick_device,
     report_sharding,
-    sum_up,
     to_device,
     update,
 )
@@ -67,6 +66,7 @@ class Replica:
         # What fits lives on the device whole: a step then indexes, and copies nothing from the host.
         layout = memory_format(config, device)
         self.training_set = TrainingSet(arrays.x_train, arrays.y_train, device, layout)
+        # Rank r of N has test examples r, r + N, r + 2N …
         part = slice(rank, None, config.devices)
         self.x_test, self.y_test = to_device(datasets.part(arrays.x_test, part), arrays.y_test[part], device, layout)
         self.model = build_model(plan, device)
@@ -96,7 +96,7 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Evaluate():
-                    work.done(self.evaluate())
+                    work.done(evaluate(self.model, self.x_test, self.y_test, plan.data.classes, self.autocast))
                 case Save():
                     work.done(*self.snapshot())
                 case Export():
@@ -119,16 +119,6 @@ class Replica:
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         with self.autocast:
             return F.cross_entropy(self.ddp(x), y)
-
-    def evaluate(self) -> Sums:
-        """Sums over the test set. Rank r has examples r, r + N, r + 2N …, each exactly once."""
-        average_statistics(self.model, self.config.devices)
-        self.model.eval()
-        part = self.rank, self.config.devices
-        sums = sum_up(self.model, self.x_test, self.y_test, self.plan.data.classes, self.autocast, part)
-        self.model.train()
-        dist.all_reduce(sums)
-        return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
         return snapshot(self.model, self.optimizer, self.device)

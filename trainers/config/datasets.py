@@ -11,9 +11,10 @@ from math import prod
 
 from trainers.config import npz as npz_facts
 from trainers.config.dataset_error import DatasetError, NotExaminedError
-from trainers.config.image_folder import FOLDER, find_parts, folder_path
-from trainers.config.npz import npz_path, read_facts
-from trainers.config.saved_dataset import HF, find_splits, saved_path
+from trainers.config.files import absolute
+from trainers.config.image_folder import FOLDER, find_parts
+from trainers.config.npz import read_facts
+from trainers.config.saved_dataset import HF, find_splits
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
 
@@ -91,6 +92,9 @@ DATASETS = {
 
 NPZ = "npz:"
 
+PATHS = (NPZ, FOLDER, HF)
+"""Prefixes that a path follows."""
+
 EXAMINED = (PY, FOLDER, HF)
 """Prefixes of the data sets whose facts are not known before a launch."""
 
@@ -110,7 +114,7 @@ def find_dataset(name: str) -> Dataset:
         raise NotExaminedError(f"{name} is not examined before a launch.")
     if not name.startswith(NPZ):
         raise DatasetError(f"there is no data set {name!r}.")
-    path = npz_path(name.removeprefix(NPZ))
+    path = absolute(name.removeprefix(NPZ))
     facts = read_facts(path)
     summary = f"{facts.train_examples:,} training images in {path}"
     return Dataset(
@@ -128,10 +132,10 @@ def find_dataset(name: str) -> Dataset:
 def check_source(name: str) -> None:
     """Checks what can be told at once of a data set that a launch examines; raises DatasetError if it is wrong."""
     if name.startswith(FOLDER):
-        find_parts(folder_path(name.removeprefix(FOLDER)))
+        find_parts(absolute(name.removeprefix(FOLDER)))
         return
     if name.startswith(HF):
-        find_splits(saved_path(name.removeprefix(HF)))
+        find_splits(absolute(name.removeprefix(HF)))
         return
     try:
         check_code(name)
@@ -142,4 +146,4 @@ def check_source(name: str) -> None:
 def check_images(name: str) -> None:
     """Reads images of an npz:PATH up to `CHECKED_BYTES`; raises DatasetError if damaged, or not finite."""
     if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
-        npz_facts.check_images(npz_path(name.removeprefix(NPZ)))
+        npz_facts.check_images(absolute(name.removeprefix(NPZ)))

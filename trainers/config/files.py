@@ -10,6 +10,11 @@ import tempfile
 from pathlib import Path
 
 
+def absolute(text: str) -> Path:
+    """Expands `~`, and resolves against the working directory."""
+    return Path(os.path.expanduser(text)).absolute()
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file of mode 0600 so that a reader sees the old content or the new, never a part.
 

@@ -24,11 +24,6 @@ class Parts(NamedTuple):
     """The names of the folders in `train`, sorted."""
 
 
-def folder_path(text: str) -> Path:
-    """Expands `~`, and resolves against the working directory."""
-    return Path(os.path.expanduser(text)).absolute()
-
-
 def find_parts(path: Path) -> Parts:
     """Lists the classes' folders, but no image; raises DatasetError if they cannot be a data set."""
     if importlib.util.find_spec("PIL") is None:

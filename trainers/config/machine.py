@@ -1,12 +1,11 @@
 """This machine's cores, memory and GPUs. GPUs are queried by NVML in a separate process.
 
 NVML calls can hang or crash the caller, and neither the dashboard nor a launch may die with a driver: `inspect_machine`
-runs this module with `python -m` and a timeout. Nothing here imports a training framework.
+runs `trainers.telemetry.probe` with `python -m` and a timeout. Nothing here imports a training framework.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import subprocess
@@ -17,10 +16,6 @@ import msgspec
 from trainers.config.control_groups import memory_groups, memory_limit
 
 GPU_PROBE_TIMEOUT_S = 10.0
-
-HOST_PID_NAMESPACE = 0xEFFFFFFC
-"""Its number in every Linux kernel (PROC_PID_INIT_INO)."""
-
 
 LIBRARY_NOT_FOUND, LIB_RM_VERSION_MISMATCH = 12, 18
 
@@ -103,7 +98,7 @@ def _probe_gpus() -> GpuReport:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return GpuReport(problem=NO_DRIVER)
-    command = [sys.executable, "-P", "-m", "trainers.config.machine"]
+    command = [sys.executable, "-P", "-m", "trainers.telemetry.probe"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         answer, _ = probe.communicate(timeout=GPU_PROBE_TIMEOUT_S)
@@ -115,76 +110,3 @@ def _probe_gpus() -> GpuReport:
         return msgspec.json.decode(answer, type=GpuReport)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return GpuReport(problem=f"the NVML probe died (exit code {probe.returncode})")
-
-
-def read_gpus() -> GpuReport:
-    """Queries NVML for the GPUs, in this process."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return GpuReport(problem=f"NVML: {nvml_words(error)}")
-    gpus, problem = [], "NVML finds no GPU"
-    try:
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            try:
-                gpus.append(_read_gpu(index))
-            except pynvml.NVMLError as error:
-                # A lost GPU does not keep runs from the others.
-                problem = f"NVML: {error}"
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
-    except pynvml.NVMLError as error:
-        return GpuReport(problem=f"NVML: {error}")
-    finally:
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
-
-
-def _read_gpu(index: int) -> Gpu:
-    import pynvml
-
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    known: dict[str, int] = {}
-    with contextlib.suppress(pynvml.NVMLError):
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        known |= {"memory_total_bytes": memory.total, "memory_used_bytes": memory.used}
-    with contextlib.suppress(pynvml.NVMLError):
-        known["utilization_percent"] = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-    uuid, name = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
-    return Gpu(index=index, uuid=uuid, name=name, processes=_read_processes(handle), **known)
-
-
-def _read_processes(handle: object) -> tuple[GpuProcess, ...] | None:
-    import pynvml
-
-    found: dict[int, int | None] = {}
-    reported = False
-    for kind in ("Compute", "Graphics"):
-        # By version: without one pynvml does not raise an NVMLError if the driver is older than it.
-        for version in (3, 2):
-            with contextlib.suppress(pynvml.NVMLError):
-                for process in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v{version}")(handle):
-                    found[process.pid] = process.usedGpuMemory
-                reported = True
-                break
-    return tuple(_describe_process(pid, held) for pid, held in found.items()) if reported else None
-
-
-def _describe_process(pid: int, memory_bytes: int | None) -> GpuProcess:
-    import psutil
-
-    # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
-    if os.stat("/proc/self/ns/pid").st_ino != HOST_PID_NAMESPACE:
-        return GpuProcess(memory_bytes=memory_bytes)
-    user = name = ""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        name = process.name()
-        user = process.username()
-    return GpuProcess(pid=pid, user=user, name=name, memory_bytes=memory_bytes)
-
-
-if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))

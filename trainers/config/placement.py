@@ -6,14 +6,12 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError, NotExaminedError
-from trainers.config.datasets import DATASETS, NPZ, Dataset, find_dataset
-from trainers.config.image_folder import FOLDER, folder_path
+from trainers.config.datasets import DATASETS, PATHS, Dataset, find_dataset
+from trainers.config.files import absolute
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
-from trainers.config.npz import npz_path
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
-from trainers.config.saved_dataset import HF, saved_path
 from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
@@ -81,17 +79,11 @@ def _check_code(key: str, value: str) -> list[Problem]:
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
-    model, dataset = config.model, config.dataset
-    if model.startswith(PY):
-        model = str(parse_code(model))
-    if dataset.startswith(PY):
-        dataset = str(parse_code(dataset))
-    elif dataset.startswith(FOLDER):
-        dataset = f"{FOLDER}{folder_path(dataset.removeprefix(FOLDER))}"
-    elif dataset.startswith(HF):
-        dataset = f"{HF}{saved_path(dataset.removeprefix(HF))}"
-    elif dataset.startswith(NPZ):
-        dataset = f"{NPZ}{npz_path(dataset.removeprefix(NPZ))}"
+    model, dataset = (
+        str(parse_code(value)) if value.startswith(PY) else value for value in (config.model, config.dataset)
+    )
+    if prefix := next(filter(dataset.startswith, PATHS), ""):
+        dataset = f"{prefix}{absolute(dataset.removeprefix(prefix))}"
     return msgspec.structs.replace(config, model=model, dataset=dataset)
 
 

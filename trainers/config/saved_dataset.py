@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +19,6 @@ class Splits(NamedTuple):
     train: tuple[Path, ...]
     test: tuple[Path, ...]
     """Empty: the examples of `train` are split by the seed."""
-
-
-def saved_path(text: str) -> Path:
-    """Expands `~`, and resolves against the working directory."""
-    return Path(os.path.expanduser(text)).absolute()
 
 
 def find_splits(path: Path) -> Splits:

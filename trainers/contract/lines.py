@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+READ_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 16 << 20
 
 
@@ -21,18 +22,9 @@ class LineReader:
         self._decoder = decoder
         self._rest = bytearray()
 
-    def read(self, limit_bytes: int = 1 << 20) -> list[Any]:
-        """Messages complete now, after at most one read of `limit_bytes`."""
-        try:
-            data = os.read(self.fd, limit_bytes)
-        except BlockingIOError:
-            return []
-        except OSError:
-            data = b""
-        if not data:
-            self.ended = True
-            return []
-        return self._split(data)
+    def read(self) -> list[Any]:
+        """Messages complete now, after at most one read of `READ_BYTES`."""
+        return self._split(self._receive())
 
     def read_all(self) -> list[Any]:
         """Messages complete now, of a non-blocking descriptor whose writer has died.
@@ -40,16 +32,20 @@ class LineReader:
         A child of the writer may hold the descriptor open, so this does not wait for its end.
         """
         messages: list[Any] = []
-        while not self.ended:
-            try:
-                data = os.read(self.fd, 1 << 20)
-            except BlockingIOError:
-                break
-            except OSError:
-                data = b""
-            self.ended = not data
+        while data := self._receive():
             messages += self._split(data)
         return messages
+
+    def _receive(self) -> bytes:
+        """What is there now; b"" for nothing, and at the end."""
+        try:
+            data = os.read(self.fd, READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        self.ended = not data
+        return data
 
     def _split(self, data: bytes) -> list[Any]:
         self._rest += data

@@ -8,16 +8,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from trainers.config.files import write_atomically
 
 Command: TypeAlias = Literal["stop", "stop-now", "checkpoint"]
-
-MAX_FILES = 1000
-"""Per call of `take`."""
 
 
 def send(commands_dir: Path, command: Command) -> None:
@@ -31,9 +27,8 @@ def take(commands_dir: Path) -> list[Command]:
     """Takes all commands out of the mailbox, oldest first; other files are removed."""
     try:
         with os.scandir(commands_dir) as entries:
-            # Dot files are commands still being written. The next call takes the rest of a flood.
-            found = islice((entry.path for entry in entries if not entry.name.startswith(".")), MAX_FILES)
-            names = sorted(map(Path, found))
+            # Dot files are commands still being written.
+            names = sorted(Path(entry.path) for entry in entries if not entry.name.startswith("."))
     except OSError:
         return []
     commands: list[Command] = []

@@ -11,7 +11,6 @@ The reaper, which runs beside every run, imports this: it must stay small, witho
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -26,9 +25,6 @@ SUPERVISOR = "TUIAPP_SUPERVISOR"
 """Environment variable beside it: `identity` of the supervisor."""
 
 _TOKEN_DIGITS = 16
-
-MAX_SUPERVISOR_BYTES = 16 << 10
-"""Of a supervisor's command line, up to its run's directory: two paths of any length, and a few words."""
 
 GONE_S = 5.0
 
@@ -93,21 +89,6 @@ def end_strays(strays: list[Stray]) -> list[Stray]:
     return left
 
 
-def end_supervisor(directory: Path) -> None:
-    """Kills the supervisor of a run that is cancelled, and its children."""
-    run_id, deadline = directory.name, time.monotonic() + GONE_S
-    # Whole arguments: the directory of another run may begin with the same letters.
-    wanted = b"\0".join((b"", b"-m", b"trainers.runtime.supervisor", os.fsencode(directory), b""))
-    supervisors = [pid for pid in _others() if wanted in _arguments(pid, MAX_SUPERVISOR_BYTES)]
-    for pid in supervisors:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    while time.monotonic() < deadline and (
-        any(map(start_time, supervisors)) or end_strays([one for one in find_strays() if one.run_id == run_id])
-    ):
-        time.sleep(0.02)
-
-
 def describe_strays(strays: list[Stray]) -> str:
     """Lists what was left behind, one line per run."""
     runs: dict[str, list[Stray]] = {}
@@ -157,12 +138,8 @@ def _environ(pid: int) -> dict[str, str]:
 
 
 def _command(pid: int) -> str:
-    return _arguments(pid, 200).replace(b"\0", b" ").decode(errors="replace").strip()
-
-
-def _arguments(pid: int, length: int) -> bytes:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(length)
+            return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
-        return b""
+        return ""

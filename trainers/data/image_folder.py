@@ -11,7 +11,8 @@ import numpy as np
 
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import Dataset
-from trainers.config.image_folder import FOLDER, SUFFIXES, find_parts, folder_path
+from trainers.config.files import absolute
+from trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
 from trainers.data.arrays import StoredArrays
 from trainers.data.image_cache import CHANNELS, Picture, decode_all, open_cached
 from trainers.data.split import split_examples, split_rows
@@ -35,7 +36,7 @@ class Listing(NamedTuple):
 
 def examine(value: str, image_size: int, seed: int) -> Dataset:
     """The facts, without decoding anything; raises DatasetError if it is no data set."""
-    listing = read_listing(folder_path(value.removeprefix(FOLDER)), image_size)
+    listing = read_listing(absolute(value.removeprefix(FOLDER)), image_size)
     train, test = listing.train_examples, len(listing.files) - listing.train_examples
     if listing.splits:
         train, test = split_examples(len(listing.files))
@@ -55,7 +56,7 @@ def examine(value: str, image_size: int, seed: int) -> Dataset:
 
 def load(facts: Dataset) -> StoredArrays:
     """The decoded images, decoded now if no run has done so; raises DatasetError."""
-    size, path = facts.input_shape[0], folder_path(facts.name.removeprefix(FOLDER))
+    size, path = facts.input_shape[0], absolute(facts.name.removeprefix(FOLDER))
     found = open_cached(facts.checksum)
     if found is None:
         listing = read_listing(path, size)

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import Dataset
-from trainers.config.npz import MAX_CLASSES
-from trainers.config.saved_dataset import HF, find_splits, saved_path
+from trainers.config.files import absolute
+from trainers.config.npz import greatest_label
+from trainers.config.saved_dataset import HF, find_splits
 from trainers.data.arrays import Labels, StoredArrays
 from trainers.data.image_cache import CHANNELS, Picture, decode_all, open_cached
 from trainers.data.split import split_examples, split_rows
@@ -29,7 +30,7 @@ ROWS_AT_ONCE = 256
 
 def examine(value: str, image_size: int, seed: int) -> Dataset:
     """The facts, from the labels alone; raises DatasetError if it is no data set of images."""
-    path = saved_path(value.removeprefix(HF))
+    path = absolute(value.removeprefix(HF))
     splits = find_splits(path)
     train, test = _read_labels(splits.train), _read_labels(splits.test)
     counts = (len(train), len(test)) if splits.test else split_examples(len(train))
@@ -51,7 +52,7 @@ def load(facts: Dataset) -> StoredArrays:
     """The decoded images, decoded now if no run has done so; raises DatasetError."""
     found = open_cached(facts.checksum)
     if found is None:
-        path, size = saved_path(facts.name.removeprefix(HF)), facts.input_shape[0]
+        path, size = absolute(facts.name.removeprefix(HF)), facts.input_shape[0]
         if _key(path, size) != facts.checksum:
             raise DatasetError(f"{path} was changed while the run was starting; start it again.")
         splits = find_splits(path)
@@ -81,12 +82,11 @@ def _read_labels(files: Iterable[Path]) -> Labels:
             for batch in _batches(file, name):
                 if batch.column(0).null_count:
                     raise DatasetError(f"{file}: some labels in {name} are missing.")
-                parts.append(batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64))
-    labels = np.concatenate(parts)
-    if len(labels) and (labels.min() < 0 or labels.max() >= MAX_CLASSES):
-        wrong = int(labels.min() if labels.min() < 0 else labels.max())
-        raise DatasetError(f"a label is {wrong:,}; labels count from 0, below {MAX_CLASSES:,}.")
-    return labels
+                labels = batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64)
+                if len(labels):
+                    greatest_label(str(file), name, labels)
+                parts.append(labels)
+    return np.concatenate(parts)
 
 
 def _pictures(files: Iterable[Path]) -> Iterator[Picture]:

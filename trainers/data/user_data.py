@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import CHECKED_BYTES, Dataset
-from trainers.config.npz import ARRAYS, MAX_CLASSES
+from trainers.config.npz import ARRAYS, Header, check_headers, greatest_label
 from trainers.data.arrays import Labels, StoredArrays
 from trainers.data.stored import StoredImages
 from trainers.user_code import call
@@ -58,38 +58,18 @@ def read(value: str) -> StoredArrays:
     for name, array in zip(ARRAYS, result, strict=True):
         if not isinstance(array, np.ndarray):
             raise DatasetError(f"{value}: {name} is a {type(array).__name__}; it must be a NumPy array or memory map.")
-        _check(value, name, array)
-    x_train, y_train, x_test, y_test = result
-    y_train, y_test = _labels(value, "y_train", y_train), _labels(value, "y_test", y_test)
-    for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
-        if len(x) != len(y):
-            raise DatasetError(f"{value}: x_{part} has {len(x):,} images, y_{part} {len(y):,} labels.")
-    arrays = StoredArrays(StoredImages(x_train), y_train, StoredImages(x_test), y_test)
-    train, test = arrays.x_train, arrays.x_test
-    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
-        told = f"x_train is {x_train.dtype} {list(x_train.shape)}, x_test {x_test.dtype} {list(x_test.shape)}"
-        raise DatasetError(f"{value}: {told}; the images of both must have one size and one type.")
-    return arrays
-
-
-def _check(value: str, name: str, array: npt.NDArray[Any]) -> None:
-    told = f"{value}: {name} is {array.dtype} {list(array.shape)}"
-    if not array.size:
-        raise DatasetError(f"{told}; it must not be empty.")
-    if name.startswith("x"):
-        if array.ndim not in (3, 4):
-            raise DatasetError(f"{told}; images must be [N, H, W] or [N, H, W, C].")
-        if array.dtype.kind != "f" and array.dtype != np.uint8:
-            raise DatasetError(f"{told}; images must be uint8 from 0 to 255, or floats.")
-    elif array.dtype.kind not in "iu" or array.shape[1:] not in ((), (1,)):
-        raise DatasetError(f"{told}; labels must be integers [N] or [N, 1].")
+    arrays = dict(zip(ARRAYS, result, strict=True))
+    check_headers(value, {name: Header(name, array.shape, array.dtype) for name, array in arrays.items()})
+    return StoredArrays(
+        StoredImages(arrays["x_train"]),
+        _labels(value, "y_train", arrays["y_train"]),
+        StoredImages(arrays["x_test"]),
+        _labels(value, "y_test", arrays["y_test"]),
+    )
 
 
 def _labels(value: str, name: str, array: npt.NDArray[Any]) -> Labels:
-    least, greatest = int(array.min()), int(array.max())
-    if least < 0 or greatest >= MAX_CLASSES:
-        wrong = least if least < 0 else greatest
-        raise DatasetError(f"{value}: {name} has the label {wrong:,}; labels count from 0, below {MAX_CLASSES:,}.")
+    greatest_label(value, name, array)
     return array.reshape(-1).astype(np.int64)
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalWriter
-from trainers.contract.lock_note import LockNote, signal_trouble, write_note
+from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.process_identity import identity, machine
 
 RENEW_S = 1.0
@@ -34,7 +34,7 @@ class JournalWatch:
         self._reason = ""
         self._noted_at = 0.0
         self._dropped = 0
-        self._sync_reported = self._given_up = False
+        self._given_up = False
         self._wait_until: float | None = None
         self._update_note()
 
@@ -49,20 +49,13 @@ class JournalWatch:
                 self._noted_at = now
                 self._update_note(self._trouble(now - self._since))
             return []
-        alerts = []
-        if self._since is not None:
-            alerts.append(Alert(kind="journal", text=self._afterwards(now - self._since)))
-            self._since, self._dropped = None, self._journal.dropped
-            self._noted_at = 0.0
-            self._update_note()
-        if (failed := self._journal.sync_failed) is not None and not self._sync_reported:
-            self._sync_reported = True
-            why = failed.strerror or str(failed)
-            text = (
-                f"the disk did not confirm the journal's last second ({why}): it may be lost if the machine goes down"
-            )
-            alerts.append(Alert(kind="journal", text=text))
-        return alerts
+        if self._since is None:
+            return []
+        alert = Alert(kind="journal", text=self._afterwards(now - self._since))
+        self._since, self._dropped = None, self._journal.dropped
+        self._noted_at = 0.0
+        self._update_note()
+        return [alert]
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
         """Retries a finished run's pending writes until `give_up`, for a bounded time over all calls."""
@@ -91,6 +84,4 @@ class JournalWatch:
         if self._lock is None:
             return
         note = msgspec.structs.replace(self._note, trouble=trouble, over=self._note.over and trouble != "")
-        written = write_note(self._lock, note)
-        blocked = self._journal.blocked
-        signal_trouble(self._lock, None if written or blocked is None else blocked.errno, over=note.over)
+        write_note(self._lock, note)

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -28,8 +27,6 @@ from trainers.contract.summary import RunInfo, config_facts, run_facts, summaris
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 COMMAND_TIMEOUT_S = 60.0
-LAST_RESORT_S = 120.0
-"""The process then ends, whatever it waits for."""
 
 ENDED_S = 30.0
 """How long the run's lock may be held after the run's last event."""
@@ -55,7 +52,6 @@ def main() -> None:
     """Carries out a run's order, unless another process has."""
     run = RunDir(Path(sys.argv[1]))
     make_stdio_disk_full_safe()
-    _end_after(LAST_RESORT_S)
     deadline = time.monotonic() + ENDED_S
     while run.is_live() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -133,13 +129,6 @@ def _send(url: str, info: RunInfo) -> None:
     # msgspec writes a non-finite loss as null; JSON has no such number.
     if problem := post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
         _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
-
-
-def _end_after(seconds: float) -> None:
-    # A name server that does not answer ignores our timeouts.
-    timer = threading.Timer(seconds, os._exit, [1])
-    timer.daemon = True
-    timer.start()
 
 
 def _log(text: str) -> None:

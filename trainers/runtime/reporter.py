@@ -25,7 +25,6 @@ from trainers.contract.events import (
     PhaseName,
     Predictions,
     RankStarted,
-    Shard,
     Sharding,
     StopRequested,
 )
@@ -168,22 +167,8 @@ class Reporter:
         if self._rank == 0:
             self._backlog.append(found)
 
-    def sharding(
-        self,
-        array: str,
-        shape: list[int],
-        dtype: str,
-        mesh: dict[str, int],
-        spec: list[str | None],
-        shards: list[Shard],
-    ) -> None:
-        self._backlog.append(Sharding(array=array, shape=shape, dtype=dtype, mesh=mesh, spec=spec, shards=shards))
-
-    def checkpoint(self, checkpoint: Checkpoint) -> None:
-        self._backlog.append(checkpoint)
-
-    def alert(self, kind: str, text: str) -> None:
-        self._backlog.append(Alert(kind=kind, severity="error", text=text))
+    def send(self, event: Sharding | Checkpoint | Alert) -> None:
+        self._backlog.append(event)
 
     def vote(self, vote_round: int) -> None:
         """Holds training at its next step and sends the vote; called by the control thread."""

@@ -51,7 +51,6 @@ from trainers.contract.summary import last_attempt
 from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement
 from trainers.runtime.digest_writer import DigestWriter
-from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
 from trainers.runtime.out_of_memory import OomWatch
@@ -62,6 +61,7 @@ from trainers.runtime.processes import (
     rank_environment,
     start_reaper,
 )
+from trainers.runtime.reaper_keeper import ReaperKeeper
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
@@ -121,7 +121,7 @@ class Supervisor:
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
-        self._helpers: list[Helper] = []
+        self._reaper = ReaperKeeper(partial(start_reaper, run, self._token), self._emit)
         self._sampler: SamplerKeeper | None = None
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
@@ -159,10 +159,7 @@ class Supervisor:
 
     def _start_processes(self) -> None:
         # Before any rank, so that none is ever without.
-        without = "training continues, but if the supervisor died too, the ranks would not end at once"
-        reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._emit, without)
-        self._helpers.append(reaper)
-        reaper.advance(monotonic())
+        self._reaper.advance(monotonic())
         if self._listener is not None:
             self._watch(self._listener.fd, self._accept)
         with ExitStack() as held:
@@ -320,8 +317,7 @@ class Supervisor:
             self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
-        for helper in self._helpers:
-            helper.advance(now)
+        self._reaper.advance(now)
         if self._resample_at is not None and now >= self._resample_at:
             self._resample_at = None
             self._start_sampler()
@@ -373,8 +369,7 @@ class Supervisor:
         self._journal.close()
 
     def dismiss_reaper(self) -> None:
-        for reaper in self._helpers:
-            reaper.end()
+        self._reaper.end()
 
     def _give_up(self, error: Exception) -> None:
         kill_carriers(self._token)

@@ -55,9 +55,6 @@ class Teardown:
             self._term_at = now
             if self._kill_at is not None and request.now:
                 self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
-            self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
-        elif not self.stopping:
-            self._term_at = now
         self._by = self._by or request.by
         self.stopping = True
 

@@ -6,7 +6,6 @@ it, and a time that must pass at either. Between the thresholds nothing changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,19 +32,23 @@ class Watch:
     severity: Literal["info", "warning", "error"]
     raise_s: float
     end_s: float
+    over: str
+    """Its end, in words; of a GPU those after its name."""
 
 
-THERMAL = Watch("thermal", "warning", raise_s=3, end_s=15)
-BRAKE = Watch("hardware-slowdown", "warning", raise_s=1, end_s=15)
+THERMAL = Watch("thermal", "warning", raise_s=3, end_s=15, over="is no longer too hot")
+BRAKE = Watch("hardware-slowdown", "warning", raise_s=1, end_s=15, over="is no longer slowed down by its hardware")
 # A GPU under load is at its power limit: worth knowing, no reason to worry.
-POWER = Watch("power", "info", raise_s=10, end_s=30)
-MEMORY = Watch("gpu-memory", "warning", raise_s=2, end_s=5)
-IDLE = Watch("gpu-idle", "warning", raise_s=20, end_s=3)
-LOST = Watch("gpu-lost", "error", raise_s=0, end_s=0)
-ECC = Watch("ecc", "warning", raise_s=0, end_s=600)
-ECC_UNCORRECTED = Watch("ecc-uncorrected", "error", raise_s=0, end_s=600)
-DISK = Watch("disk", "warning", raise_s=2, end_s=10)
-SHM = Watch("shm", "warning", raise_s=2, end_s=10)
+POWER = Watch("power", "info", raise_s=10, end_s=30, over="is below its power limit again")
+MEMORY = Watch("gpu-memory", "warning", raise_s=2, end_s=5, over="has free memory again")
+IDLE = Watch("gpu-idle", "warning", raise_s=20, end_s=3, over="is no longer idle")
+LOST = Watch("gpu-lost", "error", raise_s=0, end_s=0, over="answers again")
+ECC = Watch("ecc", "warning", raise_s=0, end_s=600, over="had no further memory error for 10 minutes")
+ECC_UNCORRECTED = Watch(
+    "ecc-uncorrected", "error", raise_s=0, end_s=600, over="had no further memory error for 10 minutes"
+)
+DISK = Watch("disk", "warning", raise_s=2, end_s=10, over="the run's disk has free space again")
+SHM = Watch("shm", "warning", raise_s=2, end_s=10, over="/dev/shm has free space again")
 
 
 @dataclass(slots=True)
@@ -166,38 +169,18 @@ class Alerts:
             return []
         if change:
             return [Alert(kind=watch.kind, severity=watch.severity, device=uuid, text=text)]
-        return [_ended(watch.kind, sample)]
+        name = f"GPU {sample.index} " if isinstance(sample, DeviceSample) else ""
+        return [Alert(kind=watch.kind, severity="info", device=uuid, text=f"{name}{watch.over}", ended=True)]
 
     def _end_all(self, sample: DeviceSample) -> list[Alert]:
         alerts = []
         for (kind, uuid), level in self._levels.items():
             if uuid == sample.uuid and kind != LOST.kind:
                 if level.raised:
-                    alerts.append(_ended(kind, sample))
+                    text = f"GPU {sample.index} does not answer"
+                    alerts.append(Alert(kind=kind, severity="info", device=uuid, text=text, ended=True))
                 level.raised, level.seconds = False, 0.0
         return alerts
-
-
-OVER: dict[str, Callable[[str], str]] = {
-    THERMAL.kind: lambda name: f"{name} is no longer too hot",
-    BRAKE.kind: lambda name: f"{name} is no longer slowed down by its hardware",
-    POWER.kind: lambda name: f"{name} is below its power limit again",
-    MEMORY.kind: lambda name: f"{name} has free memory again",
-    IDLE.kind: lambda name: f"{name} is no longer idle",
-    LOST.kind: lambda name: f"{name} answers again",
-    ECC.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
-    ECC_UNCORRECTED.kind: lambda name: f"{name}: no further memory error for {ECC.end_s / 60:.0f} minutes",
-    DISK.kind: lambda _: "the run's disk has free space again",
-    SHM.kind: lambda _: "/dev/shm has free space again",
-}
-"""Text of an alert's end, for a GPU's name."""
-
-
-def _ended(kind: str, sample: DeviceSample | HostSample) -> Alert:
-    gpu = isinstance(sample, DeviceSample)
-    name, uuid = (f"GPU {sample.index}", sample.uuid) if isinstance(sample, DeviceSample) else ("", "")
-    text = f"{name} does not answer" if gpu and sample.problem and kind != LOST.kind else OVER[kind](name)  # type: ignore[union-attr]
-    return Alert(kind=kind, severity="info", device=uuid, text=text, ended=True)
 
 
 def _any(reasons: list[str] | None, which: set[str]) -> bool | None:

@@ -12,6 +12,8 @@ class SamplerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     gpus: str = ""
     """As in CUDA_VISIBLE_DEVICES: indices or UUIDs; "all"; "" for none."""
     interval_s: float = 1.0
+    energy: dict[str, float] = {}
+    """GPU → joules that earlier samplers have counted."""
     handover_fd: int | None = None
     """An inherited `Handover`."""
     left_alone: dict[str, float] = {}

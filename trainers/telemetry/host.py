@@ -1,38 +1,20 @@
-"""Samples the host from /proc, from files held open and reread each time."""
+"""Samples the host, and the ranks' processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
+
+import psutil
 
 from trainers.contract.events import HostSample
-
-LOOPBACK = b"lo"
-
-
-class ProcFile:
-    """A file of /proc, held open; raises OSError if there is none."""
-
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = 4096
-
-    def read(self) -> bytes:
-        """Reads its present content; raises OSError if its process is gone."""
-        while len(data := os.pread(self._fd, self._size, 0)) == self._size:
-            self._size *= 2
-        return data
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 class Rate:
     def __init__(self) -> None:
-        self._last: tuple[float, int] | None = None
+        self._last: tuple[float, float] | None = None
 
-    def of(self, count: int | None, now: float) -> float | None:
+    def of(self, count: float | None, now: float) -> float | None:
         """The rate since the last call; None at the first, and if a count has restarted."""
         last, self._last = self._last, None if count is None else (now, count)
         if count is None or last is None or now <= last[0] or count < last[1]:
@@ -43,90 +25,39 @@ class Rate:
 class HostSampler:
     def __init__(self, run_dir: str) -> None:
         self._run_dir = run_dir
-        self._stat, self._memory = ProcFile("/proc/stat"), ProcFile("/proc/meminfo")
-        self._load, self._network = ProcFile("/proc/loadavg"), ProcFile("/proc/net/dev")
-        self._busy = self._read_busy()
         self._received, self._sent = Rate(), Rate()
 
     def sample(self, now: float) -> HostSample:
-        whole, *cores = self._shares()
-        memory = self._read_memory()
-        load = [float(word) for word in self._load.read().split()[:3]]
-        received, sent = self._read_network()
+        """Shares of the CPU are those since the last call."""
+        memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        load = os.getloadavg()
+        network = [counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"]
         shm_used, _, shm_total = _space("/dev/shm")
         _, free, disk = _space(self._run_dir)
         return HostSample(
-            cpu_percent=whole,
-            cpu_percent_per_core=cores,
+            cpu_percent=psutil.cpu_percent(),
+            cpu_percent_per_core=psutil.cpu_percent(percpu=True),
             cpu_cores=len(os.sched_getaffinity(0)),
             load_1m=load[0],
             load_5m=load[1],
             load_15m=load[2],
-            memory_used_bytes=memory[b"MemTotal:"] - memory[b"MemAvailable:"],
-            memory_total_bytes=memory[b"MemTotal:"],
-            swap_used_bytes=memory[b"SwapTotal:"] - memory[b"SwapFree:"],
-            swap_total_bytes=memory[b"SwapTotal:"],
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            swap_used_bytes=swap.used,
+            swap_total_bytes=swap.total,
             shm_used_bytes=shm_used,
             shm_total_bytes=shm_total,
             disk_free_bytes=free or 0,
             disk_total_bytes=disk,
-            network_rx_bytes_per_s=self._received.of(received, now),
-            network_tx_bytes_per_s=self._sent.of(sent, now),
+            network_rx_bytes_per_s=self._received.of(sum(counts.bytes_recv for counts in network), now),
+            network_tx_bytes_per_s=self._sent.of(sum(counts.bytes_sent for counts in network), now),
         )
-
-    def _shares(self) -> list[float]:
-        """Percent of the time in which all cores, then each, were busy."""
-        before, self._busy = self._busy, self._read_busy()
-        shares = []
-        for (busy, total), (busy_before, total_before) in zip(self._busy, before, strict=False):
-            passed = total - total_before
-            # Counts of idle time may fall by a tick.
-            share = 100 * (busy - busy_before) / passed if passed > 0 else 0.0
-            shares.append(round(min(100.0, max(0.0, share)), 1))
-        return shares
-
-    def _read_busy(self) -> list[tuple[int, int]]:
-        """Busy ticks and total ticks, over all cores, then of each."""
-        counts = []
-        for line in self._stat.read().split(b"\n"):
-            if not line.startswith(b"cpu"):
-                break
-            # user nice system idle iowait irq softirq steal; a guest's time is part of user's.
-            ticks = [int(word) for word in line.split()[1:9]]
-            total = sum(ticks)
-            counts.append((total - ticks[3] - ticks[4], total))
-        return counts
-
-    def _read_memory(self) -> dict[bytes, int]:
-        found = {b"MemTotal:": 0, b"MemAvailable:": 0, b"SwapTotal:": 0, b"SwapFree:": 0}
-        missing = len(found)
-        for line in self._memory.read().split(b"\n"):
-            name, _, rest = line.partition(b" ")
-            if name in found:
-                found[name] = int(rest.split()[0]) * 1024
-                missing -= 1
-                if not missing:
-                    break
-        return found
-
-    def _read_network(self) -> tuple[int, int]:
-        received = sent = 0
-        for line in self._network.read().split(b"\n")[2:]:
-            name, colon, counts = line.partition(b":")
-            if colon and name.strip() != LOOPBACK:
-                words = counts.split()
-                received, sent = received + int(words[0]), sent + int(words[8])
-        return received, sent
-
-
-MAX_CHILDREN = 512
-"""Of a rank; beyond that it starts more processes than anybody wants to know of."""
 
 
 class RankSampler:
     """Samples a rank with the processes that it has started, loaders of data or ranks of its own.
 
-    Raises OSError if the rank is gone.
+    Raises psutil.Error if the rank is gone.
     """
 
     def __init__(self, pid: int) -> None:
@@ -136,96 +67,58 @@ class RankSampler:
 
     def sample(self, now: float) -> dict[str, float | int | None]:
         total = self._own.sample(now)
-        pids = _descendants(self._pid)
-        for pid in [pid for pid in self._children if pid not in pids]:
-            self._children.pop(pid).close()
-        for pid in pids:
+        before, self._children = self._children, {}
+        for pid in _descendants(self._pid):
             # It may end at any moment.
-            with contextlib.suppress(OSError):
-                if pid not in self._children:
-                    self._children[pid] = ProcessSampler(pid)
-                for name, value in self._children[pid].sample(now).items():
+            with contextlib.suppress(psutil.Error):
+                child = self._children[pid] = before.get(pid) or ProcessSampler(pid)
+                for name, value in child.sample(now).items():
                     if value is not None and (sum_ := total[name]) is not None:
                         total[name] = sum_ + value
         return total
 
-    def close(self) -> None:
-        for one in (self._own, *self._children.values()):
-            one.close()
-
 
 def _descendants(pid: int) -> list[int]:
     """The processes that a process has started from its main thread, and those that these have started."""
+    # psutil would read every process of the machine.
     found = [pid]
     for parent in found:
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
             found += map(int, file.read().split())
-        if len(found) > MAX_CHILDREN:
-            break
-    return found[1 : MAX_CHILDREN + 1]
+    return found[1:]
 
 
 class ProcessSampler:
-    """Samples one process by files that stay its own even if its pid is reused; raises OSError if it is gone."""
+    """Samples one process; raises psutil.Error if it is gone."""
 
     def __init__(self, pid: int) -> None:
-        self._stat, self._statm = ProcFile(f"/proc/{pid}/stat"), ProcFile(f"/proc/{pid}/statm")
-        self._io: ProcFile | None = None
-        # Some kernels do not count it, and not every process may be read.
-        with contextlib.suppress(OSError):
-            self._io = ProcFile(f"/proc/{pid}/io")
+        self._process = psutil.Process(pid)
         self._cpu, self._read, self._written = Rate(), Rate(), Rate()
 
     def sample(self, now: float) -> dict[str, float | int | None]:
-        # The program's name, in parentheses, may hold blanks and parentheses.
-        words = self._stat.read().rpartition(b")")[2].split()
-        pages = self._statm.read().split()
-        read, written = self._storage()
-        ticks = self._cpu.of(int(words[11]) + int(words[12]), now)
+        read = written = None
+        with self._process.oneshot():
+            times, memory, threads = self._process.cpu_times(), self._process.memory_info(), self._process.num_threads()
+            # Some kernels do not count it, and not every process may be read.
+            with contextlib.suppress(psutil.Error, OSError, RuntimeError, AttributeError):
+                io = self._process.io_counters()
+                read, written = io.read_bytes, io.write_bytes
+        busy = self._cpu.of(times.user + times.system, now)
         return {
-            "cpu_percent": None if ticks is None else round(100 * ticks / TICKS_PER_S, 1),
-            "rss_bytes": int(pages[1]) * PAGE_BYTES,
-            "shared_bytes": int(pages[2]) * PAGE_BYTES,
-            "threads": int(words[17]),
+            "cpu_percent": None if busy is None else round(100 * busy, 1),
+            "rss_bytes": memory.rss,
+            "shared_bytes": memory.shared,
+            "threads": threads,
             "read_bytes_per_s": self._read.of(read, now),
             "write_bytes_per_s": self._written.of(written, now),
         }
-
-    def _storage(self) -> tuple[int | None, int | None]:
-        if self._io is None:
-            return None, None
-        try:
-            # rchar wchar syscr syscw read_bytes write_bytes cancelled_write_bytes, a name before each.
-            words = self._io.read().split()
-            return int(words[9]), int(words[11])
-        except (OSError, IndexError):
-            return None, None
-
-    def close(self) -> None:
-        for file in (self._stat, self._statm, self._io):
-            if file is not None:
-                file.close()
-
-
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def _space(path: str) -> tuple[int | None, int | None, int | None]:
     """Bytes used, free to the user, and total, of a path's file system; None if there is none."""
     try:
-        found = os.statvfs(path)
+        found = psutil.disk_usage(path)
     except OSError:
         return None, None, None
-    unit = found.f_frsize
     # What is reserved for root is neither used nor free.
-    used, free = (found.f_blocks - found.f_bfree) * unit, found.f_bavail * unit
-    return used, free, used + free
-
-
-def command_name(pid: int) -> str:
-    """A process's program; "" if unknown."""
-    try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return found.used, found.free, found.used + found.free

@@ -2,7 +2,7 @@
 
 The sampler calls into drivers that may crash or hang. Before each call it records the library in a page shared with
 this side: if it dies, or does not return in time, that library is to blame. One that took the sampler down twice is
-disabled for a minute, then twice as long each time, up to an hour; everything else is still sampled.
+disabled for a while, after each further time too; everything else is still sampled.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 from typing import IO
@@ -30,9 +30,7 @@ COMMAND = (sys.executable, "-P", "-m", "trainers.telemetry")
 SELF = "sampler"
 """The sampler itself, if no library is to blame."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
-HEALTHY_S = 120.0
-"""After this long without a failure, earlier ones are forgotten."""
-FIRST_BAN_S, LAST_BAN_S = 60.0, 3600.0
+BAN_S = 600.0
 SILENT_S = 30.0
 """A sampler that is silent for this long, though in no library, hangs too."""
 END_S = 1.0
@@ -41,13 +39,6 @@ SUSPENDED_S = 5.0
 """A keeper not called for this long was suspended, perhaps together with the sampler."""
 
 _event: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-
-
-@dataclass(slots=True)
-class _Record:
-    failures: int = 0
-    ban_s: float = field(default_factory=lambda: FIRST_BAN_S)
-    banned_until: float = 0.0
 
 
 class SamplerKeeper:
@@ -79,7 +70,11 @@ class SamplerKeeper:
         self._pause_s = FIRST_PAUSE_S
         self._heard = self._started = 0.0
         self._looked = inf
-        self._records: dict[str, _Record] = {}
+        self._failures: Counter[str] = Counter()
+        self._banned: dict[str, float] = {}
+        """Library → when it may be called again."""
+        self._energy: dict[str, float] = {}
+        """GPU → joules that the samplers have counted."""
         self._problems: dict[str, str] = {}
         self.failure: TelemetrySource | None = None
 
@@ -100,12 +95,11 @@ class SamplerKeeper:
             self._fail(call.library, f"did not answer within {call.limit_s:.0f} s", now)
         elif call is None and now - self._heard > SILENT_S + self._order.interval_s:
             self._fail(SELF, f"reported nothing for {SILENT_S:.0f} s", now)
-        elif self._records and now - self._started > HEALTHY_S:
-            self._forget_failures(now)
 
     def _start(self, now: float) -> None:
-        banned = {name: record.banned_until for name, record in self._records.items() if record.banned_until > now}
-        order = msgspec.structs.replace(self._order, handover_fd=self._page.fd, left_alone=banned)
+        order = msgspec.structs.replace(
+            self._order, handover_fd=self._page.fd, left_alone=self._banned, energy=self._energy
+        )
         self._page.leave()
         try:
             with self._log() as log:
@@ -138,6 +132,8 @@ class SamplerKeeper:
                 self._report(event.source, event.problem)
                 continue
             self._emit(event)
+            if isinstance(event, DeviceSample) and event.energy_j is not None:
+                self._energy[event.uuid] = event.energy_j
             if isinstance(event, DeviceSample | HostSample):
                 self._report(SELF, "")
                 for alert in self._alerts.look(event):
@@ -159,32 +155,25 @@ class SamplerKeeper:
     def _fail(self, culprit: str, how: str, now: float) -> None:
         self._drop()
         self._put_off(now)
-        record = self._records.setdefault(culprit, _Record())
-        record.failures += 1
+        self._failures[culprit] += 1
         # A library dies within the sampler.
         what = how if culprit == SELF or how.startswith("did n") else f"crashed the sampler, which {how}"
         self.failure = TelemetrySource(source=culprit, problem=what)
         if culprit == SELF:
             self._report(SELF, f"{what}; it is restarted")
             return
-        if record.failures < FAILURES:
+        if self._failures[culprit] < FAILURES:
             self._report(culprit, f"{what}; it is retried")
             return
-        record.banned_until = now + record.ban_s
-        self._report(culprit, f"{what}; it is disabled for {_span(record.ban_s)}")
-        record.ban_s = min(LAST_BAN_S, 2 * record.ban_s)
+        self._banned[culprit] = now + BAN_S
+        self._report(culprit, f"{what}; it is disabled for {BAN_S / 60:.0f} min")
         # Everything else need not wait for it.
         self._pause_s, self._start_at = FIRST_PAUSE_S, now + FIRST_PAUSE_S
 
     def _put_off(self, now: float) -> None:
+        if now - self._started > LAST_PAUSE_S:
+            self._pause_s = FIRST_PAUSE_S
         self._start_at, self._pause_s = now + self._pause_s, min(LAST_PAUSE_S, 2 * self._pause_s)
-
-    def _forget_failures(self, now: float) -> None:
-        """Forgets failures after a long time without any; a disabled library has yet to prove itself."""
-        self._pause_s = FIRST_PAUSE_S
-        self._records = {
-            name: record for name, record in self._records.items() if now - record.banned_until < HEALTHY_S
-        }
 
     def _drop(self) -> None:
         if self._process is None or self._messages is None:
@@ -220,10 +209,3 @@ class SamplerKeeper:
         for killed in self._killed:
             killed.poll()
         self._page.close()
-
-
-def _span(seconds: float) -> str:
-    for unit, name in ((3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds:.0f} s"

@@ -52,8 +52,6 @@ class NvmlSource:
             return handle, nvml.nvmlDeviceGetUUID(handle), ""
         except nvml.NVMLError as error:
             return None, f"{PLACE}{index}", str(error)
-        except UnicodeDecodeError:
-            return None, f"{PLACE}{index}", "its UUID is not a string"
 
     def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> Gpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
@@ -82,9 +80,6 @@ def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[s
     for word in filter(None, (word.strip() for word in wanted.split(","))):
         if word.isascii() and word.isdecimal():
             found = present[int(word) : int(word) + 1]
-        elif word.startswith("MIG-GPU-"):
-            # The older form: MIG-<UUID of the GPU>/<GPU instance>/<compute instance>.
-            found = [uuid for uuid in present if uuid == word.removeprefix("MIG-").partition("/")[0]]
         elif word.startswith("MIG-"):
             found = [whole for part, whole in parts.items() if part.startswith(word)]
         else:
@@ -102,7 +97,7 @@ def _parts(nvml: Any, handle: Any) -> list[str]:
         if not nvml.nvmlDeviceGetMigMode(handle)[0]:
             return []
         return [nvml.nvmlDeviceGetUUID(part) for part in mig_handles(nvml, handle)]
-    except (nvml.NVMLError, UnicodeDecodeError):
+    except nvml.NVMLError:
         return []
 
 

@@ -18,7 +18,7 @@ SLOW_S = 2.0
 """Maximum age of values that change rarely, or are expensive: processes, limits, fan, ECC errors, MIG."""
 
 MOST_32, MOST_64 = 2**31 - 1, 2**63 - 1
-COLDEST_C, HOTTEST_C = -60, 250
+HOTTEST_C = 250
 
 REASONS = (
     (0x0002, "application clocks"),
@@ -56,20 +56,18 @@ class Question:
             if error.value in self._absent:
                 self._again = now + ABSENT_S
             return None
-        except UnicodeDecodeError:
-            return None
 
 
 class NvmlGpu:
     """One GPU that NVML knows; raises NVMLError if it does not even report its name."""
 
     def __init__(self, nvml: Any, handle: Any, index: int, uuid: str, owners: Owners, energy: EnergyCount) -> None:
-        self.index, self.uuid, self.name = index, uuid, _name(nvml, handle)
+        self.index, self.uuid, self.name = index, uuid, nvml.nvmlDeviceGetName(handle)
         self._nvml, self._handle, self._owners, self._energy = nvml, handle, owners, energy
         self._spoke = False
         self._slow: dict[str, Any] = {}
         self._slow_due = 0.0
-        self._links = Links(nvml, handle, index)
+        self._links = Links(nvml, handle)
 
         def question(name: str, *arguments: Any) -> Question:
             return Question(nvml, getattr(nvml, name), handle, *arguments)
@@ -103,7 +101,8 @@ class NvmlGpu:
 
     def sample(self, now: float) -> DeviceSample:
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
-        power, temperature = _scaled(_number(self._power.ask(now)), 1e-3), _celsius(self._temperature.ask(now))
+        power = _scaled(_number(self._power.ask(now)), 1e-3)
+        temperature = _number(self._temperature.ask(now), HOTTEST_C)
         if any(one is not None for one in (utilization, memory, power, temperature)):
             self._spoke = True
         elif self._spoke:
@@ -185,24 +184,9 @@ def _first(questions: list[Question], now: float) -> Any:
     return next((answer for one in questions if (answer := one.ask(now)) is not None), None)
 
 
-def _name(nvml: Any, handle: Any) -> str:
-    try:
-        return str(nvml.nvmlDeviceGetName(handle))
-    except UnicodeDecodeError:
-        return ""
-
-
 def _number(value: int | None, most: int = MOST_32) -> int | None:
     """A figure; None for impossible ones: a driver without a value may give -1, which reads as the largest number."""
     return value if value is not None and 0 <= value <= most else None
-
-
-def _celsius(value: int | None) -> int | None:
-    """A temperature, which may be negative though NVML's type is unsigned; -1 means unknown."""
-    signed = value - 2**32 if value is not None and value > MOST_32 else value
-    if signed == -1:
-        return None
-    return signed if signed is not None and COLDEST_C <= signed <= HOTTEST_C else None
 
 
 def _scaled(value: int | None, factor: float) -> float | None:

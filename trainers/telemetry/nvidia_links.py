@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from trainers.telemetry.host import Rate
@@ -14,7 +13,6 @@ ALL_LINKS = 0xFFFFFFFF
 KIB = 1024
 BLOCKING_S = 5.0
 """Maximum age of a PCIe figure that takes 20 ms to measure."""
-QUICK_S = 0.005
 
 NVML_VALUE_TYPES = {1: "uiVal", 2: "ulVal", 3: "ullVal"}
 UNKNOWN = 2**63
@@ -32,9 +30,9 @@ class LinkRates(NamedTuple):
 
 
 class Links:
-    """Bytes per second over PCIe and NVLink; the GPU's index spreads blocking calls over time."""
+    """Bytes per second over PCIe and NVLink."""
 
-    def __init__(self, nvml: Any, handle: Any, index: int) -> None:
+    def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._fields = [
             (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0),
@@ -45,7 +43,7 @@ class Links:
         ]
         self._rates = [Rate() for _ in range(4)]
         self._again = 0.0
-        self._pcie_due, self._spread = 0.0, index % 8
+        self._pcie_due = 0.0
         self._pcie: tuple[float | None, float | None] = None, None
 
     def rates(self, now: float) -> LinkRates:
@@ -84,13 +82,10 @@ class Links:
         """Bytes per second that NVML measures over 20 ms, each in a call that takes as long."""
         if now < self._pcie_due:
             return self._pcie
-        began = perf_counter()
         try:
             # Receive is 1, transmit is 0; in kB/s.
             rx, tx = (self._nvml.nvmlDeviceGetPcieThroughput(self._handle, counter) for counter in (1, 0))
-            self._pcie = 1000.0 * rx, 1000.0 * tx
-            if perf_counter() - began > QUICK_S:
-                self._pcie_due = now + BLOCKING_S + self._spread * BLOCKING_S / 8
+            self._pcie, self._pcie_due = (1000.0 * rx, 1000.0 * tx), now + BLOCKING_S
         except self._nvml.NVMLError as error:
             self._raise_lost(error)
             self._pcie, self._pcie_due = (None, None), now + ABSENT_S

@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import psutil
+
 from trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
 from trainers.telemetry.amd import AmdSource
 from trainers.telemetry.config import SamplerConfig
@@ -21,8 +23,8 @@ from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.handover import Handover
 from trainers.telemetry.host import HostSampler, RankSampler
 from trainers.telemetry.nvidia import NvmlSource
-from trainers.telemetry.owners import Owners, reports_our_pids
-from trainers.telemetry.source import DeadGpu, Gpu, Source, SourceError
+from trainers.telemetry.owners import Owners
+from trainers.telemetry.source import Gpu, Source, SourceError
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ OPEN_LIMIT_S = 60.0
 CALL_LIMIT_S = 10.0
 FIRST_RETRY_S, LAST_RETRY_S = 2.0, 60.0
 REOPEN_S = 60.0
-"""How often a GPU missing at the start is looked for."""
+"""How often the library is opened anew while a GPU does not answer, or there is none."""
 
 
 class Guarded:
@@ -43,8 +45,6 @@ class Guarded:
         self._reopen_at = 0.0
         self._gpus: Sequence[Gpu] | None = None
         self._problem: str | None = None
-        self._lost: dict[str, tuple[float, float]] = {}
-        """Lost GPU → when it is asked again, and how long to wait after that."""
 
     def sample(self, now: float) -> list[Event]:
         if self._gpus is None:
@@ -52,37 +52,22 @@ class Guarded:
                 return []
             try:
                 self._gpus = self._call(self._source.open, OPEN_LIMIT_S)
-                self._reopen_at = now + REOPEN_S
             except SourceError as error:
                 self._open_at, self._retry_s = now + self._retry_s, min(LAST_RETRY_S, 2 * self._retry_s)
                 return self._report(str(error))
-        events: list[Event] = []
+            self._reopen_at, self._retry_s = now + REOPEN_S, FIRST_RETRY_S
+        events = self._report("" if self._gpus else self._source.no_gpus)
+        incomplete = not self._gpus
         for gpu in self._gpus:
-            again, wait_s = self._lost.get(gpu.uuid, (0.0, FIRST_RETRY_S))
-            if now < again:
-                continue
             try:
                 events.append(self._call(lambda gpu=gpu: gpu.sample(time.monotonic()), CALL_LIMIT_S))  # type: ignore[misc]
-                self._lost.pop(gpu.uuid, None)
             except SourceError as error:
-                self._lost[gpu.uuid] = now + wait_s, min(LAST_RETRY_S, 2 * wait_s)
+                incomplete = True
                 events.append(DeviceSample(index=gpu.index, uuid=gpu.uuid, name=gpu.name, problem=str(error)))
-        if self._gpus and len(self._lost) == len(self._gpus):
-            # The driver may have been reloaded: older handles are invalid.
-            self._gpus, self._open_at = None, now + self._retry_s
-            self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
-            self._lost.clear()
-            return events
-        if now >= self._reopen_at and (not self._gpus or self._lost or self._has_dead()):
-            # A GPU without a valid handle gets one by reopening.
+        if incomplete and now >= self._reopen_at:
+            # A lost GPU, and all of a driver that was reloaded, get valid handles by reopening.
             self._gpus = None
-            self._lost.clear()
-            return events
-        self._retry_s = FIRST_RETRY_S
-        return [*self._report("" if self._gpus else self._source.no_gpus), *events]
-
-    def _has_dead(self) -> bool:
-        return any(isinstance(gpu, DeadGpu) for gpu in self._gpus or ())
+        return events
 
     def _call(self, call: Callable[[], T], limit_s: float) -> T:
         self._handover.enter(self._source.name, time.monotonic(), limit_s)
@@ -110,12 +95,12 @@ class Sampler:
         for rank, pid in order.ranks.items():
             try:
                 self._ranks[rank] = RankSampler(pid)
-            except OSError:
+            except psutil.Error:
                 continue
         handover = Handover(order.handover_fd)
-        owners = Owners(order.ranks, ours=reports_our_pids())
+        owners = Owners(order.ranks)
         sources: list[Source] = []
-        energy = EnergyCount(handover)
+        energy = EnergyCount(order.energy)
         if order.gpus:
             sources.append(NvmlSource(order.gpus, owners, energy))
         if order.gpus == "all" and AmdSource.installed():
@@ -160,8 +145,7 @@ class Sampler:
         for rank, process in list(self._ranks.items()):
             try:
                 events.append(RankSample(rank=rank, **process.sample(now)))  # type: ignore[arg-type]
-            except OSError:
-                process.close()
+            except psutil.Error:
                 del self._ranks[rank]
         return events
 

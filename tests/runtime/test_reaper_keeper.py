@@ -1,4 +1,4 @@
-"""Helpers that die, and are started again with backoff; and what the kernel tells of its out-of-memory killer."""
+"""A reaper that dies, and is started again; and what the kernel tells of its out-of-memory killer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from trainers.contract.events import Alert, Event, RankFailed
 from trainers.contract.wording import describe_failure
-from trainers.runtime.helper import FIRST_RETRY_S, LONGEST_RETRY_S, Helper
 from trainers.runtime.out_of_memory import KEEP_S, OomWatch, hint
+from trainers.runtime.reaper_keeper import RETRY_S, ReaperKeeper
 
 
 class Starts:
@@ -30,46 +30,39 @@ class Starts:
         return subprocess.Popen([sys.executable, "-S", "-c", self.code])
 
 
-def _advance_past_its_end(helper: Helper, now: float) -> None:
-    assert helper.process is not None
-    helper.process.wait(30)
-    helper.advance(now)
-
-
-def test_it_is_started_again_with_backoff_and_told_once() -> None:
+def test_it_is_started_again_and_told_once() -> None:
     starts, said = Starts(), list[Event]()
-    helper = Helper("reaper", "the reaper", starts, said.append, "training continues")
-    now, delay = 100.0, FIRST_RETRY_S
-    for number in range(1, 6):
-        helper.advance(now)
+    keeper = ReaperKeeper(starts, said.append)
+    keeper.advance(100.0)
+    for number in range(1, 4):
+        now = 100.0 + number * RETRY_S
+        assert keeper.process is not None
+        keeper.process.wait(30)
+        keeper.advance(now - 0.1)
         assert starts.count == number
-        _advance_past_its_end(helper, now)
-        helper.advance(now + delay - 0.1)
-        assert starts.count == number
-        now, delay = now + delay, min(2 * delay, LONGEST_RETRY_S)
+        keeper.advance(now)
+        assert starts.count == number + 1
     (alert,) = said
     assert isinstance(alert, Alert)
-    assert alert.text == "the reaper ended with exit code 3; training continues. It restarts after 1 s"
+    assert alert.text.startswith("the reaper ended with exit code 3; training continues, but if")
+    keeper.end()
 
 
 def test_one_that_cannot_be_started_is_tried_again() -> None:
     starts, said = Starts("import time; time.sleep(600)"), list[Event]()
     starts.error = BlockingIOError(11, "Resource temporarily unavailable")
-    helper = Helper("telemetry", "the sampler", starts, said.append, "training continues")
-    for second in range(200):
-        helper.advance(float(second))
-    assert helper.process is None
-    assert 5 < starts.count < 12
-    assert [event.text for event in said if isinstance(event, Alert)] == [
-        "the sampler cannot be started: Resource temporarily unavailable; training continues. It restarts after 1 s"
-    ]
+    keeper = ReaperKeeper(starts, said.append)
+    for second in range(100):
+        keeper.advance(float(second))
+    assert starts.count == 100 / RETRY_S
+    (alert,) = said
+    assert isinstance(alert, Alert)
+    assert "the reaper cannot be started: Resource temporarily unavailable" in alert.text
     starts.error = None
-    helper.advance(1000.0)
-    assert helper.process is not None
-    process = helper.process
-    helper.end()
-    assert process.poll() == -9
-    helper.end()
+    keeper.advance(1000.0)
+    assert keeper.process is not None
+    keeper.end()
+    assert keeper.process.poll() == -9
 
 
 def counter(path: Path, count: int, name: str = "oom_kill") -> None:

@@ -1,0 +1,51 @@
+"""`python -m trainers.telemetry.probe`: this machine's GPUs as JSON, once, for a launch."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+
+import msgspec
+import pynvml
+
+from trainers.config.machine import Gpu, GpuReport
+from trainers.telemetry.energy import EnergyCount
+from trainers.telemetry.nvidia import NvmlSource
+from trainers.telemetry.owners import Owners
+from trainers.telemetry.source import SourceError
+
+
+def read_gpus() -> GpuReport:
+    """Queries NVML for the GPUs, in this process."""
+    source = NvmlSource("all", Owners({}), EnergyCount({}))
+    gpus, problem, driver = [], f"NVML: {source.no_gpus}", None
+    try:
+        for gpu in source.open():
+            try:
+                sample = gpu.sample(time.monotonic())
+            except SourceError as error:
+                # A lost GPU does not keep runs from the others.
+                problem = f"NVML: {error}"
+                continue
+            busy = sample.utilization_percent
+            gpus.append(
+                Gpu(
+                    index=sample.index,
+                    uuid=sample.uuid,
+                    name=sample.name,
+                    memory_total_bytes=sample.memory_total_bytes,
+                    memory_used_bytes=sample.memory_used_bytes,
+                    utilization_percent=None if busy is None else int(busy),
+                    processes=None if sample.processes is None else tuple(sample.processes),
+                )
+            )
+    except SourceError as error:
+        problem = f"NVML: {error}"
+    with contextlib.suppress(pynvml.NVMLError):
+        driver = pynvml.nvmlSystemGetDriverVersion()
+    return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read_gpus()))
