@@ -1,4 +1,4 @@
-"""What the kernel's control groups leave of the memory, from files as the kernel has them."""
+"""What the kernel's control groups leave of the memory, from files as both versions have them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def test_the_least_limit_of_a_group_and_those_above_it(tmp_path: Path, own: Path
     assert memory_limit(groups) == (1000, 390)
     write(root / "user.slice" / "job", memory__max=400)
     assert memory_limit(groups) == (400, 100)
+
+
+def test_the_first_version_in_a_container(tmp_path: Path, own: Path) -> None:
+    own.write_text("5:cpu,cpuacct:/docker/ab\n4:memory:/docker/ab\n1:name=systemd:/docker/ab\n")
+    root = tmp_path / "fs"
+    stat = "inactive_file 1\nactive_file 1\ntotal_inactive_file 30\ntotal_active_file 20"
+    # What is mounted is the container's own group.
+    write(root / "memory", memory__limit_in_bytes=1000, memory__usage_in_bytes=600, memory__stat=stat)
+    groups = memory_groups(own, root)
+    assert groups == [root / "memory" / "docker" / "ab", root / "memory" / "docker", root / "memory"]
+    assert memory_limit(groups) == (1000, 450)
 
 
 def test_no_limit(tmp_path: Path, own: Path) -> None:

@@ -1,6 +1,6 @@
 """The control groups that limit this process's memory: a container's, a service's, a batch job's.
 
-Of version 2; a limit by version 1 is not seen. Source:
+Both versions: memory.max and memory.current of v2 are memory.limit_in_bytes and memory.usage_in_bytes of v1. Source:
 https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 """
 
@@ -17,11 +17,16 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
         lines = own.read_text().splitlines()
     except OSError:
         return []
-    group = next((line.removeprefix("0::/") for line in lines if line.startswith("0::")), None)
-    if group is None:
-        return []
-    # In a container the group's own directory may be what is mounted.
-    return [one for one in (root / group, *(root / group).parents) if one.is_relative_to(root)]
+    found = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount = root / "memory" if controllers else root
+        # In a container the group's own directory may be what is mounted.
+        inner = mount / group.lstrip("/")
+        found += [one for one in (inner, *inner.parents) if one.is_relative_to(mount)]
+    return found
 
 
 def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
@@ -31,7 +36,8 @@ def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
     """
     limits, free = [], []
     for group in groups:
-        limit, used = _read_number(group / "memory.max"), _read_number(group / "memory.current")
+        limit = _read_number(group / "memory.max") or _read_number(group / "memory.limit_in_bytes")
+        used = _read_number(group / "memory.current") or _read_number(group / "memory.usage_in_bytes")
         if limit is not None and used is not None:
             limits.append(limit)
             free.append(max(0, limit - used + _file_cache(group)))
@@ -44,7 +50,9 @@ def _file_cache(group: Path) -> int:
     except OSError:
         return 0
     counts = dict(line.split(" ", 1) for line in lines)
-    return sum(int(counts.get(name, 0)) for name in ("inactive_file", "active_file"))
+    # In v1 the "total_" values include the groups below.
+    prefix = "total_" if "total_inactive_file" in counts else ""
+    return sum(int(counts.get(f"{prefix}{name}", 0)) for name in ("inactive_file", "active_file"))
 
 
 def _read_number(path: Path) -> int | None:

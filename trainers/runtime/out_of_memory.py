@@ -1,7 +1,7 @@
 """Detects whether the kernel's out-of-memory killer killed a rank.
 
 SIGKILL looks the same whoever sent it, but the kernel counts its OOM kills: per control group (`oom_kill` in
-memory.events), and for the whole machine in /proc/vmstat.
+memory.events, or memory.oom_control in cgroups v1), and for the whole machine in /proc/vmstat.
 """
 
 from __future__ import annotations
@@ -69,4 +69,5 @@ def _read_count(path: Path) -> int | None:
 
 def _counters() -> list[Path]:
     """The count's possible files: of this process's control group, else the machine's."""
-    return [*(group / "memory.events" for group in memory_groups()), Path("/proc/vmstat")]
+    names = ("memory.events", "memory.oom_control")
+    return [*(group / name for group in memory_groups() for name in names), Path("/proc/vmstat")]
