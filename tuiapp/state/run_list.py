@@ -88,11 +88,6 @@ def _of(info: RunInfo, key: str) -> str:
     return str(getattr(info.config, key)) if info.config else ""
 
 
-def _subject(info: RunInfo) -> str:
-    """The model, or the script's name."""
-    return sanitize(subject(info.config), 80) if info.config else ""
-
-
 COLUMNS = (
     Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
     Column(
