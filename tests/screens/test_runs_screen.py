@@ -49,8 +49,8 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
         (ListLister(None), f"Looking for runs in {HOME} …"),
         (ListLister([]), "No runs yet."),
         (
-            ListLister([], "Cannot list /home/ada/runs: Permission denied."),
-            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another directory with --runs-dir",
+            ListLister([], "Cannot list /home/ada/runs: Permission denied.\nChoose another."),
+            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another.",
         ),
     ],
 )

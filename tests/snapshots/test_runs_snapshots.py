@@ -44,6 +44,9 @@ RUNS = [
 
 Build = Callable[[Path], Screen[Any]]
 
+UNLISTED = """Cannot list /home/ada/runs: Permission denied.
+Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."""
+
 
 def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
     return lambda directory: RunsScreen(HOME, ListLister(infos, problem))
@@ -117,7 +120,7 @@ SCENES: dict[str, Scene] = {
     "runs": Scene(runs(RUNS)),
     "runs-none": Scene(runs([])),
     "runs-loading": Scene(runs(None)),
-    "runs-problem": Scene(runs([], "Cannot list /home/ada/runs: Permission denied.")),
+    "runs-problem": Scene(runs([], UNLISTED)),
     "runs-marked": Scene(runs(RUNS), ("down", "x", "x", "down", "x")),
     "runs-filtered": Scene(runs(RUNS), ("slash", *"completed", "enter", "7")),
     "runs-nothing-found": Scene(runs(RUNS), ("slash", *"imagenet")),

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.text import Text
 
@@ -48,21 +48,7 @@ FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal
 
 
-class Narrator(Protocol):
-    def event(self, event: AnyEvent, state: RunState) -> None:
-        """Called after an event was folded into the state."""
-
-    def say(self, text: str) -> None:
-        """Prints a line that is not from the run."""
-
-    def tick(self, state: RunState) -> None:
-        """Called once all available events are folded."""
-
-    def end(self, state: RunState) -> None:
-        """Called when the run is over."""
-
-
-def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> Narrator:
+def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> PlainNarrator:
     """Returns the narrator for a stream; `plain` prints lines on a terminal too."""
     if plain or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainNarrator(stream, run)
@@ -76,15 +62,18 @@ class PlainNarrator:
         self._in_trouble = False
 
     def event(self, event: AnyEvent, state: RunState) -> None:
+        """Called after an event was folded into the state."""
         if text := self._in_words(event, state):
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
+        """Called once all available events are folded."""
         self._report_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
+        """Called when the run is over."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
             said = failure.traceback or "\n".join(failure.last_lines)
@@ -102,6 +91,7 @@ class PlainNarrator:
         self._in_trouble = bool(state.trouble)
 
     def say(self, text: str) -> None:
+        """Prints a line."""
         self._said_at = time.monotonic()
         self._try(lambda: self._print(text))
 
