@@ -40,6 +40,7 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
+from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_words
@@ -63,7 +64,7 @@ class PlainNarrator:
 
     def event(self, event: AnyEvent, state: RunState) -> None:
         """Called after an event was folded into the state."""
-        if text := self._in_words(event, state):
+        if text := _in_words(event, state):
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
@@ -80,9 +81,6 @@ class PlainNarrator:
             for line in sanitize_lines(said) if said else []:
                 self.say(f"  {line}")
         self.say(describe_end(state, self._run))
-
-    def _in_words(self, event: AnyEvent, state: RunState) -> str:
-        return _in_words(event, state)
 
     def _report_trouble(self, state: RunState) -> None:
         # Its text contains a running count of seconds; an alert reports when it is over.
@@ -130,15 +128,16 @@ class LiveNarrator(PlainNarrator):
 
     def _draw(self, state: RunState) -> None:
         self._drawn_at = time.monotonic()
-        lines = live_view(state, time.time(), self._live.console.width, ascii_only=self._ascii)
-        self._try(lambda: self._live.draw([Text(line) for line in lines]))
+        lines = live_view(state, time.time(), self._live.console.width)
+        self._try(lambda: self._live.draw([Text(to_ascii(line) if self._ascii else line) for line in lines]))
 
-    def _in_words(self, event: AnyEvent, state: RunState) -> str:
+    def event(self, event: AnyEvent, state: RunState) -> None:
         # Above the view, automatic checkpoints are not worth a line.
         unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
         if isinstance(event, Checkpoint | CheckpointRequested):
             self._asked = isinstance(event, CheckpointRequested)
-        return "" if unasked else super()._in_words(event, state)
+        if not unasked:
+            super().event(event, state)
 
     def _print(self, text: str) -> None:
         self._live.print_above(text)
