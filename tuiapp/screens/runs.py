@@ -83,6 +83,7 @@ class RunsScreen(CoveredScreenFix[None]):
         self._listing: Listing | None = None
         self._shown: list[RunInfo] = []
         self._marked: list[RunDir] = []
+        """In the order in which they were marked."""
         self._by, self._reverse = NEWEST, False
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
@@ -90,11 +91,6 @@ class RunsScreen(CoveredScreenFix[None]):
     @property
     def current(self) -> RunInfo | None:
         return self.query_one(RunTable).current
-
-    @property
-    def marked(self) -> list[RunDir]:
-        """In the order in which they were marked."""
-        return list(self._marked)
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
