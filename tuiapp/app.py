@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,14 +18,15 @@ from trainers.config.options import Problem
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
-from tuiapp.navigation import Navigation
+from tuiapp.library.find import list_runs
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
+from tuiapp.screens.leave import confirm_quit, farewell
 from tuiapp.screens.palette import system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
-from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on
+from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
 from tuiapp.terminal.key_queue import KeyQueue
 from tuiapp.terminal.readable import readable
 from tuiapp.terminal.reliable_timers import ReliableTimers
@@ -41,7 +41,10 @@ STRAYS_S = 0.5
 
 
 class TuiApp(ReliableTimers, App[None]):
-    """Configures, launches and watches training runs. Runs continue without it."""
+    """Configures, launches and watches training runs. Runs continue without it.
+
+    Each screen is imported when it is first shown, so that its charts or fields do not delay the first picture.
+    """
 
     TITLE = "tuiapp"
 
@@ -81,7 +84,7 @@ class TuiApp(ReliableTimers, App[None]):
         self._preferences = Preferences(self, settings or Settings(unicode="on"), problems)
         self._ends = EndWatch(self, self._preferences.settings)
         self._keys = KeyQueue(self, super().on_event)
-        self._first_run, self._replay_speed = run, replay_speed
+        self._runs_dir, self._first_run, self._replay_speed = runs_dir, run, replay_speed
 
         def make_form() -> ConfigureScreen:
             from tuiapp.screens.configure import ConfigureScreen
@@ -90,8 +93,10 @@ class TuiApp(ReliableTimers, App[None]):
 
         self._make_form = make_form
         self._configure: ConfigureScreen | None = None
-        self._navigation = Navigation(self, runs_dir, self._form, self._ends.add)
-        self._look_for_strays = partial(offer_to_end_strays, self, runs_dir)
+        self._watched: list[RunDir] = []
+        """Runs shown live in this session, the latest last."""
+        self._stopping: set[RunDir] = set()
+        self._has_pushed = False
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver for this platform, or `RobustDriver` in its place."""
@@ -133,41 +138,92 @@ class TuiApp(ReliableTimers, App[None]):
         self.call_after_refresh(collect_from_now_on)
         self.set_interval(REST_S, lambda: collect_at_rest(self._keys.rest_s))
         if self._first_run and self._replay_speed:
-            self._navigation.replay(self._first_run, self._replay_speed)
+            self._replay(self._first_run, self._replay_speed)
         elif self._first_run:
-            self._navigation.watch(self._first_run)
+            self.show_run(self._first_run)
         # It inspects every process of the machine: not before the first picture.
-        self.set_timer(STRAYS_S, lambda: self.run_worker(self._look_for_strays(), group="strays"))
+        self.set_timer(STRAYS_S, lambda: self.run_worker(offer_to_end_strays(self, self._runs_dir), group="strays"))
 
     @property
     def farewell(self) -> str:
-        return self._navigation.farewell
+        return farewell(self._live_runs(), self._stopping)
+
+    def _live_runs(self) -> list[RunDir]:
+        return [run for run in reversed(self._watched) if run.is_live()]
 
     def action_watch(self) -> None:
-        if self.screen is self._configure:
-            self._navigation.watch_newest()
+        """Shows the newest live run, or else the one of this session that ended last."""
+        if self.screen is not self._configure:
+            return
+        live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
+        chosen = next(iter([*self._live_runs(), *([live] if live else []), *self._watched[::-1]]), None)
+        if chosen is None:
+            self.notify("There is no live run. Ctrl+R launches one.", markup=False)
+        else:
+            self.show_run(chosen)
 
     def action_show_runs(self) -> None:
-        self._navigation.show_runs()
+        from tuiapp.screens.runs import RunsScreen
+
+        if not isinstance(self.screen, ModalScreen) and not self._back_to(lambda one: isinstance(one, RunsScreen)):
+            self._push(RunsScreen(self._runs_dir))
 
     def action_devices(self) -> None:
-        self._navigation.show_devices()
+        from tuiapp.screens.devices import DevicesScreen
+
+        if not isinstance(self.screen, DevicesScreen | ModalScreen):
+            self._push(DevicesScreen(self._runs_dir))
 
     @on(RunLaunched)
     @on(OpenRun)
     def _open(self, event: RunLaunched | OpenRun) -> None:
         if isinstance(event, OpenRun) and event.replay:
-            self._navigation.replay(event.run)
+            self._replay(event.run)
         else:
-            self._navigation.watch(event.run)
+            self.show_run(event.run)
+
+    def show_run(self, run: RunDir) -> None:
+        """Shows a run as it is now."""
+        from tuiapp.screens.run import RunScreen
+
+        self._watched = [*(known for known in self._watched if known != run), run]
+        self._ends.add(run)
+        if not self._back_to(lambda one: isinstance(one, RunScreen) and one.run == run and not one.replayed):
+            self._push(RunScreen(run))
+
+    def _replay(self, run: RunDir, speed: float = 1.0) -> None:
+        from tuiapp.feeds.replay_feed import ReplayFeed
+        from tuiapp.screens.run import RunScreen
+
+        self._push(RunScreen(run, ReplayFeed(run, speed)))
 
     @on(CompareRuns)
     def _compare(self, event: CompareRuns) -> None:
-        self._navigation.compare(event.runs)
+        from tuiapp.screens.compare import CompareScreen
+
+        self._push(CompareScreen(event.runs))
 
     @on(CloneRun)
     def _clone(self, event: CloneRun) -> None:
-        self._navigation.clone(event.run, event.config)
+        form = self._form()
+        if not self._back_to(lambda screen: screen is form):
+            # Resuming the lowest screen builds the form.
+            lowest = self.screen_stack[0]
+            self._back_to(lambda screen: screen is lowest)
+        form.load_like(event.run, event.config)
+
+    def _push(self, screen: Screen[Any]) -> None:
+        self.push_screen(screen)
+        self.call_after_refresh(freeze_gc, may_be_gone=self._has_pushed)
+        self._has_pushed = True
+
+    def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Pops the screens above the wanted one; returns whether there is one."""
+        if not any(is_wanted(screen) for screen in self.screen_stack):
+            return False
+        while not is_wanted(self.screen):
+            self.pop_screen()
+        return True
 
     async def action_quit(self) -> None:
         """The palette's name for quitting."""
@@ -181,7 +237,11 @@ class TuiApp(ReliableTimers, App[None]):
         if self._configure and self._configure.launching:
             self.notify("A run is starting. Quit once it has started.", severity="warning", markup=False)
             return
-        if await self._navigation.may_leave():
+        going_on = [run for run in self._live_runs() if run not in self._stopping]
+        decided = await confirm_quit(self, going_on) if going_on else "leave"
+        if decided == "stopping":
+            self._stopping.update(going_on)
+        if decided != "stay":
             self.exit()
 
     def action_toggle_help(self) -> None:

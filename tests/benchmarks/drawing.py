@@ -10,7 +10,7 @@ from textual_plotext.plot import Plot as Plotext
 
 from tests.benchmarks.long_run import EPOCH, Run
 from trainers.contract.events import AnyEvent
-from tuiapp.state.chart import Chart, View, build_chart
+from tuiapp.state.chart import Chart, Look, build_chart
 from tuiapp.state.fold import apply
 from tuiapp.state.raster import rasterize
 from tuiapp.state.run_state import RunState
@@ -48,10 +48,10 @@ def time_drawing() -> None:
         events += run.flush(first)  # type: ignore[arg-type]
     for event in events:
         apply(state, event)
-    view = View(smoothing=0.6)
-    chart = build_chart(state, view, columns=2 * COLUMNS, rows=ROWS)
+    look = Look(smoothing=0.6)
+    chart = build_chart(state, look, columns=2 * COLUMNS, rows=ROWS)
     plt = Plotext()
-    reduced = _milliseconds(lambda: build_chart(state, view, columns=2 * COLUMNS, rows=ROWS))
+    reduced = _milliseconds(lambda: build_chart(state, look, columns=2 * COLUMNS, rows=ROWS))
     print(f"eight ranks reduced   {reduced:.2f} ms")
     print(f"drawn by plotext      {_milliseconds(lambda: _with_plotext(plt, chart)):.2f} ms")
     print(f"drawn by numpy        {_milliseconds(lambda: rasterize(chart, COLUMNS, ROWS)):.2f} ms")

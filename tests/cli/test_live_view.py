@@ -22,6 +22,7 @@ from trainers.contract.events import AnyEvent
 from tuiapp.library.find import find_run
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
+from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_bar
 
@@ -111,10 +112,12 @@ def test_the_lines_fit_and_tell_the_facts(cells: int, monkeypatch: pytest.Monkey
 
 
 def test_ascii_alone() -> None:
-    assert "\n".join(live_view(state_of(list(h.running())), h.START + 60, 120, ascii_only=True)).isascii()
-    assert progress_bar(0.5, 8, ascii_only=True) == "####----"
-    assert progress_bar(0.0, 4, ascii_only=False) == "────"
-    assert progress_bar(1.0, 4, ascii_only=False) == "━━━━"
+    shown = to_ascii("\n".join(live_view(state_of(list(h.running())), h.START + 60, 120)))
+    assert shown.isascii()
+    assert "?" not in shown
+    assert to_ascii(progress_bar(0.5, 8)) == "====----"
+    assert progress_bar(0.0, 4) == "────"
+    assert progress_bar(1.0, 4) == "━━━━"
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def test_a_place_that_cannot_be_listed(tuiapp: Command, tmp_path: Path, option: 
     (tmp_path / "file").touch()
     done = tuiapp("runs", "--runs-dir", tmp_path / "file", *option)
     assert (done.code, done.out) == (2, "")
-    assert "file: Not a directory. Choose another directory with --runs-dir" in done.err
+    assert "file: Not a directory.\ntuiapp: Choose another directory with --runs-dir" in done.err
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -7,13 +7,14 @@ import random
 import numpy as np
 import pytest
 
+from tests.state.folding import extend
 from trainers.contract.curve import Curve
 from tuiapp.state.series import Series
 
 
 def assert_same(curve: Curve, series: Series) -> None:
     assert (curve.width, curve.first_step, curve.last_step) == (
-        series.resolution,
+        series._width,
         series.first_step,
         series.last_step,
     )
@@ -34,9 +35,8 @@ def test_they_are_those_of_a_series(seed: int) -> None:
         lows = [None if one is None or dice.random() < 0.1 else one - 0.1 for one in values] if window > 1 else None
         highs = [None if one is None else one + dice.choice([0.1, 1e30]) for one in values] if window > 1 else None
         first = dice.randint(1, step) if dice.random() < 0.05 else step
-        counts = [window] * size if window > 1 else None
         curve.add([first - 1 + window * (place + 1) for place in range(size)], values, lows, highs)
-        series.extend(first, values, counts, lows, highs)
+        extend(series, first, values, window, lows, highs)
         step = max(step, first + size * window)
         if dice.random() < 0.03:
             step = dice.randint(1, step)

@@ -104,7 +104,7 @@ def test_no_run_yet(tmp_path: Path, name: str) -> None:
 def test_a_place_that_cannot_be_listed_is_not_called_empty(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(
-        UnknownRunError, match=r"Cannot list .*runs: Not a directory\. Choose another directory with --runs-dir"
+        UnknownRunError, match=r"Cannot list .*runs: Not a directory\.\nChoose another directory with --runs-dir"
     ):
         find_run("latest", tmp_path / "runs")
 

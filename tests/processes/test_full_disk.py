@@ -25,7 +25,6 @@ from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state.condition import headline
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
-from tuiapp.verbs.control import SILENT_TIMEOUT_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 SILENT = msgspec.structs.replace(MLP, checkpoint_every=0, eval_every=0, epochs=20_000)
@@ -170,12 +169,10 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         wait_for(lambda: read_note(run.run).trouble)
         mailbox.send(run.run.commands, "stop-now")
         wait_for(lambda: read_note(run.run).over)
-        began = time.monotonic()
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "File too large. The run has ended and waits for disk space" in asked.stderr
-        assert asked.stderr.endswith("has ended training and saves no more checkpoints.\n")
-        assert time.monotonic() - began < SILENT_TIMEOUT_S
+        assert "the run cannot report a checkpoint" in asked.stderr
         mailbox.send(run.run.commands, "stop-now")
         run.wait_gone()
         assert summarise(run.run).status == "lost"

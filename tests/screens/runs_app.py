@@ -15,7 +15,7 @@ from tests.contract.recorded import CONFIG
 from trainers.contract.events import Summary
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, RunStatus
-from tuiapp.feeds.runs_feed import Listing
+from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.widgets.run_table import RunTable
@@ -34,7 +34,7 @@ def info(number: int, status: RunStatus = "completed", *, problem: str = "", rea
     return RunInfo(RunDir(HOME / name), status, config, problem, summary, reason, STARTED + 60 * number)
 
 
-class ListLister:
+class ListLister(RunsFeed):
     """Gives out one list after the other."""
 
     def __init__(self, infos: Sequence[RunInfo] | None = (), problem: str = "") -> None:

@@ -16,6 +16,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
+from tests.shown import is_read
 from trainers.contract.events import Facts, LogLine, encode
 from trainers.contract.rundir import RunDir
 from tuiapp.screens.compare import CompareScreen
@@ -80,7 +81,7 @@ async def choose(pilot: Pilot[Any], app: CompareApp, label: str) -> None:
 async def read(pilot: Pilot[Any], app: CompareApp) -> None:
     # The table's scroll bar takes its line from the chart when the first drawing has been laid out.
     for _ in range(2):
-        await until(pilot, lambda: app.compare_screen.is_mounted and app.compare_screen.is_read)
+        await until(pilot, lambda: app.compare_screen.is_mounted and is_read(app.compare_screen))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (40, 12)])

@@ -11,7 +11,6 @@ from tests.screens.configure_app import Launches, Start, field, screen, type_int
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import ConfigError, Problem
 from trainers.launch import LaunchError
-from tuiapp.screens.configure import MachineInspected
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist
@@ -154,7 +153,7 @@ async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> No
 async def test_form_is_usable_before_the_machine_is_known(start: Start, machine: Machine) -> None:
     async with start(machine=None) as pilot:
         await type_into(pilot, "epochs", "5")
-        screen(pilot).post_message(MachineInspected(machine))
+        screen(pilot).call_later(screen(pilot).take_machine, machine)
         await until(pilot, lambda: "2 CPU ranks" in words(pilot, "#facts"))
         assert screen(pilot).command == "tuiapp run --set epochs=5"
 

@@ -18,6 +18,7 @@ from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_compare_screen import make_runs
 from tests.screens.test_devices_screen import Recorded
+from tests.shown import is_read
 from tests.snapshots.screen_text import screen_text
 from tests.snapshots.stage import Stage, folded, run_screen
 from tuiapp.screens.compare import CompareScreen
@@ -55,7 +56,7 @@ async def settle(pilot: Pilot[Any], shown: Screen[Any] | None) -> None:
     else:
         await until(pilot, lambda: shown.is_mounted)
     if isinstance(shown, CompareScreen):
-        await until(pilot, lambda: shown.is_read)
+        await until(pilot, lambda: is_read(shown))
     await pilot.pause()
 
 

@@ -6,7 +6,6 @@ import msgspec
 
 from tests.screens.configure_app import Launches, Start, field, screen, until, words
 from trainers.config.machine import Gpu, GpuProcess, Machine
-from tuiapp.screens.configure import MachineInspected
 from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.gpu_checklist import GpuChecklist, describe_gpus, details
 
@@ -72,14 +71,14 @@ async def test_looking_again_keeps_what_was_chosen_and_where_one_is(start: Start
         await pilot.press("down", "enter")
         await pilot.pause()
         assert field(pilot, "device_ids").text == "1"
-        screen(pilot).post_message(MachineInspected(machine_of(gpu(0), gpu(1, 100 * GIB))))
+        screen(pilot).call_later(screen(pilot).take_machine, machine_of(gpu(0), gpu(1, 100 * GIB)))
         await until(pilot, lambda: "39.0/139 GiB" in str(checklist.get_option_at_index(1).prompt))
         assert checklist.has_focus
         assert "GPU-0001" in str(screen(pilot).query_one(ConfigForm).border_subtitle)
         assert checklist.highlighted == 1
         assert str(checklist.get_option_at_index(1).prompt).startswith("[x]")
         # Others than before: a list of its own.
-        screen(pilot).post_message(MachineInspected(machine_of(gpu(1))))
+        screen(pilot).call_later(screen(pilot).take_machine, machine_of(gpu(1)))
         await until(pilot, lambda: screen(pilot).query_one(GpuChecklist).option_count == 1)
         assert str(screen(pilot).query_one(GpuChecklist).get_option_at_index(0).prompt).startswith("[x]")
 

@@ -17,6 +17,7 @@ from tests.contract.recorded import record
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_compare_screen import CompareApp, read
 from tests.screens.test_run_screen import text_of
+from tests.shown import is_drawn
 from trainers.contract.events import AnyEvent, encode
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.metrics_grid import MetricsGrid
@@ -37,9 +38,9 @@ async def opened(pilot: Pilot[Any], app: App[Any]) -> MetricsGrid:
 
 
 async def drawn(pilot: Pilot[Any], app: App[Any]) -> None:
-    await until(pilot, lambda: grid(app).is_drawn and all(one.size for one in grid(app).visible_charts))
+    await until(pilot, lambda: is_drawn(grid(app)) and all(one.size for one in grid(app).visible_charts))
     await pilot.pause()
-    await until(pilot, lambda: grid(app).is_drawn)
+    await until(pilot, lambda: is_drawn(grid(app)))
 
 
 def shown(app: App[Any]) -> list[str]:
@@ -270,7 +271,7 @@ async def test_a_key_is_painted_while_a_drawing_is_due(monkeypatch: pytest.Monke
         refresh = screen._compositor_refresh
 
         def note_and_refresh() -> None:
-            painted.append(screen.is_drawn)
+            painted.append(is_drawn(screen))
             refresh()
 
         monkeypatch.setattr(screen, "_compositor_refresh", note_and_refresh)

@@ -101,7 +101,7 @@ async def test_a_script_that_logs_once_a_minute_is_not_silent() -> None:
 
 async def chart_of(pilot: Pilot[None], app: RunApp) -> LossChart:
     one = await drawn(pilot, app)
-    await until(pilot, lambda: one.has_class("-drawn"))
+    await until(pilot, lambda: not one.has_class("-empty"))
     return one
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_screen import text_of
+from tests.shown import shown_lines
 from tests.state.test_replay import Clock, Source, journal
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run import RunScreen
@@ -48,7 +49,7 @@ async def test_a_replay_is_marked_and_can_be_paused_moved_and_sped_up(tmp_path: 
         await pilot.press(*["comma"] * 30)
         await until(pilot, lambda: screen.state.step == 0 and "no array" in text_of(screen.query_one("#sharding")))
         log = screen.query_one(LogView)
-        await until(pilot, lambda: len(log.shown_lines()) == 1)
+        await until(pilot, lambda: len(shown_lines(log)) == 1)
         await pilot.press("space", *["full_stop"] * 30)
         await until(pilot, lambda: screen.state.status == "completed")
 

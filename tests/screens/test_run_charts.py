@@ -8,6 +8,7 @@ from textual.widgets import OptionList, Static
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
@@ -31,7 +32,7 @@ def legend(one: LossChart) -> str:
 async def drawn(pilot: Pilot[None], app: RunApp) -> LossChart:
     await settled(pilot, app)
     one = chart(app)
-    await until(pilot, lambda: one.is_current and one.drawings > 0)
+    await until(pilot, lambda: is_current(one) and one.drawings > 0)
     return one
 
 
@@ -145,7 +146,7 @@ async def test_time_axis() -> None:
         one = await drawn(pilot, app)
         await pilot.press("t")
         assert "by time" in legend(one)
-        assert one._chart.x_range[1] == pytest.approx(16.5)
+        assert one.drawn.x_range[1] == pytest.approx(16.5)
         await pilot.press("t")
         assert "by step" in legend(one)
 
@@ -155,18 +156,18 @@ async def test_zoom_and_pan() -> None:
     async with app.run_test(size=LARGE) as pilot:
         one = await drawn(pilot, app)
         await pilot.press("plus")
-        assert one._chart.x_range == (145.5, 290.0)
+        assert one.drawn.x_range == (145.5, 290.0)
         assert "showing 50 %" in legend(one)
         await pilot.press("left")
-        assert one._chart.x_range == pytest.approx((116.6, 261.1))
+        assert one.drawn.x_range == pytest.approx((116.6, 261.1))
         await pilot.press(*["left"] * 9)
-        assert one._chart.x_range == pytest.approx((1.0, 145.5))
+        assert one.drawn.x_range == pytest.approx((1.0, 145.5))
         await pilot.press(*["right"] * 9)
         assert one.window == (144.5, None)
         await pilot.press("minus")
         assert one.window is None
         await pilot.press("plus", "plus", "0")
-        assert one._chart.x_range == (1.0, 290.0)
+        assert one.drawn.x_range == (1.0, 290.0)
         assert chart(app, "second").window is None
 
 
@@ -180,18 +181,18 @@ async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> Non
         await pilot.press("left", "shift+left")
         column = one.cursor
         assert column is not None
-        step = round(one._chart.x_at(column))
+        step = round(one.drawn.x_at(column))
         assert legend(one).startswith(f"step {step}")
         assert "rank 0" in legend(one)
-        drawings, curves = one.drawings, one._chart
+        drawings, curves = one.drawings, one.drawn
         app.feed.events += [h.steps(rank, 121, 139, 9.0) for rank in range(2)]
         await until(pilot, lambda: app.run_screen.state.step == 139)
         await pilot.pause(0.5)
-        assert (one.drawings, one._chart) == (drawings, curves)
+        assert (one.drawings, one.drawn) == (drawings, curves)
         await pilot.press("v")
         assert one.cursor is None
         assert one.drawings > drawings
-        assert one._chart.extent[1] == 139
+        assert one.drawn.extent[1] == 139
 
 
 async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
@@ -240,10 +241,10 @@ async def test_a_metric_that_was_never_told() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         one = chart(app)
-        assert "waiting for the first step" in str(one.query_one("#waiting", Static).render())
+        assert "waiting for the first step" in str(one.query_one("#instead", Static).render())
         one.metric = TEST_ACCURACY
         await pilot.pause()
-        assert "waiting for the first evaluation" in str(one.query_one("#waiting", Static).render())
+        assert "waiting for the first evaluation" in str(one.query_one("#instead", Static).render())
 
 
 async def test_a_size_that_comes_before_the_plot_has_one() -> None:
@@ -259,7 +260,7 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         # The plot comes on show now, and is laid out later.
         one.show(state)
         one.on_resize()
-        await until(pilot, lambda: one.is_current and one.drawings > 0)
+        await until(pilot, lambda: is_current(one) and one.drawings > 0)
         assert plot.size
         assert plot._cells is not None
         assert plot._cells.inks.shape == (plot.rows, plot.columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, settled
+from tests.shown import shown_lines
 from trainers.contract.events import AnyEvent, LogLine
 from tuiapp.widgets.log_rows import LogRows
 from tuiapp.widgets.log_view import LogView
@@ -24,9 +25,9 @@ async def test_next_and_previous_among_all_lines() -> None:
         log = app.run_screen.query_one(LogView)
         rows = log.query_one(LogRows)
         await pilot.press("slash", *"NEEDLE", "enter")
-        assert len(log.shown_lines()) == 5
+        assert len(shown_lines(log)) == 5
         await pilot.press("n")
-        assert len(log.shown_lines()) > 100
+        assert len(shown_lines(log)) > 100
         assert not log.follow
         assert "1 of 5" in log._place or "of 5" in log._place
         first = rows._found
@@ -44,15 +45,15 @@ async def test_one_stream_alone() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         log = app.run_screen.query_one(LogView)
-        everything = len(log.shown_lines())
+        everything = len(shown_lines(log))
         await pilot.press("o")
-        assert len(log.shown_lines()) == 66
+        assert len(shown_lines(log)) == 66
         await pilot.press("o")
-        assert len(log.shown_lines()) == 34 + 2
+        assert len(shown_lines(log)) == 34 + 2
         await pilot.press("o")
-        assert all("line" not in line for line in log.shown_lines())
+        assert all("line" not in line for line in shown_lines(log))
         await pilot.press("o")
-        assert len(log.shown_lines()) == everything
+        assert len(shown_lines(log)) == everything
 
 
 async def test_what_nobody_wrote_is_found_nowhere() -> None:

@@ -12,6 +12,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import evaluation_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from tests.shown import is_current, shown_lines
 from tuiapp.screens.run import PANELS
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
@@ -176,7 +177,7 @@ async def test_the_chart_draws_only_what_changed() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         chart = app.run_screen.query_one(LossChart)
-        await until(pilot, lambda: chart.is_current and chart.drawings > 0)
+        await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
         drawings = chart.drawings
         for _ in range(3):
             chart.draw_if_due()
@@ -195,10 +196,10 @@ async def test_search_shows_the_lines_with_the_text() -> None:
         assert log.query_one(Input).content_size.height == 1
         await pilot.press("enter")
         assert log.pattern == "READY"
-        assert log.shown_lines() == ["rank 0 ready", "rank 1 ready"]
+        assert shown_lines(log) == ["rank 0 ready", "rank 1 ready"]
         await pilot.press("escape")
         assert log.pattern == ""
-        assert len(log.shown_lines()) > 2
+        assert len(shown_lines(log)) > 2
         assert app.screen is app.run_screen
 
 
@@ -223,4 +224,4 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
             apply(state, event)
         # Nothing comes after it: a replay was paused there, or the run hangs.
         chart.show(state)
-        await until(pilot, lambda: chart.is_current and chart.drawings > 0)
+        await until(pilot, lambda: is_current(chart) and chart.drawings > 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from textual.geometry import Offset
+from textual.selection import Selection
 from textual.widgets import Input, Static
 
 from tests.screens.run_app import until
@@ -13,6 +15,7 @@ from trainers.contract.events import Facts
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.widgets.run_details import RunDetails
+from tuiapp.widgets.run_table import RunTable
 
 THREE = [info(3, "failed", reason="rank 1 failed"), info(2, model="mlp"), info(1, "running", backend="jax-pmap")]
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -49,8 +52,8 @@ async def test_live_runs_stand_on_top(size: tuple[int, int]) -> None:
         (ListLister(None), f"Looking for runs in {HOME} …"),
         (ListLister([]), "No runs yet."),
         (
-            ListLister([], "Cannot list /home/ada/runs: Permission denied."),
-            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another directory with --runs-dir",
+            ListLister([], "Cannot list /home/ada/runs: Permission denied.\nChoose another."),
+            "✗ Cannot list /home/ada/runs: Permission denied.\nChoose another.",
         ),
     ],
 )
@@ -138,7 +141,7 @@ async def test_more_than_eight_are_not_compared() -> None:
         await pilot.press(*"xxxxxxxxx", "c")
         await pilot.pause()
         assert app.asked == []
-        assert len(app.runs_screen.marked) == 9
+        assert len(app.runs_screen._marked) == 9
 
 
 async def test_opened_replayed_and_cloned() -> None:
@@ -202,3 +205,14 @@ async def test_rows_can_be_selected_and_copied() -> None:
         await pilot.mouse_up("RunTable", offset=(26, 1))
         await until(pilot, lambda: bool(app.screen.get_selected_text()))
         assert (app.screen.get_selected_text() or "").split() == ["running", "jax-pmap"]
+
+
+async def test_selected_text_is_marked() -> None:
+    app = RunsApp(ListLister(THREE))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+        table = app.runs_screen.query_one(RunTable)
+        app.runs_screen.selections = {table: Selection(Offset(2, 1), Offset(9, 1))}
+        chosen = app.runs_screen.get_component_rich_style("screen--selection").bgcolor
+        marked = [style is not None and style.bgcolor == chosen for _, style, _ in table.render_line(2)]
+        assert marked == [False, True, *[False] * (len(marked) - 2)]

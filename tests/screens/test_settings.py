@@ -160,7 +160,7 @@ async def test_the_bell_rings_once_when_a_run_that_went_on_has_ended(
     lock = live.take_lock()
     app = TuiApp(runs_dir=tmp_path, run=live, machine=machine)
     async with app.run_test() as pilot:
-        app._navigation.watch(over)
+        app.show_run(over)
         await pilot.pause(0.1)
         assert rung == []
         os.close(lock)

@@ -14,6 +14,7 @@ from textual.screen import Screen
 from tests import histories as h
 from tests.at_rest import until as until
 from tests.screens.run_app import ListFeed
+from tests.shown import is_current
 from trainers.config.machine import Machine
 from trainers.config.settings import Settings
 from trainers.contract.events import AnyEvent
@@ -110,5 +111,5 @@ async def folded(pilot: Pilot[Any], screen: RunScreen) -> None:
     """Wait until a run's events are folded and its curves drawn."""
     feed = screen._reader._feed
     assert isinstance(feed, ListFeed)
-    await until(pilot, lambda: screen.is_mounted and not feed.events and screen.query_one(LossChart).is_current)
+    await until(pilot, lambda: screen.is_mounted and not feed.events and is_current(screen.query_one(LossChart)))
     await pilot.pause()

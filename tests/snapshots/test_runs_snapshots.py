@@ -16,6 +16,7 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.runs_app import HOME, ListLister, info
 from tests.screens.test_devices_screen import Recorded
+from tests.shown import is_current, is_read
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
@@ -43,6 +44,9 @@ RUNS = [
 ]
 
 Build = Callable[[Path], Screen[Any]]
+
+UNLISTED = """Cannot list /home/ada/runs: Permission denied.
+Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."""
 
 
 def runs(infos: list[RunInfo] | None, problem: str = "") -> Build:
@@ -87,7 +91,7 @@ def leaving(count: int) -> Build:
 
 async def compared(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     assert isinstance(screen, CompareScreen)
-    await until(pilot, lambda: screen.is_mounted and screen.is_read)
+    await until(pilot, lambda: screen.is_mounted and is_read(screen))
 
 
 async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
@@ -97,7 +101,7 @@ async def in_the_middle(pilot: Pilot[Any], screen: Screen[Any]) -> None:
     await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
     feed.toggle_pause()
     feed.seek(8.1)
-    await until(pilot, lambda: screen.state.step == 120 and screen.query_one(LossChart).is_current)
+    await until(pilot, lambda: screen.state.step == 120 and is_current(screen.query_one(LossChart)))
 
 
 async def there(pilot: Pilot[Any], screen: Screen[Any]) -> None:
@@ -117,7 +121,7 @@ SCENES: dict[str, Scene] = {
     "runs": Scene(runs(RUNS)),
     "runs-none": Scene(runs([])),
     "runs-loading": Scene(runs(None)),
-    "runs-problem": Scene(runs([], "Cannot list /home/ada/runs: Permission denied.")),
+    "runs-problem": Scene(runs([], UNLISTED)),
     "runs-marked": Scene(runs(RUNS), ("down", "x", "x", "down", "x")),
     "runs-filtered": Scene(runs(RUNS), ("slash", *"completed", "enter", "7")),
     "runs-nothing-found": Scene(runs(RUNS), ("slash", *"imagenet")),

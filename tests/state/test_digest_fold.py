@@ -32,11 +32,11 @@ from tuiapp.verbs.facts import read_through
 
 SAME = (
     "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
-    "arrays", "gpus", "host", "host_cpu", "telemetry_problems", "alerts", "failures", "stacks", "log",
+    "arrays", "gpus", "host", "telemetry_problems", "alerts", "failures", "stacks", "log",
     "log_count", "step", "phase", "total_steps", "test_accuracy", "facts",
 )  # fmt: skip
 SAME_OF_RANKS = (
-    "pid", "device", "device_name", "uuid", "phase", "step", "loss", "learning_rate", "last_time", "process", "cpu",
+    "pid", "device", "device_name", "uuid", "phase", "step", "loss", "last_time", "process", "cpu",
     "framework", "failure",
 )  # fmt: skip
 
@@ -83,7 +83,7 @@ def assert_same_curves(one: Curves, other: Curves) -> None:
 
 
 def assert_same_curve(one: Series, other: Series) -> None:
-    assert (one.first_step, one.last_step, one.resolution) == (other.first_step, other.last_step, other.resolution)
+    assert (one.first_step, one.last_step, one._width) == (other.first_step, other.last_step, other._width)
     np.testing.assert_array_equal(one._keys, other._keys)
     np.testing.assert_allclose(one._table[LOW:], other._table[LOW:], rtol=1e-6)
     # Which of a bucket's values is its first depends, where some come late, on how many are taken in together.
@@ -207,7 +207,7 @@ def test_of_runs_side_by_side(run: RunDir) -> None:
     straight.fold(events)  # type: ignore[arg-type]
     for name in straight.names:
         one, other = straight[-1, name], feed.runs[0].curves[-1, name]
-        assert (one.first_step, one.last_step, one.resolution) == (other.first_step, other.last_step, other.resolution)
+        assert (one.first_step, one.last_step, one._width) == (other.first_step, other.last_step, other._width)
         np.testing.assert_allclose(one.means(), other.means(), rtol=1e-6)
     assert straight.timeline.times == feed.runs[0].curves.timeline.times
     feed.close()

@@ -123,7 +123,6 @@ def test_curves_go_on_from_a_digest(tmp_path: Path, by_rank: bool) -> None:
     for rank in range(2) if by_rank else (ALL,):
         for name in NAMES:
             one, other = (curves[rank, name].reduce(20, 1, 24_000) for curves in (straight, loaded))
-            np.testing.assert_array_equal(one.count, other.count)
             np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9)
             np.testing.assert_allclose(one.high, other.high, rtol=1e-6)
     assert loaded.names.keys() == straight.names.keys()

@@ -21,7 +21,8 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from tuiapp.state.comparison_chart import Look, build_comparison
+from tuiapp.state.chart import Look
+from tuiapp.state.comparison_chart import build_comparison
 from tuiapp.state.curves import ALL, AXES, MEAN_BUCKETS, Curves
 from tuiapp.state.metrics import KNOWN, UTILIZATION
 from tuiapp.state.raster import rasterize

@@ -11,6 +11,7 @@ from textual import _time, timer
 
 from tests import histories as h
 from tests.screens.run_app import LARGE, RunApp, until
+from tests.shown import shown_lines
 from trainers.contract.events import LogLine
 from tuiapp.app import TuiApp
 from tuiapp.widgets.log_view import LogView
@@ -35,7 +36,7 @@ async def test_a_run_is_followed_though_all_timers_are_late(monkeypatch: pytest.
         for number in range(3):
             app.feed.events.append(LogLine(rank=0, stream="stdout", text=f"line {number}", **h.at(9 + number)))
             await until(pilot, lambda: not app.feed.events)
-        await until(pilot, lambda: app.run_screen.query_one(LogView).shown_lines()[-1:] == ["line 2"])
+        await until(pilot, lambda: shown_lines(app.run_screen.query_one(LogView))[-1:] == ["line 2"])
         assert app.run_screen.query_one("#loss", LossChart).drawings
 
 

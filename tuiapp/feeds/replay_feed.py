@@ -27,6 +27,9 @@ class ReplayFeed:
     the clock waits for more. The pause between two attempts is left out. `speed` is in seconds of the run per second.
     """
 
+    behind = False
+    trouble = ""
+
     def __init__(
         self,
         run: RunDir,
@@ -79,14 +82,6 @@ class ReplayFeed:
     def lost(self) -> bool:
         """Whether the replay is at the end of a journal without an end of the run."""
         return not self._waiting and self._source.lost
-
-    @property
-    def behind(self) -> bool:
-        return False
-
-    @property
-    def trouble(self) -> str:
-        return ""
 
     def start(self) -> None:
         self._started = True

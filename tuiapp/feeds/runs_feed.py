@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from trainers.contract.summary import RunInfo
 from tuiapp.library.run_index import RunIndex
@@ -15,20 +15,6 @@ POLL_S = 1.0
 class Listing(NamedTuple):
     infos: list[RunInfo]  # newest first
     problem: str = ""  # why they cannot be listed; "" if they can
-
-
-class RunLister(Protocol):
-    """A source of lists that never blocks its reader."""
-
-    def start(self) -> None: ...
-
-    def take(self) -> Listing | None:
-        """Returns the newest list not taken yet; None when nothing changed."""
-        ...
-
-    def look_now(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class RunsFeed:
@@ -45,6 +31,7 @@ class RunsFeed:
         self._thread.start()
 
     def take(self) -> Listing | None:
+        """Returns the newest list not taken yet; None when nothing changed."""
         fresh, self._fresh = self._fresh, None
         return fresh
 

@@ -38,7 +38,8 @@ def unreadable(runs_dir: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"Cannot list {runs_dir}: {error.strerror}. Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."
+        instead = "Choose another directory with --runs-dir or TUIAPP_RUNS_DIR."
+        return f"Cannot list {runs_dir}: {error.strerror}.\n{instead}"
 
 
 def _launched(path: Path) -> tuple[str, int, str]:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
-from tuiapp.library.find import list_runs
+from tuiapp.library.find import list_runs, unreadable
 
 _Stamp: TypeAlias = tuple[int, int, int]  # inode, size and change time of a journal; zeros if there is none
 
@@ -32,17 +32,8 @@ class RunIndex:
                 before = (stamp, summarise(run))
                 self.read += 1
             self._known[run] = before
-        self.problem = "" if self._known else self._why_none()
+        self.problem = "" if self._known else unreadable(self._runs_dir)
         return [info for _, info in self._known.values()]
-
-    def _why_none(self) -> str:
-        try:
-            os.scandir(self._runs_dir).close()
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            return f"Cannot list {self._runs_dir}: {error.strerror or error}."
-        return ""
 
 
 def _stamp(run: RunDir) -> _Stamp:

@@ -18,8 +18,9 @@ from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.screens.metrics_grid import MetricsGrid
+from tuiapp.state.chart import Look
 from tuiapp.state.comparison import Line
-from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
+from tuiapp.state.comparison_chart import build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis
 from tuiapp.state.grid import Pages
 from tuiapp.state.metrics import first_choice, metric, ordered
@@ -28,10 +29,9 @@ from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
-from tuiapp.widgets.loss_chart import SMOOTHINGS
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.steady_footer import SteadyFooter
-from tuiapp.widgets.zoomable import view_actions, view_keys
+from tuiapp.widgets.zoomable import next_smoothing, view_actions, view_keys
 
 TICK_S = 0.25
 """Between two drawings of newly read events."""
@@ -92,12 +92,6 @@ class CompareScreen(CoveredScreenFix[None]):
     @property
     def chart(self) -> CompareChart:
         return self.query_one(CompareChart)
-
-    @property
-    def is_read(self) -> bool:
-        fits = self._drawn_size == self.query_one(Plot).size or not self.query_one(Plot).display
-        with self._feed.lock:
-            return fits and self._drawn == self._feed.version and not self._is_reading
 
     def compose(self) -> ComposeResult:
         yield CompareChart()
@@ -253,8 +247,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self.log_scale = not self.log_scale
 
     def action_smooth(self, by: int) -> None:
-        place = SMOOTHINGS.index(self.smoothing) + by
-        self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
+        self.smoothing = next_smoothing(self.smoothing, by)
 
     def action_show_curve(self, place: int) -> None:
         if place < len(self._feed.runs):

@@ -6,17 +6,15 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
-from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Button, Static
 from textual.widgets._footer import FooterKey
 
 from trainers.config.machine import Machine, inspect_machine
@@ -37,23 +35,6 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]
 """Starts a run: `trainers.launch.launch`, or a test's replacement."""
-
-
-class LaunchFailed(Message):
-    """A run could not be started."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-class MachineInspected(Message):
-    """The inspection of this machine succeeded or failed."""
-
-    def __init__(self, machine: Machine | None, problem: str = "") -> None:
-        super().__init__()
-        self.machine = machine
-        self.problem = problem
 
 
 class ConfigureScreen(ResizeLoopFix[None]):
@@ -141,7 +122,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _base(self) -> RunConfig:
         return self._preset.config if self._preset and self._preset.config else RunConfig()
 
-    @on(LaunchFacts.LaunchRequested)
+    @on(Button.Pressed, "#launch")
     def action_launch(self) -> None:
         if self.launching:
             return
@@ -214,21 +195,20 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _launch_ended(self) -> None:
         self.launching = False
 
-    @on(LaunchFailed)
-    def _show_failure(self, event: LaunchFailed) -> None:
+    def _show_failure(self, error: Exception) -> None:
         self.launching = False
-        if isinstance(event.error, ConfigError):
-            self._draft = self._draft.with_problems(event.error.problems)
+        if isinstance(error, ConfigError):
+            self._draft = self._draft.with_problems(error.problems)
         else:
-            self._failure = str(event.error) or repr(event.error)
+            self._failure = str(error) or repr(error)
         self._show()
         self.query_one(ConfigForm).focus_first(self._draft.problems)
 
-    @on(MachineInspected)
-    async def _take_machine(self, event: MachineInspected) -> None:
+    async def take_machine(self, machine: Machine | None, problem: str = "") -> None:
+        """Takes over what an inspection found, or why it failed."""
         self._looking = False
-        self._machine = event.machine or self._machine
-        self._failure = event.problem
+        self._machine = machine or self._machine
+        self._failure = problem
         await self._show_machine()
         self._examine(self._texts)
 
@@ -237,7 +217,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         try:
             run = self._launcher(config, self._runs_dir, self._machine)
         except Exception as error:  # Shown to the user, who keeps the form.
-            self.post_message(LaunchFailed(error))
+            self.call_later(self._show_failure, error)
         else:
             self.post_message(RunLaunched(run))
 
@@ -308,12 +288,13 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.query_one(ConfigForm).focus_first(self._draft.problems)
 
 
-def inspect_for(screen: Screen[Any]) -> None:
-    """Inspects this machine in a thread and posts the result to a screen."""
+def inspect_for(screen: ConfigureScreen) -> None:
+    """Inspects this machine in a thread and gives the result to a screen."""
+    machine, problem = None, ""
     try:
-        found = MachineInspected(inspect_machine())
+        machine = inspect_machine()
     except Exception as error:  # Not fatal: a launch inspects the machine again.
-        found = MachineInspected(None, f"Cannot detect devices: {error}")
+        problem = f"Cannot detect devices: {error}"
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
-        screen.post_message(found)
+        screen.call_later(screen.take_machine, machine, problem)

@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from dataclasses import replace
 from string import ascii_lowercase
-from typing import Protocol
+from typing import TypeAlias
 
 from textual.content import Content
 
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.state.chart import Chart, View, build_chart
-from tuiapp.state.comparison_chart import Look, build_comparison, place_words, read_out
+from tuiapp.state.chart import Chart, Look, build_chart
+from tuiapp.state.comparison_chart import build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis, Curves
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import MISSING, plural, sanitize
-from tuiapp.widgets import chart_legend
+from tuiapp.widgets.chart_legend import legend, why_empty
 from tuiapp.widgets.colors import MUTED, series_color
 from tuiapp.widgets.run_header import SYMBOLS
-
-
-class GridSource(Protocol):
-    @property
-    def axes(self) -> Sequence[Axis]: ...
-
-    @property
-    def step(self) -> int:
-        """The last one; 0 if there are several."""
-
-    def title(self) -> Content: ...
-
-    def names(self) -> Sequence[str]:
-        """All metrics, in order."""
-
-    def build(self, look: Look, *, columns: int, rows: int) -> Chart:
-        """As for `build_chart`."""
-
-    def latest(self, name: str) -> str:
-        """The metric's last value; "" if there are several."""
-
-    def legend(self, chart: Chart, look: Look, cursor: int | None, *, dark: bool) -> Content:
-        """Names the curves or, with a cursor, their values at that column of dots."""
-
-    def why_empty(self, name: str) -> str: ...
 
 
 class RunSource:
@@ -55,6 +31,7 @@ class RunSource:
 
     @property
     def step(self) -> int:
+        """The last one."""
         return self._state().step
 
     def title(self) -> Content:
@@ -63,30 +40,31 @@ class RunSource:
         return Content.assemble((f"{symbol} {state.status.upper()}", f"bold {style}"), (f" {state.phase}", MUTED))
 
     def names(self) -> Sequence[str]:
+        """Returns all metrics."""
         state = self._state()
         return state.metrics if state.curves.names or state.utilization else []
 
     def build(self, look: Look, *, columns: int, rows: int) -> Chart:
-        by_time, (span, end) = look.axis == "time", look.window or (None, None)
-        view = View(look.metric, look.smoothing, look.log, self._rank, by_time, span, end)
-        return build_chart(self._state(), view, columns=columns, rows=rows)
+        """As `build_chart`."""
+        return build_chart(self._state(), replace(look, rank=self._rank), columns=columns, rows=rows)
 
     def latest(self, name: str) -> str:
+        """Returns the metric's last value, the mean over the ranks."""
         curves = self._state().curves
         ranks = curves.ranks(name) if self._rank is None else [self._rank]
         values = [last for rank in ranks if (last := curves[rank, name].last) is not None]
         return metric(name).format(sum(values) / len(values)) if values else ""
 
     def legend(self, chart: Chart, look: Look, cursor: int | None, *, dark: bool) -> Content:
-        how = chart_legend.Look(dark=dark, metric=look.metric)
-        return chart_legend.names(chart, how) if cursor is None else chart_legend.reading(chart, cursor, how)
+        """Names the curves or, with a cursor, their values at that column of dots."""
+        return legend(chart, look.metric, cursor, dark=dark)
 
     def why_empty(self, name: str) -> str:
-        return chart_legend.why_empty(name, live=self._state().is_live)
+        return why_empty(name, live=self._state().is_live)
 
 
 class ComparisonSource:
-    """The curves of several runs, but for those in `hidden`."""
+    """The curves of several runs, but for those in `hidden`: they have no common last step or value."""
 
     axes: Sequence[Axis] = AXES
     step = 0
@@ -124,3 +102,6 @@ class ComparisonSource:
 
     def why_empty(self, name: str) -> str:
         return "none of these runs has data for this metric"
+
+
+GridSource: TypeAlias = RunSource | ComparisonSource

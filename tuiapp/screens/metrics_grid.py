@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 
 from tuiapp.screens.grid_sources import GridSource
 from tuiapp.screens.metric_list import MAX_NAME
-from tuiapp.state.comparison_chart import Look
+from tuiapp.state.chart import Look
 from tuiapp.state.curves import Axis
 from tuiapp.state.grid import MOST, Pages
 from tuiapp.state.metrics import grouped, metric
@@ -24,9 +24,8 @@ from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.chart_legend import line_of
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.grid_chart import GridChart
-from tuiapp.widgets.loss_chart import SMOOTHINGS
 from tuiapp.widgets.steady_footer import SteadyFooter
-from tuiapp.widgets.zoomable import FAR_CELLS, view_actions, view_keys
+from tuiapp.widgets.zoomable import FAR_CELLS, next_smoothing, view_actions, view_keys
 
 REDRAW_S = 0.2
 SLOW_REDRAW_S = 1.0
@@ -84,7 +83,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         self._charts = [GridChart() for _ in range(MOST)]
         self._stale: dict[GridChart, None] = {}
         """Still to be drawn, a few at a time."""
-        self._draws = self._due = self._timer_runs = False
+        self._draws = self._due = False
         self._drawn = (0.0, 0)
         """Time of the last drawing of a page, and the last step in it."""
         self._does = view_actions(lambda: self._charts[0])
@@ -104,6 +103,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.watch(large, "window", self._draw_all, init=False)
         self.watch(large, "cursor", self._move_cursor, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw_all())
+        self.set_interval(REDRAW_S, self._draw_if_due)
         self._arrange()
 
     def on_resize(self) -> None:
@@ -113,35 +113,19 @@ class MetricsGrid(CoveredScreenFix[None]):
     def visible_charts(self) -> list[GridChart]:
         return [chart for chart in self._charts if chart.display] if self.is_mounted else []
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether all that is visible is drawn."""
-        return self.is_mounted and not self._due and not self._stale
-
     def update(self) -> None:
         """Draws the page within 0.2 s, or 1 s if it would look the same."""
         self._due = True
-        self._draw_soon()
 
-    def _draw_soon(self) -> None:
-        if self._due and not self._timer_runs and self.is_mounted:
-            self._timer_runs = True
-            ago = time.monotonic() - self._drawn[0]
-            self.set_timer(min(REDRAW_S, max(0.01, REDRAW_S - ago)), self._timer_ends)
-
-    def _timer_ends(self) -> None:
-        self._timer_runs = False
-        if self._charts[0].cursor is not None:
-            # It is drawn when the cursor goes.
+    def _draw_if_due(self) -> None:
+        # The curves are frozen while a cursor reads values.
+        if not self._due or self._charts[0].cursor is not None:
             return
         moment, step = self._drawn
         columns = max((2 * chart.plot.columns for chart in self.visible_charts), default=0)
         grown = (self._source.step - step) * columns >= self._source.step
         if grown or not columns or time.monotonic() - moment >= SLOW_REDRAW_S:
             self._arrange()
-        else:
-            self._timer_runs = True
-            self.set_timer(REDRAW_S, self._timer_ends)
 
     def _arrange(self) -> None:
         """Lays out the charts of the page on which the selected one is, and draws them."""
@@ -323,8 +307,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.log_scale = not self.log_scale
 
     def action_smooth(self, by: int) -> None:
-        place = SMOOTHINGS.index(self.smoothing) + by
-        self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
+        self.smoothing = next_smoothing(self.smoothing, by)
 
     def action_filter(self) -> None:
         self.large = False

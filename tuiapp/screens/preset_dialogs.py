@@ -56,64 +56,35 @@ async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) 
 
 async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str | None:
     """Asks, then changes a preset; returns its new name, "" if deleted, None if unchanged. Must run in a worker."""
-    if change == "rename":
-        return await _rename(app, preset)
-    if change == "duplicate":
-        return await _duplicate(app, preset)
-    return "" if await _delete(app, preset) else None
-
-
-async def _rename(app: App[Any], preset: Preset) -> str | None:
-    """Returns the new name, or None if unchanged."""
-    if preset.builtin or preset.config is None:
+    if change == "delete":
+        return "" if await _delete(app, preset) else None
+    renames = change == "rename"
+    if preset.config is None or (renames and preset.builtin):
         why = "is built in and cannot be renamed; duplicate it" if preset.builtin else "cannot be read; fix its file"
         app.notify(sanitize(f"{preset.name} {why}."), severity="warning", markup=False)
         return None
     wanted = await app.push_screen_wait(
         SavePreset(
-            suggested=preset.name,
-            existing=_names() - {preset.name},
-            title="Rename preset",
-            does="Rename",
+            suggested=preset.name if renames else f"{preset.name[:59]}-copy",
+            existing=_names() - ({preset.name} if renames else set()),
+            title=f"{change.capitalize()} preset",
+            does=change.capitalize(),
             description=preset.description,
             overwrites=False,
-            own=preset.name,
+            own=preset.name if renames else "",
         )
     )
     if wanted is None:
         return None
     try:
-        if wanted.name != preset.name:
+        if not renames:
+            save_preset(wanted.name, preset.config, wanted.description)
+        elif wanted.name != preset.name:
             rename_preset(preset.name, wanted.name)
-        if wanted.description != preset.description:
+        if renames and wanted.description != preset.description:
             save_preset(wanted.name, preset.config, wanted.description, overwrite=True)
     except PresetError as error:
-        app.notify(sanitize(str(error)), title="Not renamed", severity="error", markup=False)
-        return None
-    return wanted.name
-
-
-async def _duplicate(app: App[Any], preset: Preset) -> str | None:
-    """Duplicates a user or built-in preset; returns the copy's name, or None."""
-    if preset.config is None:
-        app.notify(sanitize(f"{preset.name} cannot be read; fix its file."), severity="warning", markup=False)
-        return None
-    wanted = await app.push_screen_wait(
-        SavePreset(
-            suggested=f"{preset.name[:59]}-copy",
-            existing=_names(),
-            title="Duplicate preset",
-            does="Duplicate",
-            description=preset.description,
-            overwrites=False,
-        )
-    )
-    if wanted is None:
-        return None
-    try:
-        save_preset(wanted.name, preset.config, wanted.description)
-    except PresetError as error:
-        app.notify(sanitize(str(error)), title="Not duplicated", severity="error", markup=False)
+        app.notify(sanitize(str(error)), title=f"Not {change}d", severity="error", markup=False)
         return None
     return wanted.name
 

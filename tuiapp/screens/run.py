@@ -302,10 +302,10 @@ class RunScreen(CoveredScreenFix[None]):
         # Imported here: its parts must not delay the screen's first picture.
         from tuiapp.screens.grid_sources import RunSource
         from tuiapp.screens.metrics_grid import MetricsGrid
-        from tuiapp.state.comparison_chart import Look
+        from tuiapp.state.chart import Look
 
         chart = self._charts.main
-        look = Look(chart.metric, "time" if chart.by_time else "step", chart.smoothing, chart.log_scale)
+        look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
         self._grid = MetricsGrid(RunSource(lambda: self.state, chart.rank), look, self._pages)
         self.app.push_screen(self._grid)
 

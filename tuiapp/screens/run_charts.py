@@ -13,7 +13,7 @@ from tuiapp.screens.metric_list import NOTHING, MetricList
 from tuiapp.state.metrics import first_choice, metric, second_choice
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
-from tuiapp.widgets.zoomable import view_actions
+from tuiapp.widgets.zoomable import next_smoothing, view_actions
 
 SECOND_WIDTH, SECOND_HEIGHT = 160, 45
 """From this size on the second chart is shown by default."""
@@ -128,8 +128,7 @@ class RunCharts:
 
     def _smooth(self, by: int) -> None:
         for chart in (self.main, self.second):
-            chart.change_smoothing(by)
+            chart.smoothing = next_smoothing(chart.smoothing, by)
 
     def _toggle_time(self) -> None:
-        by_time = not self.main.by_time
-        self.main.by_time = self.second.by_time = by_time
+        self.main.axis = self.second.axis = "step" if self.main.axis == "time" else "time"

@@ -38,32 +38,21 @@ async def confirm_stop(
     `again` offers to stop an already stopping run at once; `is_live` is checked after the answer; `grace_s` is a
     script's time from SIGTERM to SIGKILL.
     """
-    if grace_s is not None:
-        now = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
-        first = (
+    if again:
+        what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
+        if grace_s is not None:
+            what = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
+        title, answers = "Stop now?", [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
+    elif grace_s is not None:
+        what = (
             "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
             f"and SIGKILL if it is still there after {format_duration(grace_s)}."
         )
-        choice = Choice(
-            "Stop now?" if again else "Stop this script?",
-            f"{run.run_id}\n{now if again else first}",
-            [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
-            if again
-            else [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")],
-        )
-    elif again:
-        choice = Choice(
-            "Stop now?",
-            f"{run.run_id}\nis stopping. Stop now ends the ranks at once, without another checkpoint.",
-            [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")],
-        )
+        title, answers = "Stop this script?", [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")]
     else:
-        choice = Choice(
-            "Stop this run?",
-            f"{run.run_id}\nsaves a checkpoint after the step that all ranks agree on, and ends. "
-            "It can be resumed from there.",
-            [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")],
-        )
+        what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
+        title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
+    choice = Choice(title, f"{run.run_id}\n{what}", answers)
     answer = await app.push_screen_wait(choice)
     if answer not in ("stop", "stop-now"):
         return False

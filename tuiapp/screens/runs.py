@@ -16,7 +16,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from trainers.launch import resume
-from tuiapp.feeds.runs_feed import Listing, RunLister, RunsFeed
+from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
@@ -75,7 +75,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter", show=False),
     ]
 
-    def __init__(self, runs_dir: Path, lister: RunLister | None = None, resumer: Resumer = resume) -> None:
+    def __init__(self, runs_dir: Path, lister: RunsFeed | None = None, resumer: Resumer = resume) -> None:
         super().__init__()
         self._runs_dir = runs_dir
         self._lister = lister or RunsFeed(runs_dir)
@@ -83,6 +83,7 @@ class RunsScreen(CoveredScreenFix[None]):
         self._listing: Listing | None = None
         self._shown: list[RunInfo] = []
         self._marked: list[RunDir] = []
+        """In the order in which they were marked."""
         self._by, self._reverse = NEWEST, False
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
@@ -90,11 +91,6 @@ class RunsScreen(CoveredScreenFix[None]):
     @property
     def current(self) -> RunInfo | None:
         return self.query_one(RunTable).current
-
-    @property
-    def marked(self) -> list[RunDir]:
-        """In the order in which they were marked."""
-        return list(self._marked)
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
@@ -309,7 +305,7 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
     if listing is None:
         words = f"Looking for runs in {runs_dir} …"
     elif listing.problem:
-        words = f"✗ {listing.problem}\nChoose another directory with --runs-dir or TUIAPP_RUNS_DIR."
+        words = f"✗ {listing.problem}"
     elif not listing.infos:
         words = "No runs yet.\nEscape opens the form; Ctrl+R there launches the first run."
     else:

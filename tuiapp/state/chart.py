@@ -8,7 +8,18 @@ from math import ceil
 import numpy as np
 
 from trainers.contract.metrics import EXAMPLES, HELD_OUT, LOSS
-from tuiapp.state.axes import Ticks, in_sight, log_ticks, round_up, step_ticks, time_ticks, value_range, value_ticks
+from tuiapp.state.axes import (
+    Ticks,
+    Window,
+    in_sight,
+    log_ticks,
+    round_up,
+    step_ticks,
+    time_ticks,
+    value_range,
+    value_ticks,
+)
+from tuiapp.state.curves import Axis
 from tuiapp.state.metrics import UTILIZATION, metric
 from tuiapp.state.run_state import RunState
 from tuiapp.state.series import Floats, Reduced, Series, smooth
@@ -20,14 +31,13 @@ BAND = -1  # colour of curves that are not of one rank
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Look:
     metric: str = LOSS
-    smoothing: float = 0.0  # weight of the past, from 0 to below 1
+    axis: Axis = "step"
+    smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
-    rank: int | None = None  # None for all; beyond `MAX_LINES` ranks it is drawn over their band
-    by_time: bool = False  # lower axis in seconds of the run instead of steps
-    span: float | None = None  # visible length of the lower axis; None for all
-    end: float | None = None  # end of the visible part; None for the newest value
+    window: Window | None = None  # visible part of the lower axis; None for all
+    rank: int | None = None  # of a run's chart; None for all; beyond `MAX_LINES` ranks it is drawn over their band
 
 
 @dataclass(slots=True)
@@ -104,62 +114,61 @@ class _Source:
     series: Series
 
 
-def build_chart(state: RunState, view: View, *, columns: int, rows: int) -> Chart:
+def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Chart:
     """Reduces curves to `columns` values, two per cell since a braille cell is two dots wide, and `rows` cells."""
-    chart = Chart(log=view.log, by_time=view.by_time)
-    sources = [source for source in _sources(state, view) if len(source.series)]
-    _set_x_range(chart, sources, state, view)
-    reduced = [_reduce(source.series, chart, state, columns) for source in sources]
-    weight = 0.0 if metric(view.metric).held_out else view.smoothing
+    chart = Chart(log=look.log, by_time=look.axis == "time")
+    sources = [source for source in _sources(state, look) if len(source.series)]
+    _set_x_range(chart, sources, state, look)
+    reduced = [_reduce(source.series, chart, state, look.axis, columns) for source in sources]
+    weight = 0.0 if metric(look.metric).held_out else look.smoothing
     if len(sources) > MAX_LINES:
         chart.ranks = len(sources)
-        chosen = next((n for n, source in enumerate(sources) if source.label == str(view.rank)), None)
-        chart.band, mean = _band(reduced, weight, view.log)
-        chart.curves = [mean if chosen is None else _line(sources[chosen], reduced[chosen], weight, view.log)]
+        chosen = next((n for n, source in enumerate(sources) if source.label == str(look.rank)), None)
+        chart.band, mean = _band(reduced, weight, look.log)
+        chart.curves = [mean if chosen is None else _line(sources[chosen], reduced[chosen], weight, look.log)]
     else:
-        chart.curves = [_line(source, each, weight, view.log) for source, each in zip(sources, reduced, strict=True)]
-        if any(source.label == str(view.rank) for source in sources):
-            chart.curves = [curve for curve in chart.curves if curve.label == str(view.rank)]
+        chart.curves = [_line(source, each, weight, look.log) for source, each in zip(sources, reduced, strict=True)]
+        if any(source.label == str(look.rank) for source in sources):
+            chart.curves = [curve for curve in chart.curves if curve.label == str(look.rank)]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
-    _mark_evaluations(chart, state, view)
-    set_y_axis(chart, view.metric, rows)
-    ticks = time_ticks if view.by_time else step_ticks
+    _mark_evaluations(chart, state, look)
+    set_y_axis(chart, look.metric, rows)
+    ticks = time_ticks if chart.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
     return chart
 
 
-def _sources(state: RunState, view: View) -> list[_Source]:
-    if view.metric == UTILIZATION:
+def _sources(state: RunState, look: Look) -> list[_Source]:
+    if look.metric == UTILIZATION:
         gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
         return [
             _Source(f"GPU {one.index}", place, state.utilization[one.uuid].series) for place, one in enumerate(known)
         ]
-    return [_Source(str(rank), rank, state.curves[rank, view.metric]) for rank in state.curves.ranks(view.metric)]
+    return [_Source(str(rank), rank, state.curves[rank, look.metric]) for rank in state.curves.ranks(look.metric)]
 
 
-def _set_x_range(chart: Chart, sources: list[_Source], state: RunState, view: View) -> None:
+def _set_x_range(chart: Chart, sources: list[_Source], state: RunState, look: Look) -> None:
     if not sources:
         return
     ends = np.array([min(s.series.first_step for s in sources), max(s.series.last_step for s in sources)], float)
-    first, last = (float(x) for x in (state.curves.timeline.seconds(ends) if view.by_time else ends))
-    chart.extent = first, max(last, first + (1e-3 if view.by_time else 1))
+    first, last = (float(x) for x in state.curves.places(ends, look.axis))
+    chart.extent = first, max(last, first + (1e-3 if chart.by_time else 1))
     first, last = chart.extent
-    if view.span is None:
+    if look.window is None:
         # The axis of a live run ends at a round number, so that it does not move with each step.
         chart.x_range = (first, round_up(last, last - first) if state.is_live else last)
         return
-    left, right = in_sight((view.span, view.end), chart.extent)
-    if view.end is None and state.is_live:
+    left, right = in_sight(look.window, chart.extent)
+    if look.window[1] is None and state.is_live:
         span, right = right - left, round_up(right, right - left)
         left = right - span
     chart.x_range = (left, right)
 
 
-def _reduce(series: Series, chart: Chart, state: RunState, columns: int) -> Reduced:
-    places = state.curves.timeline.seconds(series.middles()) if chart.by_time else None
-    return series.reduce(columns, *chart.x_range, places)
+def _reduce(series: Series, chart: Chart, state: RunState, axis: Axis, columns: int) -> Reduced:
+    return series.reduce(columns, *chart.x_range, state.curves.places(series.middles(), axis))
 
 
 def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
@@ -190,23 +199,23 @@ def scaled(values: Floats, log: bool) -> Floats:
     return powers
 
 
-def _mark_evaluations(chart: Chart, state: RunState, view: View) -> None:
+def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
     """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
-    shown = metric(view.metric)
+    shown = metric(look.metric)
     # The number of examples in an evaluation is no counterpart of that in a step.
-    counterparts = [f"{group}/{view.metric}" for group in HELD_OUT if view.metric != EXAMPLES]
-    names = [view.metric] if shown.held_out else counterparts
+    counterparts = [f"{group}/{look.metric}" for group in HELD_OUT if look.metric != EXAMPLES]
+    names = [look.metric] if shown.held_out else counterparts
     name = next((name for name in names if name in state.curves.names), "")
     series = state.curves.first(name)
     if not len(series):
         return
     stride = ceil(len(series) / MAX_EVALUATIONS)
     steps, values = (each[::-1][::stride] for each in (series.middles(), series.means()))
-    places = state.curves.timeline.seconds(steps) if view.by_time else steps
+    places = state.curves.places(steps, look.axis)
     left, right = chart.x_range if chart.curves else (float(places.min()), float(places.max()))
     if not chart.curves:
         chart.x_range = chart.extent = (left, max(right, left + 1))
-    values = scaled(values, view.log)
+    values = scaled(values, look.log)
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
     chart.held_out = metric(name).group
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))

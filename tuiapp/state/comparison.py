@@ -62,11 +62,6 @@ def _in_words(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(sanitize(text, 60) or "not set" for text in (short if len({*short}) == len({*texts}) else texts))
 
 
-def unread(infos: Sequence[RunInfo]) -> list[RunInfo]:
-    """Returns the runs whose configuration is not known."""
-    return [info for info in infos if info.config is None]
-
-
 _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS, TEST_ACCURACY, RATE))
 
 _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (

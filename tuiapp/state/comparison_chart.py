@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from trainers.contract.metrics import LOSS
-from tuiapp.state.axes import Window, in_sight, short_duration, step_ticks, time_ticks, value_ticks
-from tuiapp.state.chart import Chart, Curve, scaled, set_y_axis
+from tuiapp.state.axes import in_sight, short_duration, step_ticks, time_ticks, value_ticks
+from tuiapp.state.chart import Chart, Curve, Look, scaled, set_y_axis
 from tuiapp.state.curves import ALL, Axis, Curves
 from tuiapp.state.metrics import metric
 from tuiapp.state.series import smooth
 from tuiapp.state.text import MISSING
 
 LETTERS_EVERY = 80  # dot columns between two letters of the same curve
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    metric: str = LOSS
-    axis: Axis = "step"
-    smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
-    log: bool = False
-    window: Window | None = None  # None for all
 
 
 def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, columns: int, rows: int) -> Chart:

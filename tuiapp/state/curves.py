@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from trainers.contract.curve import Curve, Timeline
+from trainers.contract.curve import Timeline
 from trainers.contract.digest import Digest
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.gaps import Gaps
@@ -23,7 +23,7 @@ from trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
-from tuiapp.state.series import COUNT, Floats, Integers, Series
+from tuiapp.state.series import Floats, Integers, Series
 
 Axis: TypeAlias = Literal["step", "time", "epoch"]
 
@@ -207,7 +207,7 @@ class Curves:
         for (rank, name), curve in digest.curves.items():
             if not self._knows(name) or not len(curve):
                 continue
-            self._of(rank).merge(name, series_of(curve, self._scale if name == RATE else 1.0))
+            self._of(rank).merge(name, Series.of(curve, self._scale if name == RATE else 1.0))
             if name in (TEST_LOSS, TEST_ACCURACY):
                 self.evaluated = max(self.evaluated, curve.last_step)
 
@@ -284,16 +284,6 @@ class SampledCurve:
         if self._steps:
             self._series.add(np.array(self._steps, np.int64), np.array(self._values))
             self._steps, self._values = [], []
-
-
-def series_of(curve: Curve, scale: float = 1.0) -> Series:
-    """Returns a digest's curve as a series, its values multiplied with `scale`."""
-    keys, *columns = curve.columns
-    table = np.empty((7, len(keys)))
-    for row, column in enumerate(columns):
-        table[row] = column
-    table[:COUNT] *= scale
-    return Series.load(curve.width, np.array(keys, np.int64), table, curve.last_step, curve.first_step)
 
 
 def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:

@@ -8,11 +8,12 @@ from trainers.contract.events import PLACE
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
-from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve, series_of
+from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.metrics import metric
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import LogEntry, RunState, Stream
+from tuiapp.state.series import Series
 from tuiapp.state.text import join_words, sanitize
 
 MAX_ARRAYS = 512
@@ -58,7 +59,6 @@ def apply(state: RunState, event: object) -> None:
                 state.changed.add("devices")
         case ev.HostSample():
             state.host = event
-            state.host_cpu.append(event.cpu_percent)
             state.changed.add("devices")
         case ev.Phase():
             if rank := _rank(state, event.rank):
@@ -144,7 +144,7 @@ def _load(state: RunState, digest: Digest) -> None:
     state.curves = Curves()
     state.curves.load(digest)
     for uuid, curve in digest.utilization.items():
-        state.utilization[uuid] = SampledCurve(series_of(curve))
+        state.utilization[uuid] = SampledCurve(Series.of(curve))
     state.log_count += digest.forgotten
     state.changed |= {"run", "curves", "ranks"}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, STEP_TIME, total
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, total
 from tuiapp.state.devices.gpu import HISTORY
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
@@ -99,26 +99,12 @@ class RankState:
     step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
     loss: float | None = None  # of that step; None where it was not finite, or before the first step
     reports_loss: bool = False
-    learning_rate: float | None = None
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
     cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
     framework: FrameworkMemory | None = None  # what its framework holds on its device
     failure: RankFailed | None = None
     pace: Pace = field(default_factory=Pace)
-
-    @property
-    def cpu_percent(self) -> float | None:
-        """100 is one core; None where not known."""
-        return self.process.cpu_percent if self.process else None
-
-    @property
-    def rss_bytes(self) -> int | None:
-        return self.process.rss_bytes if self.process else None
-
-    @property
-    def threads(self) -> int | None:
-        return self.process.threads if self.process else None
 
     def add(self, event: Metrics) -> None:
         """Adds a batch of values whose lists have equal length."""
@@ -134,8 +120,6 @@ class RankState:
             self.step = last_step
             if LOSS in values:
                 self.loss, self.reports_loss = values[LOSS][-1], True
-            if LEARNING_RATE in values:
-                self.learning_rate = values[LEARNING_RATE][-1]
 
     def restart(self, step: int) -> None:
         self.pid, self.phase, self.failure = None, None, None

@@ -84,60 +84,43 @@ def _text(value: str) -> _Key | None:
     return (0.0, value) if value else None
 
 
-def _of(info: RunInfo, key: str) -> str:
-    return str(getattr(info.config, key)) if info.config else ""
+def _backend(info: RunInfo) -> str:
+    return info.config.backend if info.config else ""
 
 
-def _subject(info: RunInfo) -> str:
-    """The model, or the script's name."""
-    return sanitize(subject(info.config), 80) if info.config else ""
+def _run_id(info: RunInfo) -> str:
+    return info.directory.run_id
 
+
+def _figure(
+    name: str,
+    title: str,
+    width: int,
+    value: Callable[[RunInfo], float | None],
+    words: Callable[[float | None], str],
+    rank: int,
+    *,
+    falls: bool = True,
+) -> Column:
+    return Column(
+        name, title, width, lambda info: words(value(info)), lambda info: _number(value(info)), rank, falls=falls
+    )
+
+
+_LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
     Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
-    Column(
-        "backend",
-        "backend",
-        12,
-        lambda i: _of(i, "backend") or MISSING,
-        lambda i: _text(_of(i, "backend")),
-        2,
-        left=True,
-    ),
+    Column("backend", "backend", 12, lambda i: _backend(i) or MISSING, lambda i: _text(_backend(i)), 2, left=True),
     Column("model", "model", 8, model, lambda i: _text(subject(i.config) if i.config else ""), 3, left=True),
     Column("dataset", "dataset", 13, dataset, lambda i: _text(data_name(i.config) if i.config else ""), 7, left=True),
     Column("devices", "devices", 7, devices, lambda i: _number(i.config.devices if i.config else None), 8),
-    Column(
-        "accuracy",
-        "best acc",
-        8,
-        lambda i: KNOWN[TEST_ACCURACY].format(i.best_accuracy),
-        lambda i: _number(i.best_accuracy),
-        1,
-        True,
-    ),
-    Column(
-        "loss",
-        KNOWN[LOSS].label,
-        7,
-        lambda i: KNOWN[LOSS].format(i.summary.loss),
-        lambda i: _number(i.summary.loss),
-        5,
-    ),
-    Column(
-        "speed",
-        "ex/s",
-        8,
-        lambda i: KNOWN[RATE].format(i.summary.examples_per_second),
-        lambda i: _number(i.summary.examples_per_second),
-        6,
-        True,
-    ),
+    _figure("accuracy", "best acc", 8, lambda i: i.best_accuracy, _ACCURACY.format, 1),
+    _figure("loss", _LOSS.label, 7, lambda i: i.summary.loss, _LOSS.format, 5, falls=False),
+    _figure("speed", "ex/s", 8, lambda i: i.summary.examples_per_second, _RATE.format, 6),
     Column("started", "started", 12, started, lambda i: _number(i.started), 4, True, left=True),
-    Column(
-        "took", "took", 7, lambda i: format_duration(i.summary.seconds), lambda i: _number(i.summary.seconds), 9, True
-    ),
-    Column("steps", "steps", 9, lambda i: format_count(i.summary.steps), lambda i: _number(i.summary.steps), 10, True),
+    _figure("took", "took", 7, lambda i: i.summary.seconds, format_duration, 9),
+    _figure("steps", "steps", 9, lambda i: i.summary.steps, format_count, 10),
     Column(
         "run", "run", 44, lambda i: sanitize(i.directory.run_id), lambda i: _text(i.directory.run_id), 11, left=True
     ),

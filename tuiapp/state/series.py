@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainers.contract.curve import Curve
 
 LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
 Floats: TypeAlias = NDArray[np.float64]
@@ -20,17 +21,10 @@ FIRST, LAST, LOW, HIGH, TOTAL, COUNT, GAPS = range(7)  # rows of a table of buck
 class Reduced:
     """A curve in columns of equal width; NaN where a column is empty."""
 
-    first: Floats
-    last: Floats
     low: Floats
     high: Floats
     mean: Floats
-    count: Floats  # finite values
     gaps: Floats  # values that were not finite
-
-    @property
-    def columns(self) -> int:
-        return len(self.mean)
 
 
 class Series:
@@ -50,52 +44,23 @@ class Series:
         self.last_step = 0
 
     @classmethod
-    def load(
-        cls, width: int, keys: Integers, table: Floats, last_step: int = 0, first_step: int | None = None
-    ) -> Series:
-        """Returns a series with the given buckets.
-
-        Args:
-            width: Steps per bucket, a power of 2.
-            keys: int64 [buckets], ascending: bucket `key` covers `width` steps from `key * width` on.
-            table: float64 [7, buckets]: rows FIRST to GAPS.
-            last_step: The last step that has a value; 0 where only its bucket is known.
-            first_step: The first step that has a value; None where only its bucket is known.
-        """
+    def of(cls, curve: Curve, scale: float = 1.0) -> Series:
+        """Returns a digest's curve as a series, its values multiplied with `scale`."""
+        keys, *columns = curve.columns
         series = cls(len(keys))
         if len(keys):
-            series._width, series._keys, series._table = width, keys, table
-            series.first_step = max(int(keys[0]) * width, min(1, width - 1)) if first_step is None else first_step
-            series.last_step = last_step or (int(keys[-1]) + 1) * width - 1
+            series._width, series._keys = curve.width, np.array(keys, np.int64)
+            series._table = np.array(columns, np.float64)
+            series._table[:COUNT] *= scale
+            series.first_step, series.last_step = curve.first_step, curve.last_step
         return series
 
     def __len__(self) -> int:
         return len(self._keys)
 
     @property
-    def resolution(self) -> int:
-        """Steps per bucket."""
-        return self._width
-
-    @property
     def last(self) -> float | None:
         return float(self._table[LAST, -1]) if len(self) and self._table[COUNT, -1] else None
-
-    def append(self, step: int, value: float | None) -> None:
-        self.add(np.array([step], np.int64), np.array([value], np.float64))
-
-    def extend(
-        self,
-        first_step: int,
-        values: Sequence[float | None],
-        counts: Sequence[int] | None = None,
-        lows: Sequence[float | None] | None = None,
-        highs: Sequence[float | None] | None = None,
-    ) -> None:
-        """Adds values of successive steps or, with `counts`, of windows of that many steps and their extremes."""
-        size = len(values) if counts is None else min(len(values), len(counts))
-        bounds = [_floats(each[:size]) if each and len(each) >= size else None for each in (lows, highs)]
-        self.add(steps_of(first_step, size, counts), _floats(values[:size]), *bounds)
 
     def add(self, steps: Integers, values: Floats, lows: Floats | None = None, highs: Floats | None = None) -> None:
         """Adds values at ascending steps, with the extremes of windows of steps; what is not finite leaves a gap."""
@@ -184,26 +149,18 @@ class Series:
             reduced[:, keys] = table
         low, high, count = reduced[LOW], reduced[HIGH], reduced[COUNT]
         low[count == 0] = high[count == 0] = np.nan
-        means = _divide(reduced[TOTAL], count)
-        return Reduced(reduced[FIRST], reduced[LAST], low, high, means, count, reduced[GAPS])
+        return Reduced(low, high, _divide(reduced[TOTAL], count), reduced[GAPS])
 
 
-def steps_of(first_step: int, size: int, counts: Sequence[int] | None) -> Integers:
-    """Returns the steps of an event's values: a window of steps is placed at its last one."""
-    if counts is None:
-        return np.arange(first_step, first_step + size, dtype=np.int64)
-    return first_step - 1 + np.cumsum(np.array(counts[:size], np.int64), dtype=np.int64)
-
-
-def smooth(values: Sequence[float | None] | Floats, weight: float) -> Floats:
+def smooth(values: Floats, weight: float) -> Floats:
     """Exponential moving average over the points of a reduced curve, in which NaN stays NaN.
 
     The weights of the first points are corrected for the missing past, as in Adam (Kingma & Ba 2015, section 3).
     `weight` is that of the past, from 0 (no smoothing) to below 1.
     """
-    given = np.array(values, np.float64)
     if not weight:
-        return given
+        return values
+    given = values.copy()
     known = np.flatnonzero(~np.isnan(given))
     smoothed, average, correction = [], 0.0, 0.0
     for value in given[known].tolist():
@@ -212,10 +169,6 @@ def smooth(values: Sequence[float | None] | Floats, weight: float) -> Floats:
         smoothed.append(average / correction)
     given[known] = smoothed
     return given
-
-
-def _floats(values: Sequence[float | None]) -> Floats:
-    return np.array(values, np.float64)
 
 
 def _divide(total: Floats, count: Floats) -> Floats:

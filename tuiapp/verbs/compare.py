@@ -10,7 +10,7 @@ from string import ascii_lowercase
 from trainers.config.run_config import to_toml_values
 from trainers.contract.summary import summarise
 from tuiapp.library.find import find_run
-from tuiapp.state.comparison import Line, differing, results, unread
+from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.text import sanitize
 from tuiapp.verbs.facts import UsageError, list_facts, with_facts
 from tuiapp.verbs.sources import runs_dir
@@ -40,8 +40,10 @@ def compare_runs(options: Namespace) -> int:
         print(f"{letter}  {sanitize(info.directory.run_id)}")
     _print_table("differing keys", differences, letters)
     _print_table("results", results(infos), letters)
-    for info in unread(infos):
-        print(f"tuiapp: the keys of {info.directory.run_id} are not known: {sanitize(info.problem)}", file=sys.stderr)
+    for info in infos:
+        if info.config is None:
+            words = f"tuiapp: the keys of {info.directory.run_id} are not known: {info.problem}"
+            print(sanitize(words), file=sys.stderr)
     return 0
 
 

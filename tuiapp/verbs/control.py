@@ -7,12 +7,10 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
-from trainers.contract.manifest import MANIFEST, list_checkpoints
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason, summarise
 from trainers.launch import LaunchError
@@ -28,13 +26,12 @@ POLL_S = 0.05
 STOP_TIMEOUT_S = 180.0
 """Above what a run takes at most before it kills its ranks: an evaluation, then a checkpoint on a slow disk."""
 SAVE_TIMEOUT_S = 180.0
-SILENT_TIMEOUT_S = 30.0
-"""Used where the journal cannot be written, and a reason for a missing checkpoint would not arrive."""
 
 
 def stop_run(options: Namespace) -> int:
     """Requests a stop and waits for the end of the run."""
-    run, reader = _request(options, "stop-now" if options.now else "stop")
+    run = _live_run(options)
+    reader = _send(run, "stop-now" if options.now else "stop")
     print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
     with _on_interrupt("the run still stops"):
         return _wait_for_end(run, reader)
@@ -65,14 +62,13 @@ def _wait_for_end(run: RunDir, reader: JournalReader) -> int:
 def save_checkpoint(options: Namespace) -> int:
     """Requests a checkpoint, waits until it is committed, and prints its directory."""
     run = _live_run(options)
-    before = _committed(run)
     reader = _send(run, "checkpoint")
     print(f"requested a checkpoint of {sanitize(run.run_id)} …", file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
-        return _wait_for_checkpoint(run, pulse, reader, before)
+        return _wait_for_checkpoint(run, pulse, reader)
 
 
-def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReader, before: set[Committed]) -> int:
+def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReader) -> int:
     deadline = time.monotonic() + SAVE_TIMEOUT_S
     answers, trouble, live = _Answers(), _Trouble(pulse), True
     while live and time.monotonic() < deadline:
@@ -80,25 +76,21 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
         live = pulse.is_alive()
         events = _read_all(reader)
         if saved := answers.find(events):
-            return _print_saved(run, describe_checkpoint(saved), saved.name)
+            return _print_saved(run, saved)
         if _print_troubles(events):
             return 1
-        if trouble.report() and not pulse.away and not pulse.note.over:
-            print(f"waiting for one to appear in {sanitize(str(run.checkpoints))} …", file=sys.stderr)
-            deadline = min(deadline, time.monotonic() + SILENT_TIMEOUT_S)
-        if trouble.there and (new := _committed(run) - before):
-            name = max(new).name
-            return _print_saved(run, f"checkpoint {sanitize(name, 40)}, new", name)
-        if trouble.there and pulse.note.over:
-            print(f"tuiapp: {sanitize(run.run_id)} has ended training and saves no more checkpoints.", file=sys.stderr)
+        trouble.report()
+        if pulse.trouble and not pulse.away:
+            # Its journal would report the checkpoint.
+            where = sanitize(str(run.checkpoints))
+            print(f"tuiapp: the run cannot report a checkpoint; if it saves one, it is in {where}.", file=sys.stderr)
             return 1
         time.sleep(POLL_S)
     if live:
-        why = ", and the run cannot report why" if trouble.there else ""
-        print(f"tuiapp: no checkpoint yet{why}; the run continues and may still save it.", file=sys.stderr)
+        print("tuiapp: no checkpoint yet; the run continues and may still save it.", file=sys.stderr)
         return 1
     if answers.saved is not None:
-        return _print_saved(run, describe_checkpoint(answers.saved), answers.saved.name)
+        return _print_saved(run, answers.saved)
     print(f"tuiapp: {sanitize(run.run_id)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
     return 1
 
@@ -125,32 +117,12 @@ class _Trouble:
         self._pulse = pulse
         self._reported: set[tuple[bool, bool]] = set()
 
-    @property
-    def there(self) -> bool:
-        return self._pulse.trouble != ""
-
-    def report(self) -> bool:
+    def report(self) -> None:
         # Its text contains a running count of seconds.
         kind = (self._pulse.away, self._pulse.note.over)
-        if not self.there or kind in self._reported:
-            return False
-        self._reported.add(kind)
-        print(f"tuiapp: {sanitize(self._pulse.trouble)}", file=sys.stderr)
-        return True
-
-
-class Committed(NamedTuple):
-    written_ns: int
-    name: str
-
-
-def _committed(run: RunDir) -> set[Committed]:
-    found = set()
-    for one in list_checkpoints(run.checkpoints)[0]:
-        # It may be removed meanwhile, to make room for a later one.
-        with contextlib.suppress(OSError):
-            found.add(Committed((one.path / MANIFEST).stat().st_mtime_ns, one.path.name))
-    return found
+        if self._pulse.trouble and kind not in self._reported:
+            self._reported.add(kind)
+            print(f"tuiapp: {sanitize(self._pulse.trouble)}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -160,11 +132,6 @@ def _on_interrupt(message: str) -> Iterator[None]:
     except KeyboardInterrupt:
         print(f"tuiapp: no longer waiting; {message}.", file=sys.stderr)
         raise
-
-
-def _request(options: Namespace, command: mailbox.Command) -> tuple[RunDir, JournalReader]:
-    run = _live_run(options)
-    return run, _send(run, command)
 
 
 def _live_run(options: Namespace) -> RunDir:
@@ -201,9 +168,9 @@ def _read_all(reader: JournalReader) -> list[AnyEvent]:
     return events
 
 
-def _print_saved(run: RunDir, words: str, name: str) -> int:
-    print(words, file=sys.stderr)
-    print(sanitize(str(run.checkpoints / name)))
+def _print_saved(run: RunDir, saved: Checkpoint) -> int:
+    print(describe_checkpoint(saved), file=sys.stderr)
+    print(sanitize(str(run.checkpoints / saved.name)))
     return 0
 
 

@@ -10,6 +10,7 @@ import socket
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 
 import msgspec
@@ -47,25 +48,27 @@ def show_devices(options: Namespace) -> int:
     """Prints the devices once, or repeatedly; returns 1 when the sampler hangs or crashes in the first case."""
     interval_s = options.interval or telemetry_interval_s()
     feed = SamplerFeed(runs_dir(options), interval_s if options.watch else QUICK_S)
-    printer = _JsonLines(indent=None if options.watch else 2) if options.json else _Tables(watch=options.watch)
+    tables = None if options.json else _Tables(watch=options.watch)
+    show = tables.show if tables else partial(_print_json, indent=None if options.watch else 2)
     state = RunState()
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         for number, _ in enumerate(_moments(feed, state)):
             if options.watch:
-                printer.show(state)
+                show(state)
             elif feed.failure is not None:
                 # The host reports before the driver is called.
                 apply(state, feed.failure)
-                printer.show(state)
+                show(state)
                 print(f"tuiapp: {sanitize(f'{feed.failure.source}: {feed.failure.problem}')}", file=sys.stderr)
                 return 1
             elif number == SAMPLES_OF_A_LOOK - 1:
-                printer.show(state)
+                show(state)
                 break
     finally:
         feed.close()
-        printer.close()
+        if tables:
+            tables.close()
         signal.signal(signal.SIGTERM, before)
     return 0
 
@@ -97,22 +100,15 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-class _JsonLines:
-    def __init__(self, indent: int | None) -> None:
-        self._indent = indent
-
-    def show(self, state: RunState) -> None:
-        gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
-        found = {
-            "time": state.last_time,
-            "host": _facts(state.host) if state.host else None,
-            "gpus": [_facts(gpu.sample) for gpu in gpus],
-            "problems": state.telemetry_problems,
-        }
-        print(json.dumps(found, indent=self._indent), flush=True)
-
-    def close(self) -> None:
-        """Nothing to do."""
+def _print_json(state: RunState, *, indent: int | None) -> None:
+    gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
+    found = {
+        "time": state.last_time,
+        "host": _facts(state.host) if state.host else None,
+        "gpus": [_facts(gpu.sample) for gpu in gpus],
+        "problems": state.telemetry_problems,
+    }
+    print(json.dumps(found, indent=indent), flush=True)
 
 
 def _facts(sample: msgspec.Struct) -> dict[str, object]:

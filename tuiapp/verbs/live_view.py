@@ -20,12 +20,12 @@ PHASE_CELLS = 13
 MAX_RANKS = 4  # shown by name
 
 
-def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = False) -> list[str]:
+def live_view(state: RunState, now: float, cells: int) -> list[str]:
     """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
     phase, done = sanitize(state.phase or state.status), state.progress
     where, width = join_words(_where(state)), min(BAR_CELLS, max(8, cells - 50))
     if done is not None:
-        where = f"{progress_bar(done, width, ascii_only=ascii_only)} {format_percent(done):>5}  {where}"
+        where = f"{progress_bar(done, width)} {format_percent(done):>5}  {where}"
     lines = [
         f"{phase:{PHASE_CELLS}} {where}",
         " " * (PHASE_CELLS + 1) + (state.trouble or join_words([*_learning(state), *_times(state, now)])),
@@ -39,14 +39,12 @@ def live_view(state: RunState, now: float, cells: int, *, ascii_only: bool = Fal
             last = f"… {len(ranks)} ranks, last: {_rank_words(slowest, leader, now)}"
             words = [*words[: MAX_RANKS - 1], last]
         lines.append(" " * (PHASE_CELLS + 1) + " | ".join(words))
-    return [line.replace(" · ", " | ").replace("…", "...") for line in lines] if ascii_only else lines
+    return lines
 
 
-def progress_bar(fraction: float, cells: int, *, ascii_only: bool) -> str:
+def progress_bar(fraction: float, cells: int) -> str:
     """Returns a bar of `cells` cells."""
     full = int(fraction * cells)
-    if ascii_only:
-        return "#" * full + "-" * (cells - full)
     tip = "╸" if full < cells and fraction * cells - full >= 0.5 else ""
     return "━" * full + tip + "─" * (cells - full - len(tip))
 

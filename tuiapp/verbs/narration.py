@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.text import Text
 
@@ -40,6 +40,7 @@ from tuiapp.state.text import (
     sanitize,
     sanitize_lines,
 )
+from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
 from tuiapp.verbs.live_lines import LiveLines
 from tuiapp.verbs.live_view import live_view, progress_words
@@ -48,21 +49,7 @@ FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal
 
 
-class Narrator(Protocol):
-    def event(self, event: AnyEvent, state: RunState) -> None:
-        """Called after an event was folded into the state."""
-
-    def say(self, text: str) -> None:
-        """Prints a line that is not from the run."""
-
-    def tick(self, state: RunState) -> None:
-        """Called once all available events are folded."""
-
-    def end(self, state: RunState) -> None:
-        """Called when the run is over."""
-
-
-def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> Narrator:
+def narrator(stream: TextIO, run: RunDir, *, plain: bool = False, ascii_only: bool = False) -> PlainNarrator:
     """Returns the narrator for a stream; `plain` prints lines on a terminal too."""
     if plain or not stream.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return PlainNarrator(stream, run)
@@ -76,24 +63,24 @@ class PlainNarrator:
         self._in_trouble = False
 
     def event(self, event: AnyEvent, state: RunState) -> None:
-        if text := self._in_words(event, state):
+        """Called after an event was folded into the state."""
+        if text := _in_words(event, state):
             self.say(f"{format_clock(event.time)}  {text}")
 
     def tick(self, state: RunState) -> None:
+        """Called once all available events are folded."""
         self._report_trouble(state)
         if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
+        """Called when the run is over."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
             said = failure.traceback or "\n".join(failure.last_lines)
             for line in sanitize_lines(said) if said else []:
                 self.say(f"  {line}")
         self.say(describe_end(state, self._run))
-
-    def _in_words(self, event: AnyEvent, state: RunState) -> str:
-        return _in_words(event, state)
 
     def _report_trouble(self, state: RunState) -> None:
         # Its text contains a running count of seconds; an alert reports when it is over.
@@ -102,6 +89,7 @@ class PlainNarrator:
         self._in_trouble = bool(state.trouble)
 
     def say(self, text: str) -> None:
+        """Prints a line."""
         self._said_at = time.monotonic()
         self._try(lambda: self._print(text))
 
@@ -140,15 +128,16 @@ class LiveNarrator(PlainNarrator):
 
     def _draw(self, state: RunState) -> None:
         self._drawn_at = time.monotonic()
-        lines = live_view(state, time.time(), self._live.console.width, ascii_only=self._ascii)
-        self._try(lambda: self._live.draw([Text(line) for line in lines]))
+        lines = live_view(state, time.time(), self._live.console.width)
+        self._try(lambda: self._live.draw([Text(to_ascii(line) if self._ascii else line) for line in lines]))
 
-    def _in_words(self, event: AnyEvent, state: RunState) -> str:
+    def event(self, event: AnyEvent, state: RunState) -> None:
         # Above the view, automatic checkpoints are not worth a line.
         unasked = isinstance(event, Checkpoint) and not self._asked and state.stop_requested is None
         if isinstance(event, Checkpoint | CheckpointRequested):
             self._asked = isinstance(event, CheckpointRequested)
-        return "" if unasked else super()._in_words(event, state)
+        if not unasked:
+            super().event(event, state)
 
     def _print(self, text: str) -> None:
         self._live.print_above(text)

@@ -35,7 +35,7 @@ from tuiapp.state.run_state import RunState
 from tuiapp.state.terminal_facts import wants_ascii
 from tuiapp.state.text import sanitize
 from tuiapp.verbs.facts import UsageError, resume_hint
-from tuiapp.verbs.narration import Narrator, narrator
+from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.sources import read_like, read_source, runs_dir
 
 POLL_S = 0.05
@@ -122,7 +122,7 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
     return read_like(run, options.settings, checks, "used for a new run", options.arguments)
 
 
-def _follow(run: RunDir, pulse: LivenessProbe, narrate: Narrator, offset: int, notes: deque[str]) -> RunState:
+def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: int, notes: deque[str]) -> RunState:
     reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
     checked = time.monotonic()
     while state.is_live:

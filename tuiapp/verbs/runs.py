@@ -12,11 +12,9 @@ from datetime import datetime
 from trainers.config.catalog import takes
 from trainers.config.options import format_value
 from trainers.config.run_config import to_mapping, to_toml_values
-from trainers.contract.events import Alert, AnyEvent, RankFailed
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
-from trainers.contract.peek import peek_journal
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
@@ -41,7 +39,6 @@ from tuiapp.state.text import (
 from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, resume_command, resume_hint
 from tuiapp.verbs.sources import runs_dir
 
-TAIL_BYTES = 1 << 20  # of the journal, searched for failures and alerts
 MAX_ALERTS = 5
 
 LISTED = {
@@ -94,11 +91,11 @@ def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
-    tail = peek_journal(run.journal, TAIL_BYTES).tail()
-    failure, alerts = _first_failure(info, tail), _last_alerts(tail)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
     efficiency, state = read_through(info)
     info = replace(info, facts=state.facts)
+    failure = state.first_failure
+    alerts = [alert for alert in state.alerts if alert.severity == "error"][-MAX_ALERTS:]
     gaps, reported = state.gaps, _last_values(state)
     if options.json:
         more = {
@@ -192,17 +189,6 @@ def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str], poi
 
 def _resume_words(point: ResumePoint) -> str:
     return "resume point" if point.covered else "resume point, not in the journal"
-
-
-def _last_alerts(events: list[AnyEvent]) -> list[Alert]:
-    return [event for event in events if isinstance(event, Alert) and event.severity == "error"][-MAX_ALERTS:]
-
-
-def _first_failure(info: RunInfo, events: list[AnyEvent]) -> RankFailed | None:
-    failures = [event for event in events if isinstance(event, RankFailed)]
-    # The reason names the rank that failed first.
-    named = [failure for failure in failures if info.reason.startswith(f"rank {failure.rank} ")]
-    return next(iter(named or failures), None)
 
 
 def _row(info: RunInfo, listed: Iterable[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from textual.content import Content
 
@@ -15,37 +14,36 @@ from tuiapp.state.text import join_words
 from tuiapp.widgets.colors import BAND_COLOR, MUTED, series_color
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    dark: bool
-    metric: str
-
-    def color(self, index: int) -> str:
-        return BAND_COLOR if index == BAND else series_color(index, dark=self.dark)
+def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool) -> Content:
+    """Returns what the curves of a metric are or, with a cursor, their values at that column of dots."""
+    return _names(chart, name, dark=dark) if cursor is None else _reading(chart, cursor, name, dark=dark)
 
 
-def names(chart: Chart, look: Look) -> Content:
+def _color(index: int, dark: bool) -> str:
+    return BAND_COLOR if index == BAND else series_color(index, dark=dark)
+
+
+def _names(chart: Chart, name: str, *, dark: bool) -> Content:
     """Returns the metric, the lines with their ranks, and what the marks mean."""
-    parts = [Content.styled(metric(look.metric).label, "bold")]
+    parts = [Content.styled(metric(name).label, "bold")]
     if chart.gaps:
         parts.append(Content.styled("not finite ✕", "bold $text-warning"))
     if chart.band is not None:
         curve = chart.curves[0]
-        name = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
-        parts.append(Content.assemble(name, ("━", look.color(curve.color))))
-        parts.append(Content.assemble("min–max ", ("▒", look.color(BAND))))
-    elif not metric(look.metric).held_out and chart.curves:
-        if look.metric != UTILIZATION:
+        whose = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
+        parts.append(Content.assemble(whose, ("━", _color(curve.color, dark))))
+        parts.append(Content.assemble("min–max ", ("▒", BAND_COLOR)))
+    elif not metric(name).held_out and chart.curves:
+        if name != UTILIZATION:
             parts.append(Content("rank"))
-        parts += [Content.assemble(f"{c.label} ", ("━", look.color(c.color))) for c in chart.curves]
+        parts += [Content.assemble(f"{c.label} ", ("━", _color(c.color, dark))) for c in chart.curves]
     if chart.evaluations:
         parts.append(Content(f"{chart.held_out} ◆"))
     return Content("  ").join(parts)
 
 
-def reading(chart: Chart, column: int, look: Look) -> Content:
-    """Returns the values at a column of dots."""
-    words, place = metric(look.metric).format, chart.x_at(column)
+def _reading(chart: Chart, column: int, name: str, *, dark: bool) -> Content:
+    words, place = metric(name).format, chart.x_at(column)
 
     def figure(y: float) -> str:
         return words(None if y != y else 10**y if chart.log else y)
@@ -55,11 +53,11 @@ def reading(chart: Chart, column: int, look: Look) -> Content:
     for label, color, value in chart.read(column):
         if color == BAND and chart.band is not None:
             low, high = figure(float(chart.band.low[column])), figure(float(chart.band.high[column]))
-            parts.append(Content.assemble(("▒ ", look.color(color)), f"{low} to {high}"))
+            parts.append(Content.assemble(("▒ ", BAND_COLOR), f"{low} to {high}"))
         else:
-            alone = metric(look.metric).held_out and len(chart.curves) == 1
-            name = chart.held_out if alone else f"rank {label}" if label.isdecimal() else label
-            parts.append(Content.assemble(("━ ", look.color(color)), f"{name} {words(value)}"))
+            alone = metric(name).held_out and len(chart.curves) == 1
+            whose = chart.held_out if alone else f"rank {label}" if label.isdecimal() else label
+            parts.append(Content.assemble(("━ ", _color(color, dark)), f"{whose} {words(value)}"))
     width = (chart.x_range[1] - chart.x_range[0]) / max(1, chart.columns - 1)
     near = [y for x, y in chart.evaluations if abs(x - place) <= 2 * width]
     if near:

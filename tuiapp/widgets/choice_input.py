@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events, on
@@ -64,19 +65,17 @@ class ChoiceInput(Widget, can_focus=True):
     value: reactive[str] = reactive("")
     """May be an unavailable value if a preset contains it."""
 
+    @dataclass
     class Changed(Message):
         """The user chose another value."""
 
-        def __init__(self, value: str) -> None:
-            super().__init__()
-            self.value = value
+        value: str
 
+    @dataclass
     class PrefixChosen(Message):
         """The user chose the menu entry for a typed value."""
 
-        def __init__(self, prefix: str) -> None:
-            super().__init__()
-            self.prefix = prefix
+        prefix: str
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from textual import on
 from textual.content import Content
@@ -42,13 +43,12 @@ class GpuChecklist(OptionList):
     }
     """
 
+    @dataclass
     class GpusChosen(Message):
         """The user checked or unchecked a GPU."""
 
-        def __init__(self, device_ids: tuple[str, ...]) -> None:
-            super().__init__()
-            self.device_ids = device_ids
-            """Indices of the checked GPUs, in order."""
+        device_ids: tuple[str, ...]
+        """Indices of the checked GPUs, in order."""
 
     def __init__(self, *, gpus: Sequence[Gpu]) -> None:
         super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))

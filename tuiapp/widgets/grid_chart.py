@@ -13,8 +13,6 @@ from textual.widgets import Static
 
 from tuiapp.state.axes import Window
 from tuiapp.state.chart import Chart
-from tuiapp.state.curves import Axis
-from tuiapp.widgets.compare_chart import LEAST_SPAN
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
@@ -24,21 +22,15 @@ class GridChart(Zoomable, can_focus=False):
 
     DEFAULT_CSS = """
     GridChart {
-        background: $background;
-
         #title { height: 1; padding: 0 1 0 0; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
         #legend { height: 1; display: none; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        #instead { height: 1fr; display: none; content-align: center middle; color: $text-muted; }
         Plot { padding: 0; background: $background; }
         &.-large #legend { display: block; }
-        &.-empty Plot { display: none; }
-        &.-empty #instead { display: block; }
         &.-selected #title { background: $primary 40%; text-style: bold; }
     }
     """
 
     large: reactive[bool] = reactive(False, toggle_class="-large")
-    axis: Axis = "step"
 
     @dataclass
     class Selected(Message):
@@ -67,18 +59,6 @@ class GridChart(Zoomable, can_focus=False):
         yield Plot()
 
     @property
-    def least_span(self) -> float:
-        return LEAST_SPAN[self.axis]
-
-    @property
-    def plot(self) -> Plot:
-        return self.query_one(Plot)
-
-    @property
-    def drawn(self) -> Chart:
-        return self._chart
-
-    @property
     def selected(self) -> bool:
         return self.has_class("-selected")
 
@@ -90,11 +70,9 @@ class GridChart(Zoomable, can_focus=False):
 
     def show(self, chart: Chart, name: str, latest: str, instead: str) -> None:
         """Shows a chart under a metric's name and latest value; `instead` is shown in place of missing curves."""
-        self._chart = chart
-        self.set_class(chart.is_empty, "-empty")
-        if chart.is_empty:
-            self.query_one("#instead", Static).update(instead)
-        elif self.plot.size:
+        self.drawn = chart
+        self.explain(instead if chart.is_empty else "")
+        if not chart.is_empty and self.plot.size:
             self.plot.show(chart, self.cursor)
         self._title = (name, latest)
         self._show_title()
@@ -115,10 +93,6 @@ class GridChart(Zoomable, can_focus=False):
 
     def show_legend(self, legend: Content) -> None:
         self.query_one("#legend", Static).update(legend, layout=False)
-
-    def show_cursor(self) -> None:
-        if not self._chart.is_empty:
-            self.plot.show(self._chart, self.cursor)
 
     @on(Plot.Resized)
     def _tell(self, event: Plot.Resized) -> None:

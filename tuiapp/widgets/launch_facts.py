@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from textual import on
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
@@ -69,9 +67,6 @@ class LaunchFacts(Vertical):
 
     launching: reactive[bool] = reactive(False, init=False)
 
-    class LaunchRequested(Message):
-        """The user pressed the button."""
-
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="failure-scroll", can_focus=False):
             yield Static(id="failure")
@@ -95,11 +90,6 @@ class LaunchFacts(Vertical):
         button = self.query_one("#launch", Button)
         button.disabled = launching
         button.label = Content("Starting…" if launching else "Launch ^r")
-
-    @on(Button.Pressed)
-    def _ask_for_launch(self, event: Button.Pressed) -> None:
-        event.stop()
-        self.post_message(self.LaunchRequested())
 
     @staticmethod
     def _facts(draft: Draft, machine: Machine | None) -> Content:

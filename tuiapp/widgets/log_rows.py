@@ -16,6 +16,7 @@ from textual.strip import Strip
 
 from tuiapp.state.run_state import LogEntry
 from tuiapp.state.text import fit, format_clock
+from tuiapp.widgets.selected_text import mark_selection
 
 MAX_ROWS = 20_000
 """Most rows kept for the screen; long lines take several."""
@@ -133,11 +134,7 @@ class LogRows(ScrollView, can_focus=True):
         base = self.rich_style
         styles = (self.get_component_rich_style("log--prefix"), self.get_component_rich_style(f"log--{entry.stream}"))
         segments = [Segment(self._prefix(number), base + styles[0]), *self._marked(text, base + styles[1], number)]
-        selection = self.text_selection
-        if selection is not None and (span := selection.get_span(number)) is not None:
-            chosen = self.screen.get_component_rich_style("screen--selection")
-            segments = _select(segments, span, chosen)
-        return Strip(segments).adjust_cell_length(width, base).apply_offsets(0, number)
+        return mark_selection(self, Strip(segments).adjust_cell_length(width, base), number)
 
     def _prefix(self, number: int) -> str:
         entry = self._rows[number][0]
@@ -177,19 +174,3 @@ def _wrap(text: str, width: int) -> list[str]:
         parts.append(text[start:stop])
         start = stop
     return [*parts, text[start:]]
-
-
-def _select(segments: list[Segment], span: tuple[int, int], style: Style) -> list[Segment]:
-    """Styles the characters in the span; an end of -1 is the line's end."""
-    start, end = span
-    chosen: list[Segment] = []
-    position = 0
-    for text, own, _ in segments:
-        stop = position + len(text)
-        low = min(max(start, position), stop) - position
-        high = len(text) if end == -1 else min(max(end, position), stop) - position
-        high = max(low, high)
-        pieces = ((text[:low], own), (text[low:high], (own or Style()) + style), (text[high:], own))
-        chosen += [Segment(piece, piece_style) for piece, piece_style in pieces if piece]
-        position = stop
-    return chosen

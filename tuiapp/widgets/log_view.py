@@ -99,10 +99,6 @@ class LogView(Vertical):
             self.query_one(LogRows).add(fresh)
         self._show_status()
 
-    def shown_lines(self) -> list[str]:
-        """The displayed rows without time and rank."""
-        return self.query_one(LogRows).texts()
-
     def open_search(self) -> None:
         self.add_class("-searching")
         self.query_one(Input).focus()

@@ -12,16 +12,11 @@ from textual.reactive import reactive
 from textual.widgets import Static
 
 from trainers.contract.metrics import LOSS
-from tuiapp.state.chart import View, build_chart
+from tuiapp.state.chart import Look, build_chart
 from tuiapp.state.run_state import RunState
-from tuiapp.widgets.chart_legend import Look, line_of, names, reading, why_empty
+from tuiapp.widgets.chart_legend import legend, line_of, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
-
-SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
-
-LEAST_SPAN = {False: 4.0, True: 0.5}
-"""Smallest visible range, in steps (False) or seconds (True)."""
 
 NEVER = (0.0, -1, 0)
 
@@ -31,14 +26,9 @@ class LossChart(Zoomable):
 
     DEFAULT_CSS = """
     LossChart {
-        background: $background;
         padding: 0 1;
 
         #legend { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
-        #waiting { height: 1fr; content-align: center middle; color: $text-muted; }
-        Plot { display: none; }
-        &.-drawn Plot { display: block; }
-        &.-drawn #waiting { display: none; }
     }
     """
 
@@ -46,12 +36,11 @@ class LossChart(Zoomable):
     smoothing: reactive[float] = reactive(0.6)
     """Weight of the past in the moving average, in [0, 1)."""
     log_scale: reactive[bool] = reactive(False)
-    by_time: reactive[bool] = reactive(False)
-    """Whether the x axis shows seconds of the run instead of steps."""
     rank: reactive[int | None] = reactive(None)
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
+        self.add_class("-empty")
         self._state = RunState()
         self._due = False
         self._drawn: tuple[float, float, int] = NEVER
@@ -63,7 +52,7 @@ class LossChart(Zoomable):
 
     def compose(self) -> ComposeResult:
         yield Static(id="legend", markup=False)
-        yield Static(why_empty(LOSS, live=True), id="waiting", markup=False)
+        yield Static(why_empty(LOSS, live=True), id="instead", markup=False)
         yield Plot(id="plot")
 
     def on_mount(self) -> None:
@@ -79,7 +68,7 @@ class LossChart(Zoomable):
 
     @on(Plot.Resized)
     def _fit(self) -> None:
-        if self.query_one(Plot).size != self._fitted:
+        if self.plot.size != self._fitted:
             self._make_due()
             self.draw_if_due()
 
@@ -100,22 +89,14 @@ class LossChart(Zoomable):
         self.draw_if_due()
 
     @property
-    def least_span(self) -> float:
-        return LEAST_SPAN[self.by_time]
-
-    @property
     def state(self) -> RunState:
         return self._state
-
-    def change_smoothing(self, by: int) -> None:
-        place = SMOOTHINGS.index(self.smoothing) + by
-        self.smoothing = SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))]
 
     def watch_metric(self) -> None:
         self.cursor = None
         self._answer_key()
 
-    def watch_by_time(self) -> None:
+    def watch_axis(self) -> None:
         self.window = self.cursor = None
         self._answer_key()
 
@@ -124,9 +105,9 @@ class LossChart(Zoomable):
             return
         if new is None:
             self._answer_key()
-        elif not self._chart.is_empty:
+        elif not self.drawn.is_empty:
             self._show_legend()
-            self.query_one(Plot).show(self._chart, new)
+            self.show_cursor()
 
     def _answer_key(self) -> None:
         if self.is_mounted:
@@ -140,14 +121,14 @@ class LossChart(Zoomable):
     def _would_show(self) -> bool:
         """Whether a drawing would differ: curves longer by a point, or a second has passed."""
         moment, step, evaluated = self._drawn
-        grown = (self._state.step - step) * 2 * self.query_one(Plot).columns >= self._state.step
+        grown = (self._state.step - step) * 2 * self.plot.columns >= self._state.step
         return grown or evaluated != self._state.curves.evaluated or time.monotonic() - moment >= 1.0
 
     def draw_if_due(self) -> None:
         asked = self._drawn == NEVER
         if not self._due or not self.is_on_screen or (self.cursor is not None and not asked) or not self._would_show():
             return
-        state, plot = self._state, self.query_one(Plot)
+        state, plot = self._state, self.plot
         if plot.display and not plot.size:
             # Shown but not laid out yet; it draws when it is resized.
             return
@@ -156,25 +137,19 @@ class LossChart(Zoomable):
         # A hidden plot has no size: it gets the panel's, less the legend.
         columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
         rows = plot.rows if plot.display else max(2, self.content_size.height - 3)
-        span, end = self.window or (None, None)
-        view = View(self.metric, self.smoothing, self.log_scale, self.rank, self.by_time, span, end)
-        self._chart = build_chart(state, view, columns=2 * columns, rows=rows)
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.window, self.rank)
+        self.drawn = build_chart(state, look, columns=2 * columns, rows=rows)
         self._show_legend()
-        if self._chart.is_empty:
-            self.set_class(False, "-drawn")
-            self.query_one("#waiting", Static).update(self._why_empty())
+        if self.drawn.is_empty:
+            self.explain(self._why_empty())
         elif not plot.display:
-            self.set_class(True, "-drawn")
+            self.explain("")
             self._make_due()
             self.call_after_refresh(self.draw_if_due)
         else:
-            plot.show(self._chart, self.cursor)
+            plot.show(self.drawn, self.cursor)
             self._fitted = plot.size
             self.drawings += 1
-
-    @property
-    def is_current(self) -> bool:
-        return not self._due or not self.is_on_screen
 
     @property
     def is_on_screen(self) -> bool:
@@ -186,17 +161,14 @@ class LossChart(Zoomable):
         return why_empty(self.metric, live=self._state.is_live)
 
     def _show_legend(self) -> None:
-        look = Look(dark=self.app.current_theme.dark, metric=self.metric)
-        if self.cursor is not None:
-            left, settings = reading(self._chart, self.cursor, look), ["paused", "v: resume"]
-        else:
-            left, settings = names(self._chart, look), self._settings()
+        left = legend(self.drawn, self.metric, self.cursor, dark=self.app.current_theme.dark)
+        settings = self._settings() if self.cursor is None else ["paused", "v: resume"]
         self.query_one("#legend", Static).update(line_of(left, settings, self.content_size.width), layout=False)
 
     def _settings(self) -> list[str]:
         settings = [
             "logarithmic" if self.log_scale else "linear",
-            "by time" if self.by_time else "by step",
+            f"by {self.axis}",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
         ]
         return [f"showing {100 * self.share_in_sight:.3g} %", *settings] if self.window else settings

@@ -62,10 +62,6 @@ class OptionField(Widget):
     class Changed(Message):
         """The user changed the text or the choice."""
 
-        def __init__(self, field: OptionField) -> None:
-            super().__init__()
-            self.field = field
-
     def __init__(self, words: FieldWords) -> None:
         super().__init__(id=f"field-{words.option.key.replace('_', '-')}")
         self.option = words.option
@@ -196,4 +192,4 @@ class OptionField(Widget):
         if text != self._text:
             self._text = text
             self.refresh()
-            self.post_message(self.Changed(self))
+            self.post_message(self.Changed())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from textual import events, on
@@ -33,20 +34,18 @@ class PresetList(OptionList):
         Binding("delete,backspace", "ask('delete')", "Delete preset", id="presets.delete", show=False),
     ]
 
+    @dataclass
     class PresetChosen(Message):
         """The user chose a preset; it may be invalid."""
 
-        def __init__(self, preset: Preset) -> None:
-            super().__init__()
-            self.preset = preset
+        preset: Preset
 
+    @dataclass
     class ChangeRequested(Message):
         """The user asked to rename, duplicate or delete a preset; it may be a built-in one."""
 
-        def __init__(self, preset: Preset, change: Change) -> None:
-            super().__init__()
-            self.preset = preset
-            self.change = change
+        preset: Preset
+        change: Change
 
     def __init__(self, *, presets: Iterable[Preset] = (), loaded: str | None = None) -> None:
         super().__init__()

@@ -202,6 +202,7 @@ def _state(row: RankRow) -> str:
 
 def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> Content:
     rank, condition = row.rank, row.condition
+    process = rank.process
     cells = {
         "rank": str(rank.rank),
         "device": device,
@@ -214,9 +215,9 @@ def _row(row: RankRow, device: str, columns: list[_Column], *, chosen: bool) -> 
         "behind": f"{row.behind:,}" if rank.step else MISSING,
         "heard": format_duration(row.silent_s),
         "state": _state(row),
-        "cores": cores(rank.cpu_percent) if rank.cpu_percent is not None else MISSING,
-        "memory": format_bytes(rank.rss_bytes),
-        "threads": str(rank.threads) if rank.threads is not None else MISSING,
+        "cores": cores(process.cpu_percent) if process and process.cpu_percent is not None else MISSING,
+        "memory": format_bytes(process.rss_bytes if process else None),
+        "threads": str(process.threads) if process else MISSING,
     }
     style = SEVERITY_STYLES[condition.severity]
     parts: list[Content] = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.content import Content
-from textual.geometry import Size
 from textual.widget import Widget
 
 from tuiapp.state.run_state import RunState, RunStatus, names
@@ -50,9 +49,6 @@ class RunHeader(Widget):
         content = self._build(self.content_size.width)
         if self._shown is None or not content.is_same(self._shown):
             self.refresh()
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return 3
 
     def render(self) -> Content:
         self._shown = self._build(self.content_size.width)

@@ -21,6 +21,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, RunStatus
 from tuiapp.state.run_list import COLUMNS, Column
 from tuiapp.state.text import GAP_CELLS, fit, fitting_columns
+from tuiapp.widgets.selected_text import mark_selection
 
 MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
@@ -80,17 +81,11 @@ class RunTable(ScrollView, can_focus=True):
 
     cursor: reactive[int] = reactive(0)
 
-    @dataclass
     class CursorMoved(Message):
         """The cursor is on another run, or its run changed."""
 
-        info: RunInfo | None
-
-    @dataclass
     class RunChosen(Message):
         """The user clicked the run under the cursor."""
-
-        info: RunInfo
 
     @dataclass
     class ColumnChosen(Message):
@@ -120,7 +115,7 @@ class RunTable(ScrollView, can_focus=True):
         self._scroll_to_cursor()
         self.refresh()
         if self.current != before:
-            self.post_message(self.CursorMoved(self.current))
+            self.post_message(self.CursorMoved())
 
     def on_resize(self) -> None:
         self._fit()
@@ -130,7 +125,7 @@ class RunTable(ScrollView, can_focus=True):
         self._scroll_to_cursor()
         self.refresh()
         if before != now:
-            self.post_message(self.CursorMoved(self.current))
+            self.post_message(self.CursorMoved())
 
     def action_move(self, by: int) -> None:
         self._go(self.cursor + by)
@@ -153,7 +148,7 @@ class RunTable(ScrollView, can_focus=True):
         row = event.y - 1 + self.scroll_offset.y
         if row < len(self._infos):
             if row == self.cursor and event.chain > 1:
-                self.post_message(self.RunChosen(self._infos[row]))
+                self.post_message(self.RunChosen())
             self.cursor = row
 
     def render_line(self, y: int) -> Strip:
@@ -168,12 +163,7 @@ class RunTable(ScrollView, can_focus=True):
         if number == self.cursor:
             base += self.get_component_rich_style("runs--cursor")
         strip = Strip(self._row(self._infos[number], base)).adjust_cell_length(width, base)
-        selection = self.text_selection
-        if selection is not None and (span := selection.get_span(number)) is not None:
-            start, end = span[0], width if span[1] < 0 else span[1]
-            chosen = strip.crop(start, end).apply_style(self.screen.get_component_rich_style("screen--selection"))
-            strip = Strip.join([strip.crop(0, start), chosen, strip.crop(end)])
-        return strip.apply_offsets(0, number)
+        return mark_selection(self, strip, number)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         plain = Style.null()

@@ -9,9 +9,11 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.reactive import reactive
+from textual.widgets import Static
 
 from tuiapp.state.axes import Window, panned, zoomed
 from tuiapp.state.chart import Chart
+from tuiapp.state.curves import Axis
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2
@@ -20,28 +22,54 @@ PAN = 0.2
 FAR_CELLS = 10
 """Cells that shift moves the cursor by."""
 
+LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
+"""Smallest visible range, in steps, seconds or epochs."""
+
+SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
+
 
 class Zoomable(Vertical, can_focus=True):
-    """A `Plot` with a visible range; subclasses draw, keep `_chart`, and redraw as `window` or `cursor` change."""
+    """A `Plot` with a visible range, below other lines; subclasses draw, and redraw as `window` or `cursor` change."""
+
+    DEFAULT_CSS = """
+    Zoomable {
+        background: $background;
+
+        #instead { height: 1fr; display: none; content-align: center middle; color: $text-muted; }
+        &.-empty Plot { display: none; }
+        &.-empty #instead { display: block; }
+    }
+    """
 
     window: reactive[Window | None] = reactive(None)
     """The visible range of the x axis; None for all."""
     cursor: reactive[int | None] = reactive(None)
     """The column of dots whose values are shown, which freezes the chart; None for no cursor."""
 
+    axis: reactive[Axis] = reactive("step")
+
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._chart = Chart()
+        self.drawn = Chart()
 
     @property
-    def least_span(self) -> float:
-        """Smallest visible range, in the x axis's unit."""
-        raise NotImplementedError
+    def plot(self) -> Plot:
+        return self.query_one(Plot)
+
+    def explain(self, why: str) -> None:
+        """Shows a text in place of the curves, or with "" the curves."""
+        self.set_class(bool(why), "-empty")
+        if why:
+            self.query_one("#instead", Static).update(why)
+
+    def show_cursor(self) -> None:
+        if not self.drawn.is_empty:
+            self.plot.show(self.drawn, self.cursor)
 
     @property
     def share_in_sight(self) -> float:
         """Visible fraction of the whole range, from 0 to 1."""
-        (left, right), (first, last) = self._chart.x_range, self._chart.extent
+        (left, right), (first, last) = self.drawn.x_range, self.drawn.extent
         return (min(right, last) - left) / (last - first)
 
     def zoom(self, by: int, column: int | None = None) -> None:
@@ -50,30 +78,30 @@ class Zoomable(Vertical, can_focus=True):
         self.window = zoomed(
             self.window,
             by,
-            x_range=self._chart.x_range,
-            extent=self._chart.extent,
-            place=None if column is None else self._chart.x_at(column),
-            least=self.least_span,
+            x_range=self.drawn.x_range,
+            extent=self.drawn.extent,
+            place=None if column is None else self.drawn.x_at(column),
+            least=LEAST_SPAN[self.axis],
         )
 
     def pan(self, by: float) -> None:
         """Pans by a fraction of the visible range; below 0 for earlier."""
-        self.window = panned(self.window, by, self._chart.extent)
+        self.window = panned(self.window, by, self.drawn.extent)
 
     def toggle_cursor(self) -> None:
         """Shows the cursor at the newest point of any curve, or removes it."""
         if self.cursor is not None:
             self.cursor = None
-        elif self._chart.curves:
-            known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self._chart.curves]
-            self.cursor = max((int(places[-1]) for places in known if len(places)), default=self._chart.columns - 1)
+        elif self.drawn.curves:
+            known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self.drawn.curves]
+            self.cursor = max((int(places[-1]) for places in known if len(places)), default=self.drawn.columns - 1)
 
     def move(self, by: int) -> None:
         """Moves the cursor by cells, or pans without one; below 0 to the left."""
         if self.cursor is None:
             self.pan(PAN if by > 0 else -PAN)
         else:
-            self.cursor = min(self._chart.columns - 1, max(0, self.cursor + 2 * by))
+            self.cursor = min(self.drawn.columns - 1, max(0, self.cursor + 2 * by))
 
     @on(Plot.Picked)
     def _pick(self, event: Plot.Picked) -> None:
@@ -88,7 +116,12 @@ class Zoomable(Vertical, can_focus=True):
     @on(Plot.Dragged)
     def _drag(self, event: Plot.Dragged) -> None:
         event.stop()
-        self.pan(-event.cells / self.query_one(Plot).columns)
+        self.pan(-event.cells / self.plot.columns)
+
+
+def next_smoothing(weight: float, by: int) -> float:
+    """Returns the weight so many places further in `SMOOTHINGS`."""
+    return SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, SMOOTHINGS.index(weight) + by))]
 
 
 def view_keys(screen: str, *, show: bool) -> list[BindingType]:

@@ -71,5 +71,5 @@ def is_hot(gpu: GpuState) -> bool:
 
 def is_idle(gpu: GpuState) -> bool:
     """Whether it was almost unused in its last samples; False where utilization is not available."""
-    recent = gpu.recent(gpu.utilization, IDLE_SAMPLES)
+    recent = [value for value in list(gpu.utilization)[-IDLE_SAMPLES:] if value is not None]
     return len(recent) == IDLE_SAMPLES and max(recent) < IDLE_PERCENT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import islice
 
 import msgspec
 
@@ -19,35 +18,24 @@ MOST_REASONS = 8  # per sample: a journal may hold any number
 GAP_S = 5.0  # longer intervals between samples leave a gap in the history
 
 
-def _history() -> deque[float | None]:
-    return deque(maxlen=HISTORY)
-
-
 @dataclass(slots=True)
 class GpuState:
     """One GPU of the host; figures that it does not report are None, never zero."""
 
     sample: DeviceSample
     name: str = ""  # kept while the GPU is lost
-    utilization: deque[float | None] = field(default_factory=_history)
+    utilization: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
     """In percent; None where a sample lacks it, and once for each gap."""
-    memory: deque[float | None] = field(default_factory=_history)  # used share, in percent
-    power: deque[float | None] = field(default_factory=_history)  # in watts
-    temperature: deque[float | None] = field(default_factory=_history)  # in °C
-    ecc_at_first: tuple[int, int] | None = None  # corrected and uncorrected errors before the run
+    ecc_at_first: int | None = None  # uncorrected errors before the run
 
     def add(self, sample: DeviceSample) -> None:
         if sample.time - self.sample.time > GAP_S:
-            for history in (self.utilization, self.memory, self.power, self.temperature):
-                history.append(None)
+            self.utilization.append(None)
         self.sample = _bounded(sample)
         self.name = sample.name or self.name
         self.utilization.append(sample.utilization_percent)
-        self.memory.append(memory_percent(sample))
-        self.power.append(sample.power_w)
-        self.temperature.append(sample.temperature_c)
-        if self.ecc_at_first is None and sample.ecc_uncorrected is not None:
-            self.ecc_at_first = sample.ecc_corrected or 0, sample.ecc_uncorrected
+        if self.ecc_at_first is None:
+            self.ecc_at_first = sample.ecc_uncorrected
 
     @property
     def is_lost(self) -> bool:
@@ -57,7 +45,7 @@ class GpuState:
     def new_uncorrected_errors(self) -> int:
         if self.ecc_at_first is None or self.sample.ecc_uncorrected is None:
             return 0
-        return max(0, self.sample.ecc_uncorrected - self.ecc_at_first[1])
+        return max(0, self.sample.ecc_uncorrected - self.ecc_at_first)
 
     @property
     def foreign_processes(self) -> list[GpuProcess]:
@@ -73,9 +61,6 @@ class GpuState:
         lists = [self.sample.processes, *(part.processes for part in self.sample.mig or ())]
         known = [processes for processes in lists if processes is not None]
         return [process for processes in known for process in processes] if known else None
-
-    def recent(self, history: deque[float | None], count: int) -> list[float]:
-        return [v for v in islice(history, max(0, len(history) - count), None) if v is not None]
 
     def part(self, uuid: str) -> MigInstance | None:
         return next((part for part in self.sample.mig or () if same_uuid(part.uuid, uuid)), None)

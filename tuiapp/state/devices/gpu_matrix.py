@@ -67,11 +67,12 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[R
         ("memory", [_told(view, _memory(view.gpu.sample)) for view in views]),
         ("", [[bar_span(memory_percent(view.gpu.sample), room, view.role)] for view in views]),
     ]
-    if any(view.framework_bytes is not None for view in views):
+    if any(view.framework_bytes(lambda one: one.used_bytes) is not None for view in views):
         rows += [
-            ("framework", [_bytes(view.framework_bytes) for view in views]),
-            (" its peak", [_bytes(view.framework_peak_bytes) for view in views]),
-            (" reserved", [_bytes(view.framework_reserved_bytes) for view in views]),
+            # Live arrays, and what is reserved from the driver, used or not.
+            ("framework", [_bytes(view.framework_bytes(lambda one: one.used_bytes)) for view in views]),
+            (" its peak", [_bytes(view.framework_bytes(lambda one: one.peak_bytes)) for view in views]),
+            (" reserved", [_bytes(view.framework_bytes(lambda one: one.reserved_bytes)) for view in views]),
         ]
     told = [figure for figure in _FIGURES if figure[0] not in missing]
     rows += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.events import MigInstance
+from trainers.contract.events import FrameworkMemory, MigInstance
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.condition import GpuCondition, gpu_condition
 from tuiapp.state.devices.gpu import GpuState
@@ -49,20 +50,10 @@ class GpuView:
             name = name.removeprefix(maker)
         return name
 
-    @property
-    def framework_bytes(self) -> int | None:
-        """Live arrays of the ranks' frameworks; None where not available."""
-        return _sum([rank.framework.used_bytes for rank in self.ranks if rank.framework])
-
-    @property
-    def framework_reserved_bytes(self) -> int | None:
-        """What the ranks' frameworks have reserved from the driver, used or not; None where not available."""
-        return _sum([rank.framework.reserved_bytes for rank in self.ranks if rank.framework])
-
-    @property
-    def framework_peak_bytes(self) -> int | None:
-        """Peak of live arrays; None where not available."""
-        return _sum([rank.framework.peak_bytes for rank in self.ranks if rank.framework])
+    def framework_bytes(self, of: Callable[[FrameworkMemory], int | None]) -> int | None:
+        """Returns the sum of a figure over the ranks' frameworks; None where not available."""
+        known = [count for rank in self.ranks if rank.framework and (count := of(rank.framework)) is not None]
+        return sum(known) if known else None
 
     @property
     def foreign_processes(self) -> list[GpuProcess]:
@@ -103,8 +94,3 @@ def mig_name(part: MigInstance) -> str:
 def letter_span(place: int | None) -> Span:
     """Returns the letter of the run's device with that index, or a blank."""
     return Span(letter(place), place) if place is not None else Span(" ")
-
-
-def _sum(values: list[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
