@@ -177,9 +177,11 @@ class Run:
         self.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             from trainers.contract.events import Phase
-            from trainers.runtime.wire import Failed
+            from trainers.runtime.wire import Failed, Leaves
 
             rank = self._client.rank
+            if self._asked or self._asked_to_save:
+                self._client.backlog.append(Leaves(rank, self._client.gate.started))
             self._client.backlog.append(Failed(rank, exit_code) if exit_code else Phase(rank=rank, phase="done"))
             self._client.close()
 

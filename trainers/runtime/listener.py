@@ -68,12 +68,20 @@ class Connection:
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self._socket = connection
         self.pid = pid
+        self.rank = -1
+        self.agrees = False
         self.messages = wire.rank_messages(connection.fileno())
 
     def send(self, message: wire.ToRank) -> None:
         """Sends a message; does not wait for a process that is gone or does not read."""
         with suppress(OSError):
             self._socket.send(wire.encode(message))
+
+    def kill(self, number: signal.Signals) -> None:
+        """Signals its process, which exists as long as the connection is open."""
+        with suppress(OSError):
+            os.kill(self.pid, number)
+            os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         self._socket.close()
@@ -92,11 +100,6 @@ class AttachedRank:
         self.done = False
         self.exit_code: int | None = None
         """As the rank has reported its failure; its process may go on, to another run."""
-        self.agrees = False
-
-    def send(self, message: wire.ToRank) -> None:
-        if self.connection is not None:
-            self.connection.send(message)
 
     def kill(self, number: signal.Signals) -> None:
         """Signals the process alone: its session may be the user's shell."""
