@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -177,8 +178,10 @@ class Run:
         self.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             from trainers.contract.events import Phase
+            from trainers.runtime.jobs import set_reports
             from trainers.runtime.wire import Failed, Leaves
 
+            set_reports(None)
             rank = self._client.rank
             if self._asked or self._asked_to_save:
                 self._client.backlog.append(Leaves(rank, self._client.gate.started))
@@ -383,18 +386,26 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         return Run()
     from trainers.contract.rundir import RunDir, default_runs_dir
     from trainers.runtime.client import Client
-    from trainers.runtime.jobs import find_place, find_run
+    from trainers.runtime.jobs import StoppedError, find_place, find_run, set_reports
 
     _begun += 1
     place = find_place(rank, world_size, _begun)
+    if place.inherited:
+        raise RuntimeError(f"rank {place.rank} is reported by the process that started this one")
     if launched := os.environ.get("TUIAPP_RUN_DIR"):
         directory = RunDir(Path(launched))
     else:
         from trainers.launch import record
 
         runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
-        directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
+        try:
+            directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
+        except StoppedError:
+            # What its supervisor does to the ranks that it knows.
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
     client = Client(directory, place.rank, announce=not launched)
+    set_reports(place)
     run = Run(client, directory.path, name)
     if launched:
         from trainers.runtime.stacks import answer_unless_handled
@@ -454,14 +465,12 @@ def _at_exit() -> None:
 
 def _abandon() -> None:
     """A forked child reports nothing, as its parent does, unless it calls `init`."""
-    global _run, _hooked, _begun
+    global _run, _hooked
     if _run is not None and not _run.finished:
         _run.finished = True
         _run.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             _run._client.abandon()
-        # As a rank it joins its parent's run.
-        _begun -= 1
     _hooked = False
 
 
