@@ -420,7 +420,23 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
 
 _hooked = False
 _left: SystemExit | None = None
-"""By which the script ends, if it has called `sys.exit`."""
+"""By which the script ends, if it has called `sys.exit` and does not catch it."""
+
+
+class _Raised:
+    """Goes with the SystemExit that it is part of: no code runs any more then, unless it was caught."""
+
+    def __init__(self, exit: SystemExit) -> None:
+        self._exit = exit
+
+    def __del__(self) -> None:
+        global _left
+        try:
+            sys._getframe(1)
+        except Exception:
+            return
+        if _left is self._exit:
+            _left = None
 
 
 def _finish_at_exit() -> None:
@@ -442,7 +458,11 @@ def _finish_at_exit() -> None:
         # No hook of Python's names the exit code to those that run at exit.
         global _left
         _left = SystemExit(status)
-        leave(status)
+        try:
+            leave(status)
+        except SystemExit as error:
+            error.__dict__["tuiapp"] = _Raised(_left)
+            raise
 
     sys.exit = note_exit
     atexit.register(_at_exit)

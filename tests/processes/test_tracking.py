@@ -443,6 +443,14 @@ def test_sys_exit_with_a_code_is_a_failure(start: Start, runs_dir: Path) -> None
     assert (end.status, end.reason) == ("failed", "rank 0 exited with code 3 at step 1, without saying why")
 
 
+@pytest.mark.parametrize("then", ["pass", "raise RuntimeError('instead')"])
+def test_sys_exit_that_is_caught_is_no_end(start: Start, runs_dir: Path, then: str) -> None:
+    text = "import sys, tuiapp\ntuiapp.log({'loss': 1})\ntry: sys.exit(3)\nexcept SystemExit: pass\n" + then
+    start(text).communicate(timeout=DEADLINE_S)
+    end = the_run(runs_dir).end()
+    assert (end.status, "instead" in end.reason) == (("completed", False) if then == "pass" else ("failed", True))
+
+
 def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Start, runs_dir: Path) -> None:
     error = ends_well(
         start(r"""
