@@ -447,8 +447,10 @@ def _finish_at_exit() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _run is not None:
-            _run._end(error)
+        # A second Ctrl-C.
+        with suppress(KeyboardInterrupt):
+            if _run is not None:
+                _run._end(error)
         before(kind, error, trace)
 
     sys.excepthook = hook

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import textwrap
 from pathlib import Path
@@ -265,6 +266,42 @@ def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert watched.end().status == "stopped"
     assert watched.of(StopRequested)[0].by == "Ctrl-C"
+
+
+def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
+    process = start("""
+        import time, tuiapp
+        try:
+            with tuiapp.init() as run:
+                run.log({"loss": 1})
+                time.sleep(600)
+        except KeyboardInterrupt:
+            time.sleep(1)
+            print("saved")
+    """)
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    process.send_signal(signal.SIGINT)
+    assert watched.end().status == "stopped"
+    assert process.communicate(timeout=DEADLINE_S)[0] == "saved\n"
+
+
+def test_a_run_directory_that_is_removed_does_not_end_the_script(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    process = start("""
+        import pathlib, time, tuiapp
+        while not pathlib.Path("go").exists():
+            tuiapp.log({"loss": 1})
+            time.sleep(0.01)
+        print("trained")
+    """)
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    shutil.rmtree(watched.run.path)
+    watched.wait_gone()
+    (tmp_path / "go").touch()
+    out, error = process.communicate(timeout=DEADLINE_S)
+    assert out == "trained\n"
+    assert error.count("training continues, nothing more is reported") == 1
 
 
 def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, tmp_path: Path) -> None:

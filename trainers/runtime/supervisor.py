@@ -371,7 +371,13 @@ class Supervisor:
 
     def _request_stop(self, request: StopRequested) -> None:
         self._emit(request)
-        self._teardown.stop(request, monotonic(), self._voters())
+        if self._plan.processes or request.by not in ("Ctrl-C", "removal"):
+            self._teardown.stop(request, monotonic(), self._voters())
+            return
+        # Whoever started the ranks ends them, or lets them train on: a script may save its model after Ctrl-C.
+        self._teardown.interrupt(request)
+        if request.by == "removal":
+            self._live.clear()
 
     def _end(self) -> None:
         if self._sampler is not None:

@@ -63,6 +63,11 @@ class Teardown:
         self._by = self._by or request.by
         self.stopping = True
 
+    def interrupt(self, request: StopRequested) -> None:
+        """As `stop`, of ranks that somebody else ends: none is signalled."""
+        self._by = self._by or request.by
+        self._now = self.stopping = self.killing = True
+
     def give_time_to_save(self, now: float) -> None:
         """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
         waits = self.stopping and not self._failed and not self.killing
