@@ -400,8 +400,9 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
         try:
             directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
-        except StoppedError:
+        except StoppedError as error:
             # What its supervisor does to the ranks that it knows.
+            print(f"tuiapp: {error}: SIGTERM", file=sys.stderr)
             os.kill(os.getpid(), signal.SIGTERM)
             raise
     client = Client(directory, place.rank, announce=not launched)

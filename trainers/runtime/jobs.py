@@ -64,15 +64,15 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     known = given or _from_torch() or _from_jax()
     place = known or _from_environment() or (0, 1)
     several = place[1] > 1
+    pid, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
     job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
     if launched := os.environ.get(RUN_DIR):
         job = launched
-    pid, starter = _starter()
-    if starter and several and pid == _parent():
-        job = starter.job
-    inherited = not known and starter is not None and starter[:2] == place and (several or starter.job == job)
-    return Place(*place, job, inherited)
+    if several and int(pid) == _parent():
+        job = starters_job
+    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
+    return Place(*place, job, inherited=not known and same and (several or job == starters_job))
 
 
 def set_reports(place: Place | None) -> None:
@@ -80,17 +80,6 @@ def set_reports(place: Place | None) -> None:
     os.environ.pop(REPORTS, None)
     if place is not None:
         os.environ[REPORTS] = f"{os.getpid()} {place.rank} {place.world_size} {place.job}"
-
-
-def _starter() -> tuple[int, Place | None]:
-    """Finds the process that reports and has started this one, if there is one: its pid and place."""
-    try:
-        pid, rank, world_size, job = os.environ[REPORTS].split(" ", 3)
-        if int(pid) != os.getpid():
-            return int(pid), Place(int(rank), int(world_size), job, False)
-    except (KeyError, ValueError):
-        pass
-    return 0, None
 
 
 def _parent() -> int:
