@@ -95,7 +95,7 @@ class Run:
             step = self._step + 1 if step is None else step if type(step) is int else int(step)
             if not self._step <= step <= MAX_STEP:
                 why = f"steps must not go back, or exceed {MAX_STEP:,}"
-                self._say_once(f"step {step} comes after step {self._step}: {why}; it is not recorded")
+                self._say_once(f"step {step} comes after step {self._step}: {why}; it is not recorded", about="step")
                 return
             if commit is not False or step == self._step:
                 self._step = step
@@ -253,9 +253,9 @@ class Run:
 
                 self._client.backlog.append(Event(**{key: _plain(value) for key, value in facts.items()}))
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said and len(self._said) < 20:
-            self._said.add(text)
+    def _say_once(self, text: str, about: str = "") -> None:
+        if (about or text) not in self._said and len(self._said) < 20:
+            self._said.add(about or text)
             print(f"tuiapp: {text}", file=sys.stderr)
 
 

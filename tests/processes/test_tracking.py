@@ -436,6 +436,29 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert [row["loss"] for row in rows] == wanted
 
 
+def test_steps_that_go_back_are_said_once(start: Start, runs_dir: Path) -> None:
+    error = ends_well(start("import tuiapp\nfor step in range(50, 0, -1): tuiapp.log({'loss': 1}, step=step)"))
+    assert error.count("step 49 comes after step 50") == error.count("it is not recorded") == 1
+
+
+def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import threading, tuiapp
+        tuiapp.init()
+        def work(number):
+            for value in range(1000): tuiapp.log({f"loss{number}": value})
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    for number in range(4):
+        assert curve(watched, 0, f"loss{number}")
+
+
 def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
