@@ -134,3 +134,18 @@ def test_a_launched_rank_that_has_finished_is_not_waited_for(tmp_path: Path, run
         end = run.wait(RunEnded)
         assert end.status == "stopped"
         assert end.time - run.of(StopRequested)[0].time < STOP_GRACE_S / 2
+
+
+def test_a_rank_that_ends_before_anybody_reads_it_is_recorded(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = "import os, time, tuiapp\ntuiapp.log({'loss': 1})\n"
+    first = start(text + "while not os.path.exists('go'): time.sleep(0.01)", RANK="0", WORLD_SIZE="2")
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    supervisor = psutil.Process(watched.started.pid)
+    supervisor.suspend()
+    ends_well(start(text, RANK="1", WORLD_SIZE="2"))
+    supervisor.resume()
+    watched.wait(Metrics, lambda event: event.rank == 1)
+    (tmp_path / "go").touch()
+    ends_well(first)
+    assert watched.end().status == "completed"

@@ -88,14 +88,18 @@ class Connection:
 
 
 class AttachedRank:
-    """A rank that somebody else started; known by its connection. Raises OSError if it has ended already."""
+    """A rank that somebody else started; known by its connection. Raises OSError if no descriptor is left."""
 
     def __init__(self, run: RunDir, rank: int, connection: Connection) -> None:
         self.rank = rank
         self.directory: Path = run.rank(rank)
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.pid = connection.pid
-        self.exit_fd = os.pidfd_open(connection.pid)
+        try:
+            self.exit_fd = os.pidfd_open(connection.pid)
+        except ProcessLookupError:
+            # It has ended already, and what it sent is still to be read: a descriptor that is readable at once.
+            self.exit_fd, other = os.pipe()
+            os.close(other)
         self.connection: Connection | None = connection
         self.done = False
         self.exit_code: int | None = None

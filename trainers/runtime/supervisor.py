@@ -255,7 +255,7 @@ class Supervisor:
             try:
                 rank = self._live[hello.rank] = AttachedRank(self._run, hello.rank, connection)
             except OSError:
-                return  # it has ended already
+                return
             self._attached.add(hello.rank)
             self._wait_until = 0.0
             self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
