@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import os
 import shlex
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ class Run:
             step = self._step + 1 if step is None else step if type(step) is int else int(step)
             if not self._step <= step <= MAX_STEP:
                 why = f"steps must not go back, or exceed {MAX_STEP:,}"
-                self._say_once(f"step {step} comes after step {self._step}: {why}; it is not recorded")
+                self._say_once(f"step {step} comes after step {self._step}: {why}; it is not recorded", about="step")
                 return
             if commit is not False or step == self._step:
                 self._step = step
@@ -177,9 +178,13 @@ class Run:
         self.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             from trainers.contract.events import Phase
-            from trainers.runtime.wire import Failed
+            from trainers.runtime.jobs import set_reports
+            from trainers.runtime.wire import Failed, Leaves
 
+            set_reports(None)
             rank = self._client.rank
+            if self._asked or self._asked_to_save:
+                self._client.backlog.append(Leaves(rank, self._client.gate.started))
             self._client.backlog.append(Failed(rank, exit_code) if exit_code else Phase(rank=rank, phase="done"))
             self._client.close()
 
@@ -248,9 +253,9 @@ class Run:
 
                 self._client.backlog.append(Event(**{key: _plain(value) for key, value in facts.items()}))
 
-    def _say_once(self, text: str) -> None:
-        if text not in self._said and len(self._said) < 20:
-            self._said.add(text)
+    def _say_once(self, text: str, about: str = "") -> None:
+        if (about or text) not in self._said and len(self._said) < 20:
+            self._said.add(about or text)
             print(f"tuiapp: {text}", file=sys.stderr)
 
 
@@ -381,18 +386,27 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         return Run()
     from trainers.contract.rundir import RunDir, default_runs_dir
     from trainers.runtime.client import Client
-    from trainers.runtime.jobs import find_place, find_run
+    from trainers.runtime.jobs import StoppedError, find_place, find_run, set_reports
 
     _begun += 1
     place = find_place(rank, world_size, _begun)
+    if place.inherited:
+        raise RuntimeError(f"rank {place.rank} is reported by the process that started this one")
     if launched := os.environ.get("TUIAPP_RUN_DIR"):
         directory = RunDir(Path(launched))
     else:
         from trainers.launch import record
 
         runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
-        directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
+        try:
+            directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
+        except StoppedError as error:
+            # What its supervisor does to the ranks that it knows.
+            print(f"tuiapp: {error}: SIGTERM", file=sys.stderr)
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise
     client = Client(directory, place.rank, announce=not launched)
+    set_reports(place)
     run = Run(client, directory.path, name)
     if launched:
         from trainers.runtime.stacks import answer_unless_handled
@@ -407,7 +421,23 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
 
 _hooked = False
 _left: SystemExit | None = None
-"""By which the script ends, if it has called `sys.exit`."""
+"""By which the script ends, if it has called `sys.exit` and does not catch it."""
+
+
+class _Raised:
+    """Goes with the SystemExit that it is part of: no code runs any more then, unless it was caught."""
+
+    def __init__(self, exit: SystemExit) -> None:
+        self._exit = exit
+
+    def __del__(self) -> None:
+        global _left
+        try:
+            sys._getframe(1)
+        except Exception:
+            return
+        if _left is self._exit:
+            _left = None
 
 
 def _finish_at_exit() -> None:
@@ -418,8 +448,10 @@ def _finish_at_exit() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if _run is not None:
-            _run._end(error)
+        # A second Ctrl-C.
+        with suppress(KeyboardInterrupt):
+            if _run is not None:
+                _run._end(error)
         before(kind, error, trace)
 
     sys.excepthook = hook
@@ -429,7 +461,11 @@ def _finish_at_exit() -> None:
         # No hook of Python's names the exit code to those that run at exit.
         global _left
         _left = SystemExit(status)
-        leave(status)
+        try:
+            leave(status)
+        except SystemExit as error:
+            error.__dict__["tuiapp"] = _Raised(_left)
+            raise
 
     sys.exit = note_exit
     atexit.register(_at_exit)
@@ -452,14 +488,12 @@ def _at_exit() -> None:
 
 def _abandon() -> None:
     """A forked child reports nothing, as its parent does, unless it calls `init`."""
-    global _run, _hooked, _begun
+    global _run, _hooked
     if _run is not None and not _run.finished:
         _run.finished = True
         _run.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             _run._client.abandon()
-        # As a rank it joins its parent's run.
-        _begun -= 1
     _hooked = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import textwrap
 from pathlib import Path
@@ -267,6 +268,42 @@ def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
     assert watched.of(StopRequested)[0].by == "Ctrl-C"
 
 
+def test_a_script_may_save_after_ctrl_c(start: Start, runs_dir: Path) -> None:
+    process = start("""
+        import time, tuiapp
+        try:
+            with tuiapp.init() as run:
+                run.log({"loss": 1})
+                time.sleep(600)
+        except KeyboardInterrupt:
+            time.sleep(1)
+            print("saved")
+    """)
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    process.send_signal(signal.SIGINT)
+    assert watched.end().status == "stopped"
+    assert process.communicate(timeout=DEADLINE_S)[0] == "saved\n"
+
+
+def test_a_run_directory_that_is_removed_does_not_end_the_script(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    process = start("""
+        import pathlib, time, tuiapp
+        while not pathlib.Path("go").exists():
+            tuiapp.log({"loss": 1})
+            time.sleep(0.01)
+        print("trained")
+    """)
+    watched = the_run(runs_dir)
+    watched.wait(Metrics)
+    shutil.rmtree(watched.run.path)
+    watched.wait_gone()
+    (tmp_path / "go").touch()
+    out, error = process.communicate(timeout=DEADLINE_S)
+    assert out == "trained\n"
+    assert error.count("training continues, nothing more is reported") == 1
+
+
 def test_the_supervisor_killed_training_continues(start: Start, runs_dir: Path, tmp_path: Path) -> None:
     process = start(f"""
         import os, time, tuiapp
@@ -399,6 +436,29 @@ def test_a_script_that_resumes_from_its_own_checkpoint_keeps_the_curve_before_it
     assert [row["loss"] for row in rows] == wanted
 
 
+def test_steps_that_go_back_are_said_once(start: Start, runs_dir: Path) -> None:
+    error = ends_well(start("import tuiapp\nfor step in range(50, 0, -1): tuiapp.log({'loss': 1}, step=step)"))
+    assert error.count("step 49 comes after step 50") == error.count("it is not recorded") == 1
+
+
+def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
+    ends_well(
+        start("""
+        import threading, tuiapp
+        tuiapp.init()
+        def work(number):
+            for value in range(1000): tuiapp.log({f"loss{number}": value})
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    for number in range(4):
+        assert curve(watched, 0, f"loss{number}")
+
+
 def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
@@ -441,6 +501,14 @@ def test_sys_exit_with_a_code_is_a_failure(start: Start, runs_dir: Path) -> None
     start("import sys, tuiapp\ntuiapp.log({'loss': 1})\nsys.exit(3)").communicate(timeout=DEADLINE_S)
     end = the_run(runs_dir).end()
     assert (end.status, end.reason) == ("failed", "rank 0 exited with code 3 at step 1, without saying why")
+
+
+@pytest.mark.parametrize("then", ["pass", "raise RuntimeError('instead')"])
+def test_sys_exit_that_is_caught_is_no_end(start: Start, runs_dir: Path, then: str) -> None:
+    text = "import sys, tuiapp\ntuiapp.log({'loss': 1})\ntry: sys.exit(3)\nexcept SystemExit: pass\n" + then
+    start(text).communicate(timeout=DEADLINE_S)
+    end = the_run(runs_dir).end()
+    assert (end.status, "instead" in end.reason) == (("completed", False) if then == "pass" else ("failed", True))
 
 
 def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Start, runs_dir: Path) -> None:

@@ -16,7 +16,7 @@ from trainers.runtime.stop_gate import StopGate
 DEADLINE_S = 60.0
 
 
-@dataclass
+@dataclass(eq=False)
 class SimulatedRank:
     """A training thread that meets the others at a barrier in each step, and a control thread."""
 
@@ -86,7 +86,8 @@ def test_all_ranks_save_and_stop_after_the_same_steps(seed: int) -> None:
         agreement.propose(ranks, stop=request == "stop", save=request == "save" or dice.random() < 0.5)
         waiting += world
         for _ in range(dice.randint(0, waiting) if request == "save" else waiting):
-            agreement.count(votes.get(timeout=DEADLINE_S), ranks)
+            vote = votes.get(timeout=DEADLINE_S)
+            agreement.count(vote, ranks[vote.rank], ranks)
             waiting -= 1
     for training, _ in threads:
         training.join(DEADLINE_S)

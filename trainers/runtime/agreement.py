@@ -9,7 +9,8 @@ from trainers.runtime import wire
 
 
 class Voter(Protocol):
-    rank: int
+    """A rank of a built-in trainer, or a connection by which a script's rank reports."""
+
     agrees: bool
     """Whether it takes part in votes."""
 
@@ -22,8 +23,9 @@ class Agreement:
         self._round = 0
         self._open = False
         self._stop = self._save = False
-        self._votes: dict[int, int] = {}
-        self._ended: dict[int, int] = {}
+        self._votes: dict[Voter, int] = {}
+        self._reached = 0
+        """The last step of those that have left."""
         self._decided: wire.Agreed | None = None
 
     def propose(self, live: Sequence[Voter], *, stop: bool = False, save: bool = False) -> bool:
@@ -39,9 +41,9 @@ class Agreement:
                 voter.send(wire.Propose(self._round))
         return True
 
-    def count(self, vote: wire.Vote, live: Sequence[Voter]) -> None:
+    def count(self, vote: wire.Vote, voter: Voter, live: Sequence[Voter]) -> None:
         if vote.round == self._round:
-            self._votes[vote.rank] = vote.step
+            self._votes[voter] = vote.step
             self._decide(live)
 
     def join(self, voter: Voter, live: Sequence[Voter]) -> None:
@@ -51,15 +53,20 @@ class Agreement:
         elif self._decided is not None:
             voter.send(self._decided)
 
-    def leave(self, rank: int, step: int, live: Sequence[Voter]) -> None:
-        """A rank has ended normally after a step: the others do not wait for its vote, and reach at least that step."""
-        self._ended[rank] = step
+    def leave(self, step: int, live: Sequence[Voter]) -> None:
+        """A rank has left after a step: the others do not wait for its vote, and reach at least that step."""
+        self._reached = max(self._reached, step)
         self._decide(live)
+        if not any(voter.agrees for voter in live):
+            # Who begins now counts its steps anew.
+            self._reached = 0
+            stopped = self._decided is not None and self._decided.stop
+            self._decided = wire.Agreed(0, stop=True, save=False) if stopped else None
 
     def _decide(self, live: Sequence[Voter]) -> None:
-        if not self._open or any(voter.agrees and voter.rank not in self._votes for voter in live):
+        if not self._open or any(voter.agrees and voter not in self._votes for voter in live):
             return
-        step = max([*self._votes.values(), *self._ended.values()], default=0)
+        step = max([*self._votes.values(), self._reached])
         self._decided = wire.Agreed(step, stop=self._stop, save=self._save)
         for voter in live:
             voter.send(self._decided)

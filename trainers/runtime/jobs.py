@@ -18,10 +18,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.config.files import make_private, open_regular
-from trainers.contract.process_identity import identity
+from trainers.contract.events import RunEnded
+from trainers.contract.peek import peek_journal
+from trainers.contract.process_identity import identity, start_time
 from trainers.contract.rundir import RunDir
+from trainers.runtime.wire import RUN_DIR
 
 JOIN_TIMEOUT_S = 60.0
+END_S = 5.0
+"""From a run's last rank to the release of its lock."""
 STALE_S = 86_400.0
 
 _ENVIRONMENTS = (
@@ -33,11 +38,21 @@ _ENVIRONMENTS = (
 """Variables that hold a process's rank and the number of ranks, the most specific launcher first."""
 
 
+REPORTS = "TUIAPP_REPORTS"
+"""Environment variable of a process that reports, and so of those that it starts: its pid and `Place`."""
+
+
+class StoppedError(Exception):
+    """The job's run was stopped after this process began: it is to end, and begins no other run."""
+
+
 class Place(NamedTuple):
     rank: int
     world_size: int
     job: str
     """Names the job on this machine."""
+    inherited: bool
+    """Whether the process that started this one reports as this rank, and this one is not known to be it."""
 
 
 def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> Place:
@@ -46,13 +61,32 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
     """
     given = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
-    torch = None if given else _from_torch()
-    place = given or torch or _from_jax() or _from_environment() or (0, 1)
+    known = given or _from_torch() or _from_jax()
+    place = known or _from_environment() or (0, 1)
+    several = place[1] > 1
+    pid, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
-    job = job_of_children(os.getppid() if place[1] > 1 else os.getpid())
-    if torch and place[1] > 1:
-        job = _job_of_port() or job
-    return Place(*place, f"{job} {begun}")
+    job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
+    if launched := os.environ.get(RUN_DIR):
+        job = launched
+    if several and int(pid) == _parent():
+        job = starters_job
+    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
+    return Place(*place, job, inherited=not known and same and (several or job == starters_job))
+
+
+def set_reports(place: Place | None) -> None:
+    """Lets the processes that this one starts know what it reports as; None: it reports no more."""
+    os.environ.pop(REPORTS, None)
+    if place is not None:
+        os.environ[REPORTS] = f"{os.getpid()} {place.rank} {place.world_size} {place.job}"
+
+
+def _parent() -> int:
+    """The pid of the process that started this one, even if it is gone or had a server fork it."""
+    module = sys.modules.get("multiprocessing.process")
+    parent = module.parent_process() if module is not None else None
+    return parent.pid if parent is not None else os.getppid()
 
 
 def job_of_children(pid: int) -> str:
@@ -80,16 +114,33 @@ def _job_of_port() -> str:
 
 
 def find_run(runs_dir: Path, job: str, make: Callable[[], RunDir]) -> RunDir:
-    """Returns the live run that records a job; the first rank to ask makes it. Raises OSError, TimeoutError."""
+    """Returns the live run that records a job; the first rank to ask makes it.
+
+    Raises OSError, TimeoutError, and StoppedError.
+    """
     with _locked(runs_dir, job) as file:
         run = RunDir(runs_dir / os.pread(file, 4096, 0).decode("utf-8", "replace").strip())
-        # Without its address it is ending, and takes no more ranks.
-        if run.path != runs_dir and run.is_live() and run.address.exists():
-            return run
+        if run.path != runs_dir:
+            # Without its address it is ending, and takes no more ranks.
+            if run.is_live() and run.address.exists():
+                return run
+            _check_not_stopped(run)
         run = make()
         os.ftruncate(file, 0)
         os.pwrite(file, run.run_id.encode(), 0)
         return run
+
+
+def _check_not_stopped(run: RunDir) -> None:
+    deadline = time.monotonic() + END_S
+    while run.is_live() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    end = peek_journal(run.journal).last
+    began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    # A later job may have the same name: that of a shell, or of a port.
+    if isinstance(end, RunEnded) and end.status == "stopped" and time.time() - end.time < began_ago:
+        raise StoppedError(f"{run.run_id}, the run of the job of this process, was stopped")
 
 
 @contextmanager

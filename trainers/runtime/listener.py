@@ -68,6 +68,8 @@ class Connection:
     def __init__(self, connection: socket.socket, pid: int) -> None:
         self._socket = connection
         self.pid = pid
+        self.rank = -1
+        self.agrees = False
         self.messages = wire.rank_messages(connection.fileno())
 
     def send(self, message: wire.ToRank) -> None:
@@ -75,28 +77,33 @@ class Connection:
         with suppress(OSError):
             self._socket.send(wire.encode(message))
 
+    def kill(self, number: signal.Signals) -> None:
+        """Signals its process, which exists as long as the connection is open."""
+        with suppress(OSError):
+            os.kill(self.pid, number)
+            os.kill(self.pid, signal.SIGCONT)
+
     def close(self) -> None:
         self._socket.close()
 
 
 class AttachedRank:
-    """A rank that somebody else started; known by its connection. Raises OSError if it has ended already."""
+    """A rank that somebody else started; known by its connection. Raises OSError if no descriptor is left."""
 
     def __init__(self, run: RunDir, rank: int, connection: Connection) -> None:
         self.rank = rank
         self.directory: Path = run.rank(rank)
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.pid = connection.pid
-        self.exit_fd = os.pidfd_open(connection.pid)
+        try:
+            self.exit_fd = os.pidfd_open(connection.pid)
+        except ProcessLookupError:
+            # It has ended already, and what it sent is still to be read: a descriptor that is readable at once.
+            self.exit_fd, other = os.pipe()
+            os.close(other)
         self.connection: Connection | None = connection
         self.done = False
         self.exit_code: int | None = None
         """As the rank has reported its failure; its process may go on, to another run."""
-        self.agrees = False
-
-    def send(self, message: wire.ToRank) -> None:
-        if self.connection is not None:
-            self.connection.send(message)
 
     def kill(self, number: signal.Signals) -> None:
         """Signals the process alone: its session may be the user's shell."""

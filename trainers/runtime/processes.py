@@ -172,7 +172,7 @@ class RankProcess:
         self.done = False
         self.connection: Connection | None = None
         """By which a script's rank reports."""
-        self.agrees = script is None
+        self.agrees = True
 
     def _start(
         self, command: list[str], environment: dict[str, str], passed: list[int], directory: str | None = None
@@ -195,9 +195,6 @@ class RankProcess:
 
     def send(self, message: wire.ToRank) -> None:
         """Sends a message; does not wait for a rank that is gone or does not read."""
-        if self.connection is not None:
-            self.connection.send(message)
-            return
         try:
             os.write(self._control_fd, wire.encode(message))
         except OSError:

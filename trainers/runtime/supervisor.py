@@ -49,7 +49,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt
 from trainers.runtime import disk_full_safe_stdio, notice, wire
-from trainers.runtime.agreement import Agreement
+from trainers.runtime.agreement import Agreement, Voter
 from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
@@ -69,7 +69,7 @@ from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import reserve_port, script_environment, script_start
 from trainers.runtime.tally import Tally
-from trainers.runtime.teardown import Teardown
+from trainers.runtime.teardown import Process, Teardown
 from trainers.runtime.watchdog import Watchdog
 from trainers.telemetry.keeper import SamplerKeeper
 
@@ -109,8 +109,8 @@ class Supervisor:
         self._live: dict[int, Rank] = {}
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
         self._listener = Listener(run) if self._script else None
-        self._connections: dict[Connection, int] = {}
-        """Reporting processes and their ranks."""
+        self._connections: list[Connection] = []
+        """Of processes that report as a rank."""
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
@@ -154,7 +154,7 @@ class Supervisor:
             if now - polled >= POLL_S:
                 polled = now
                 self._poll(now)
-            self._teardown.advance(now, list(self._live.values()), self._emit)
+            self._teardown.advance(now, self._processes(), self._emit)
             self._write()
 
     def _start_processes(self) -> None:
@@ -211,7 +211,7 @@ class Supervisor:
     def _drain(self, process: RankProcess) -> None:
         if process.rank not in self._live:
             return  # it was buried a moment ago, in the same round
-        self._take(process, process.messages.read())
+        self._take(process, process.messages.read(), process)
         if process.messages.ended:
             self._forget(process.messages.fd)
 
@@ -224,14 +224,16 @@ class Supervisor:
         for message in connection.messages.read_all() if final else connection.messages.read():
             if isinstance(message, wire.Hello):
                 self._attach(connection, message)
-            elif (rank := self._live.get(self._connections.get(connection, -1))) is not None:
+            elif (rank := self._live.get(connection.rank)) is not None:
                 self._take(rank, [message], connection)
         if not connection.messages.ended and not final:
             return
         self._forget(connection.messages.fd)
-        number = self._connections.pop(connection, -1)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._agreement.leave(0, self._voters())
         connection.close()
-        rank = self._live.get(number)
+        rank = self._live.get(connection.rank)
         if rank is not None and rank.connection is connection:
             rank.connection = None
             if not final and isinstance(rank, AttachedRank) and (rank.done or rank.exit_code):
@@ -239,26 +241,41 @@ class Supervisor:
                 self._on_rank_exit(rank)
 
     def _attach(self, connection: Connection, hello: wire.Hello) -> None:
-        if not 0 <= hello.rank < MAX_RANKS or self._teardown.killing:
+        if self._teardown.killing:
+            # It comes too late to be ended with the others.
+            connection.kill(signal.SIGTERM)
+            return
+        if not 0 <= hello.rank < MAX_RANKS:
             return
         rank = self._live.get(hello.rank)
         if rank is None:
             try:
                 rank = self._live[hello.rank] = AttachedRank(self._run, hello.rank, connection)
             except OSError:
-                return  # it has ended already
+                return
             self._attached.add(hello.rank)
             self._wait_until = 0.0
             self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
             self._resample_at = monotonic() + RESAMPLE_S
         elif rank.connection is None:
             rank.connection = connection
-        self._connections[connection] = hello.rank
+        connection.rank = hello.rank
+        self._connections.append(connection)
 
-    def _take(self, process: Rank, messages: list[wire.FromRank], via: Connection | None = None) -> None:
+    def _voters(self) -> list[Voter]:
+        if self._script is None:
+            return [rank for rank in self._live.values() if isinstance(rank, RankProcess)]
+        return [connection for connection in self._connections if connection.rank in self._live]
+
+    def _processes(self) -> list[Process]:
+        """What a stop ends: the ranks, and other processes that report as one."""
+        own = {rank.pid for rank in self._live.values()}
+        return [*self._live.values(), *(one for one in self._connections if one.pid not in own)]
+
+    def _take(self, process: Rank, messages: list[wire.FromRank], via: Voter) -> None:
         for message in messages:
             # A process that a rank starts may report as that rank too; its end is not the rank's.
-            if isinstance(message, Phase | wire.Failed) and via is not process.connection:
+            if isinstance(message, Phase | wire.Failed) and via not in (process, process.connection):
                 continue
             if isinstance(message, wire.Failed):
                 if isinstance(process, AttachedRank):
@@ -266,12 +283,15 @@ class Supervisor:
             elif isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
             elif isinstance(message, wire.Vote):
-                self._agreement.count(message, list(self._live.values()))
+                self._agreement.count(message, via, self._voters())
             elif isinstance(message, StopRequested):
                 self._request_stop(message)
             elif isinstance(message, wire.Agrees):
-                process.agrees = True
-                self._agreement.join(process, list(self._live.values()))
+                via.agrees = True
+                self._agreement.join(via, self._voters())
+            elif isinstance(message, wire.Leaves):
+                via.agrees = False
+                self._agreement.leave(message.step, self._voters())
             elif isinstance(message, wire.Hello):
                 continue
             else:
@@ -288,7 +308,7 @@ class Supervisor:
         if self._live.get(process.rank) is not process:
             return
         if isinstance(process, RankProcess):
-            self._take(process, process.messages.read_all())
+            self._take(process, process.messages.read_all(), process)
             self._forget(process.messages.fd)
         if (connection := process.connection) is not None:
             self._hear(connection, final=True)
@@ -308,7 +328,8 @@ class Supervisor:
         if failure is None:
             if not process.done:
                 self._emit(Phase(rank=process.rank, phase="done"))
-            self._agreement.leave(process.rank, last_step, list(self._live.values()))
+            if self._script is None:
+                self._agreement.leave(last_step, self._voters())
             return
         self._failures.append(failure)
         self._emit(failure[0])
@@ -330,7 +351,7 @@ class Supervisor:
                 self._request_stop(request)
             elif not self._teardown.stopping:
                 self._emit(request)
-                if not self._agreement.propose(list(self._live.values()), save=True):
+                if not self._agreement.propose(self._voters(), save=True):
                     text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
         for process in self._live.values():
@@ -346,7 +367,13 @@ class Supervisor:
 
     def _request_stop(self, request: StopRequested) -> None:
         self._emit(request)
-        self._teardown.stop(request, monotonic(), list(self._live.values()))
+        if self._plan.processes or request.by not in ("Ctrl-C", "removal"):
+            self._teardown.stop(request, monotonic(), self._voters())
+            return
+        # Whoever started the ranks ends them, or lets them train on: a script may save its model after Ctrl-C.
+        self._teardown.interrupt(request)
+        if request.by == "removal":
+            self._live.clear()
 
     def _end(self) -> None:
         if self._sampler is not None:
@@ -390,7 +417,8 @@ class Supervisor:
             self._out.clear()
             self._digest.write_due()
         self._journal.sync_due()
-        self._recorder.report_covered(self._tally.step, self._live.get(0))
+        writer = self._live.get(0)
+        self._recorder.report_covered(self._tally.step, writer if isinstance(writer, RankProcess) else None)
         self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:

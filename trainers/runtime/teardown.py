@@ -23,9 +23,11 @@ SETTLE_S = 1.0
 TERM_GRACE_S = 2.0
 
 
-class Rank(Voter, Protocol):
+class Process(Protocol):
+    rank: int
+
     def kill(self, number: signal.Signals) -> None:
-        """Signals its whole session."""
+        """Sends a signal, and wakes it if it is stopped."""
 
 
 class Teardown:
@@ -46,10 +48,10 @@ class Teardown:
         self._term_at: float | None = None
         self._kill_at: float | None = None
 
-    def stop(self, request: StopRequested, now: float, live: Sequence[Rank]) -> None:
+    def stop(self, request: StopRequested, now: float, voters: Sequence[Voter]) -> None:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
         self._now |= request.now
-        if not request.now and not self.stopping and self._agreement.propose(live, stop=True, save=request.save):
+        if not request.now and not self.stopping and self._agreement.propose(voters, stop=True, save=request.save):
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
         elif request.now or not self.stopping:
             self._term_at = now
@@ -57,6 +59,11 @@ class Teardown:
                 self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
         self._by = self._by or request.by
         self.stopping = True
+
+    def interrupt(self, request: StopRequested) -> None:
+        """As `stop`, of ranks that somebody else ends: none is signalled."""
+        self._by = self._by or request.by
+        self._now = self.stopping = self.killing = True
 
     def give_time_to_save(self, now: float) -> None:
         """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
@@ -69,7 +76,7 @@ class Teardown:
         if self._term_at is None or self._term_at > now + SETTLE_S:
             self._term_at = now + SETTLE_S
 
-    def advance(self, now: float, live: Sequence[Rank], emit: Callable[[Event], None]) -> None:
+    def advance(self, now: float, live: Sequence[Process], emit: Callable[[Event], None]) -> None:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:

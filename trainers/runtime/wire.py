@@ -79,6 +79,14 @@ class Agrees(msgspec.Struct, frozen=True, tag="agrees"):
     rank: int
 
 
+class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
+    """Rank to supervisor: it asks no more."""
+
+    rank: int
+    step: int
+    """The last it has started, as in `Vote`."""
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """Rank to supervisor: the last message of a rank that reports by `trainers.tracking` and has failed."""
 
@@ -87,7 +95,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 ToRank: TypeAlias = Propose | Agreed | Recorded
-FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Failed
+FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
