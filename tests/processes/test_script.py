@@ -259,8 +259,9 @@ def test_the_last_traceback_counts_only_if_the_script_died_of_it(tmp_path: Path,
         """,
     )
     with launched(config, runs_dir) as run:
-        assert run.end().reason == "rank 0 exited with code 7, without saying why"
-        assert "ZeroDivisionError: division by zero" in run.of(RankFailed)[0].last_lines
+        last = "ZeroDivisionError: division by zero"
+        assert run.end().reason == f"rank 0 exited with code 7; the last line of its stderr: {last}"
+        assert run.of(RankFailed)[0].traceback == ""
 
 
 def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
@@ -332,3 +333,24 @@ def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) 
         assert (end.status, end.summary.steps) == ("completed", 3), run.events
         assert values(run.of(Metrics), "loss", 0) == pytest.approx([1, 1 / 2, 1 / 3])
         assert values(run.of(Metrics), "Accuracy/val") == [0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, found: bool) -> None:
+    config = of_script(
+        tmp_path,
+        "print('loss 1')",
+        output_pattern=r"loss (?P<loss>\S+)" if found else r"loss=(?P<loss>\S+)",
+        tensorboard_dir="" if found else str(tmp_path / "logs"),
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        notes = [event.text for event in run.of(LogLine) if event.rank is None]
+    assert (
+        notes == []
+        if found
+        else [
+            r"output_pattern 'loss=(?P<loss>\\S+)' found no number in the output",
+            f"no scalar was written below tensorboard_dir {str(tmp_path / 'logs')!r}",
+        ]
+    )
