@@ -12,6 +12,7 @@ import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -74,7 +75,13 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         end = words.index("--")
         if {"run", "save"} & set(words[:end]):
             return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
-    return parser.parse_args(words, argparse.Namespace(arguments=None))
+    options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
+    if unknown:
+        passed = shlex.join(unknown)
+        scripts = any(word.endswith(".py") or word == "-m" for word in words)
+        hint = f"; to pass them to the script, write them after --: … -- {passed}" if scripts else ""
+        parser.error(f"unrecognized arguments: {passed}{hint}")
+    return options
 
 
 def _stand_in_for_closed_streams() -> None:

@@ -140,3 +140,13 @@ def test_a_preset_keeps_a_script(tuiapp: Command, here: Path, runs_dir: Path) ->
         2,
         "tuiapp: epochs: 0 is not allowed; it must be a whole number of at least 1 and of at most 1,000,000.\n",
     )
+
+
+def test_a_scripts_arguments_without_the_dashes_before_them(here: Path, runs_dir: Path) -> None:
+    done = as_process("run", "train.py", "--epochs", "5", "a b")
+    assert done.code == 2
+    wanted = (
+        "unrecognized arguments: --epochs 5 'a b'; to pass them to the script, write them after --: … -- --epochs 5"
+    )
+    assert wanted in done.err
+    assert not runs_dir.exists()
