@@ -77,11 +77,17 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
             return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
-        passed = shlex.join(unknown)
-        scripts = any(word.endswith(".py") or word == "-m" for word in words)
-        hint = f"; to pass them to the script, write them after --: … -- {passed}" if scripts else ""
-        parser.error(f"unrecognized arguments: {passed}{hint}")
+        parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_script_hint(options, unknown)}")
     return options
+
+
+def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What was meant, if a script's arguments or its launcher were given as if a shell started it; "" otherwise."""
+    source, module = getattr(options, "source", None), getattr(options, "module", None)
+    if module or (source and source.endswith(".py")):
+        return f"; to pass them to the script, write them after --: … -- {shlex.join(unknown)}"
+    script = next((word for word in unknown if word.endswith(".py")), "")
+    return f"; name the script alone, without {source}: tuiapp run {shlex.quote(script)}" if source and script else ""
 
 
 def _stand_in_for_closed_streams() -> None:
