@@ -15,6 +15,7 @@ from tests.reported import values
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -354,3 +355,31 @@ def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, fo
             f"no scalar was written below tensorboard_dir {str(tmp_path / 'logs')!r}",
         ]
     )
+
+
+def test_what_a_script_says_of_its_run_late_and_before_much_output_is_listed(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import os, pathlib, time, tuiapp
+
+        journal = pathlib.Path(os.environ["TUIAPP_RUN_DIR"], "events.jsonl")
+
+        def print_until_written(more):
+            wanted = journal.stat().st_size + more
+            while journal.stat().st_size < wanted:
+                print("x" * 4000, flush=True)
+                time.sleep(0.01)
+
+        print_until_written(100_000)
+        tuiapp.init(name="late", config={"lr": 0.5})
+        while '"late"' not in journal.read_text():
+            time.sleep(0.01)
+        print_until_written(300_000)
+        """,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        facts = summarise(run.run).facts
+    assert (facts.name, facts.config) == ("late", {"lr": 0.5})
