@@ -26,7 +26,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn
 
 MAX_STEP = 2**53
@@ -82,7 +82,13 @@ class Run:
         if client is None:
             self.log = _ignore  # type: ignore[method-assign]
 
-    def log(self, values: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
+    def log(
+        self,
+        values: Mapping[str, Any] = MappingProxyType({}),
+        step: int | None = None,
+        commit: bool | None = None,
+        **_: Any,
+    ) -> None:
         """Reports named values of a step; without one, of the step after the last.
 
         Args:
@@ -331,6 +337,10 @@ def init(
     try:
         _run = _begin(name, dir, rank, world_size, mode)
         _run._tell(config, name, total_steps)
+        if _.get("sync_tensorboard"):
+            _run._say_once(
+                "sync_tensorboard does nothing; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
+            )
     except Exception as error:
         print(f"tuiapp: nothing is reported: {error}", file=sys.stderr)
         _run = Run()
@@ -348,9 +358,11 @@ def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:
     return _run
 
 
-def log(values: Mapping[str, Any], step: int | None = None, **_: Any) -> None:
+def log(
+    values: Mapping[str, Any] = MappingProxyType({}), step: int | None = None, commit: bool | None = None, **_: Any
+) -> None:
     """Reports named values of a step to the present run, which begins with the first report: see `Run.log`."""
-    (_run or init()).log(values, step)
+    (_run or init()).log(values, step, commit)
 
 
 def finish(exit_code: int = 0, **_: Any) -> None:
@@ -529,7 +541,7 @@ def _unsupported(name: str) -> Dropped:
     return _dropped
 
 
-def _ignore(values: Mapping[str, Any], step: int | None = None, commit: bool | None = None, **_: Any) -> None:
+def _ignore(*_: Any, **__: Any) -> None:
     pass
 
 

@@ -12,6 +12,7 @@ import errno
 import importlib
 import io
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -74,7 +75,19 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         end = words.index("--")
         if {"run", "save"} & set(words[:end]):
             return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
-    return parser.parse_args(words, argparse.Namespace(arguments=None))
+    options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
+    if unknown:
+        parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_script_hint(options, unknown)}")
+    return options
+
+
+def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
+    """What was meant, if a script's arguments or its launcher were given as if a shell started it; "" otherwise."""
+    source, module = getattr(options, "source", None), getattr(options, "module", None)
+    if module or (source and source.endswith(".py")):
+        return f"; to pass them to the script, write them after --: … -- {shlex.join(unknown)}"
+    script = next((word for word in unknown if word.endswith(".py")), "")
+    return f"; name the script alone, without {source}: tuiapp run {shlex.quote(script)}" if source and script else ""
 
 
 def _stand_in_for_closed_streams() -> None:

@@ -140,3 +140,24 @@ def test_a_preset_keeps_a_script(tuiapp: Command, here: Path, runs_dir: Path) ->
         2,
         "tuiapp: epochs: 0 is not allowed; it must be a whole number of at least 1 and of at most 1,000,000.\n",
     )
+
+
+def test_a_scripts_arguments_without_the_dashes_before_them(here: Path, runs_dir: Path) -> None:
+    done = as_process("run", "train.py", "--epochs", "5", "a b")
+    assert done.code == 2
+    wanted = (
+        "unrecognized arguments: --epochs 5 'a b'; to pass them to the script, write them after --: … -- --epochs 5"
+    )
+    assert wanted in done.err
+    done = as_process("run", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert done.code == 2
+    assert "train.py; name the script alone, without torchrun: tuiapp run train.py" in done.err
+    assert not runs_dir.exists()
+
+
+def test_a_script_of_another_ending(here: Path, runs_dir: Path) -> None:
+    (here / "train").write_text("#!/usr/bin/env python\nprint('going')")
+    done = as_process("run", "./train")
+    check_refused(done, runs_dir, "tuiapp run --set backend=script --set script=./train")
+    done = as_process("run", "--set", "backend=script", "--set", "script=./train", "--set", "platform=cpu")
+    assert done.code == 0, done.err

@@ -27,6 +27,10 @@ from trainers.contract.wording import describe_failure
         (RankFailed(rank=0, exit_code=3), "rank 0 exited with code 3 before its first step, without saying why"),
         (RankFailed(rank=0, exit_code=0), "rank 0 exited with code 0 before its first step, without saying why"),
         (
+            RankFailed(rank=0, exit_code=2, step=None, last_lines=["usage: train.py", "train.py: error: no --lr"]),
+            "rank 0 exited with code 2; the last line of its stderr: train.py: error: no --lr",
+        ),
+        (
             RankFailed(rank=0, exit_code=1, error="\n"),
             "rank 0 exited with code 1 before its first step, without saying why",
         ),

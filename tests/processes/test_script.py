@@ -15,6 +15,7 @@ from tests.reported import values
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
+from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, resume
 
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -259,8 +260,9 @@ def test_the_last_traceback_counts_only_if_the_script_died_of_it(tmp_path: Path,
         """,
     )
     with launched(config, runs_dir) as run:
-        assert run.end().reason == "rank 0 exited with code 7, without saying why"
-        assert "ZeroDivisionError: division by zero" in run.of(RankFailed)[0].last_lines
+        last = "ZeroDivisionError: division by zero"
+        assert run.end().reason == f"rank 0 exited with code 7; the last line of its stderr: {last}"
+        assert run.of(RankFailed)[0].traceback == ""
 
 
 def test_metrics_in_its_output(tmp_path: Path, runs_dir: Path) -> None:
@@ -332,3 +334,52 @@ def test_metrics_that_it_writes_for_tensorboard(tmp_path: Path, runs_dir: Path) 
         assert (end.status, end.summary.steps) == ("completed", 3), run.events
         assert values(run.of(Metrics), "loss", 0) == pytest.approx([1, 1 / 2, 1 / 3])
         assert values(run.of(Metrics), "Accuracy/val") == [0.25, 0.5, 0.75]
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_settings_that_find_nothing_are_named(tmp_path: Path, runs_dir: Path, found: bool) -> None:
+    config = of_script(
+        tmp_path,
+        "print('loss 1')",
+        output_pattern=r"loss (?P<loss>\S+)" if found else r"loss=(?P<loss>\S+)",
+        tensorboard_dir="" if found else str(tmp_path / "logs"),
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        notes = [event.text for event in run.of(LogLine) if event.rank is None]
+    assert (
+        notes == []
+        if found
+        else [
+            r"output_pattern 'loss=(?P<loss>\\S+)' found no number in the output",
+            f"no scalar was written below tensorboard_dir {str(tmp_path / 'logs')!r}",
+        ]
+    )
+
+
+def test_what_a_script_says_of_its_run_late_and_before_much_output_is_listed(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import os, pathlib, time, tuiapp
+
+        journal = pathlib.Path(os.environ["TUIAPP_RUN_DIR"], "events.jsonl")
+
+        def print_until_written(more):
+            wanted = journal.stat().st_size + more
+            while journal.stat().st_size < wanted:
+                print("x" * 4000, flush=True)
+                time.sleep(0.01)
+
+        print_until_written(100_000)
+        tuiapp.init(name="late", config={"lr": 0.5})
+        while '"late"' not in journal.read_text():
+            time.sleep(0.01)
+        print_until_written(300_000)
+        """,
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        run.wait_gone()
+        facts = summarise(run.run).facts
+    assert (facts.name, facts.config) == ("late", {"lr": 0.5})

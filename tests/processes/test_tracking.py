@@ -459,6 +459,23 @@ def test_threads_report_at_once(start: Start, runs_dir: Path) -> None:
         assert curve(watched, 0, f"loss{number}")
 
 
+def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import tuiapp as wandb
+        wandb.init(sync_tensorboard=True)
+        for step in range(3):
+            wandb.log({"loss": step}, commit=False)
+            wandb.log({"accuracy": step}, commit=False)
+            wandb.log()
+    """)
+    )
+    assert "sync_tensorboard does nothing; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files" in error
+    watched = the_run(runs_dir)
+    watched.end()
+    assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0}
+
+
 def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""

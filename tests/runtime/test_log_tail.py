@@ -69,6 +69,22 @@ def test_of_a_progress_bar_the_last_state(log: Log) -> None:
     assert log.poll(final=True) == [" 2/2"]
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_a_listener_hears_each_state_of_a_progress_bar_while_it_is_drawn(log: Log, chunk: int) -> None:
+    heard: list[str] = []
+    log.tail.on_texts = heard.extend
+    data = b"start\n" + b"".join(b"\r%d/30 loss=%d" % (number, number) for number in range(1, 31))
+    for begin in range(0, len(data), chunk):
+        log.write(data[begin : begin + chunk])
+        log.poll()
+    states = [f"{number}/30 loss={number}" for number in range(1, 31)]
+    assert heard == ["start", *states[:-1]]
+    log.write(b"\nend")
+    assert log.poll() == states[-1:]
+    assert log.poll(final=True) == ["end"]
+    assert heard == ["start", *states, "end"]
+
+
 @pytest.mark.parametrize("chunk", [100, 5000, 1_000_000])
 def test_of_a_long_progress_bar_the_last_state(log: Log, chunk: int) -> None:
     data = b"".join(b"\r%5d/5000 " % number + b"#" * 70 for number in range(1, 5001)) + b"\nnext\n"

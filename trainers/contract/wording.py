@@ -27,7 +27,10 @@ def describe_failure(failure: RankFailed) -> str:
     if said := _what_it_said(failure.error):
         advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
         return f"rank {failure.rank} failed{where}: {said}{advice}"
-    return f"rank {failure.rank} exited with code {failure.exit_code}{where}, without saying why"
+    left = f"rank {failure.rank} exited with code {failure.exit_code}{where}"
+    # As of argparse, or of sys.exit with a text.
+    last = failure.last_lines[-1].strip()[:MAX_ERROR_CHARACTERS] if failure.last_lines else ""
+    return f"{left}; the last line of its stderr: {last}" if last else f"{left}, without saying why"
 
 
 def _what_it_said(error: str) -> str:

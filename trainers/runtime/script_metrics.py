@@ -14,6 +14,7 @@ from time import monotonic
 from types import FrameType
 from typing import NamedTuple
 
+from trainers.config.options import shown
 from trainers.config.run_config import RunConfig
 from trainers.config.script_texts import STEP, compile_pattern
 from trainers.contract.events import Alert, AnyEvent, LogLine, Metrics
@@ -41,6 +42,14 @@ class ScriptMetrics:
     def __init__(self, config: RunConfig) -> None:
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
         self._files = _FileReader(Path(config.tensorboard_dir)) if config.tensorboard_dir else None
+        self._idle: dict[str, str] = {}
+        """Settings that have found no metric yet → words for that."""
+        if config.output_pattern:
+            self._idle["output_pattern"] = (
+                f"output_pattern {shown(config.output_pattern)} found no number in the output"
+            )
+        if config.tensorboard_dir:
+            self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
         self._batches: dict[int, Batch] = {}
         self._ranks: dict[int, int] = {}
         self._out: list[AnyEvent] = []
@@ -68,10 +77,10 @@ class ScriptMetrics:
         return taken
 
     def finish(self) -> list[AnyEvent]:
-        """What the ranks, which have all ended, have written last."""
+        """What the ranks, which have all ended, have written last; and a note of each setting that found nothing."""
         if self._files is not None:
             self._files.finish()
-        return self.take(monotonic())
+        return [*self.take(monotonic()), *(LogLine(rank=None, stream="run", text=text) for text in self._idle.values())]
 
     def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
         for start in range(0, len(texts), LINES_AT_ONCE):
@@ -81,8 +90,10 @@ class ScriptMetrics:
                 with _no_longer_than(MATCH_S):
                     for row in lines.match(texts[start : start + LINES_AT_ONCE]):
                         self._batch(rank).add(row)
+                        self._idle.pop("output_pattern", None)
             except TimeoutError:
                 self._pattern = None
+                self._idle.pop("output_pattern", None)
                 text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is not used any more"
                 self._out.append(Alert(kind="output-pattern", text=text))
 
@@ -95,6 +106,7 @@ class ScriptMetrics:
             else:
                 # A file of a process that no rank is, such as one that it started, is the first rank's.
                 rank = self._ranks.get(scalar.pid, 0)
+                self._idle.pop("tensorboard_dir", None)
                 self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
 
     def _batch(self, rank: int) -> Batch:

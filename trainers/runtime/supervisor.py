@@ -51,6 +51,7 @@ from trainers.contract.summary import last_attempt
 from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement, Voter
 from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime.facts_keeper import FactsKeeper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
 from trainers.runtime.out_of_memory import OomWatch
@@ -105,6 +106,7 @@ class Supervisor:
         self._digest = DigestWriter(run, self._journal)
         self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
         self._recorder = Recorder(self._journal)
+        self._facts = FactsKeeper(run, self._journal)
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, Rank] = {}
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
@@ -302,6 +304,7 @@ class Supervisor:
                 elif isinstance(message, Checkpoint):
                     self._recorder.add(message)
                 self._tally.add(message)
+                self._facts.add(message)
                 self._emit(message)
 
     def _on_rank_exit(self, process: Rank) -> None:
@@ -357,6 +360,7 @@ class Supervisor:
         for process in self._live.values():
             self._out += process.new_lines()
         self._take_found()
+        self._out += self._facts.due()
 
     def _take_found(self, *, last: bool = False) -> None:
         """Takes the metrics that were found in a script's output and files."""
@@ -388,7 +392,7 @@ class Supervisor:
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
-        self._out += self._journal_watch.check()
+        self._out += [*self._facts.due(), *self._journal_watch.check()]
         self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)

@@ -56,7 +56,9 @@ def describe_failure(failure: RankFailed) -> str:
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
     """Describes a committed checkpoint in a few words."""
     best = "best" if checkpoint.best else ""
-    size, seconds = format_bytes(checkpoint.bytes), format_seconds(checkpoint.seconds)
+    size = format_bytes(checkpoint.bytes)
+    # A script does not say how long it took.
+    seconds = format_seconds(checkpoint.seconds) if checkpoint.seconds else ""
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 

@@ -126,8 +126,11 @@ def _read_file(source: str) -> RunConfig:
         if problems := check_file(config):
             raise ConfigError(problems, source)
         return config
-    except ConfigError:
-        raise
+    except ConfigError as error:
+        if source.endswith(".toml"):
+            raise
+        hint = f"to run it as a Python script: tuiapp run --set backend=script --set script={shlex.quote(source)}"
+        raise ConfigError([*error.problems, Problem("", hint)], source) from None
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror or error}.")], source) from None
     except ValueError as error:
