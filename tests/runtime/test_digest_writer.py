@@ -150,7 +150,7 @@ def test_it_waits_for_what_the_journal_has_no_room_for(run: RunDir) -> None:
 
 def test_a_full_disk_costs_the_digest_alone(tmp_path: Path) -> None:
     events = history(1)
-    with tmpfs(tmp_path / "small", "256k") as place:
+    with tmpfs(tmp_path / "small", "512k") as place:
         run = RunDir(place)
         journal = JournalWriter(run.journal)
         digest = DigestWriter(run, journal)
