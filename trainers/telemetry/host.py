@@ -29,14 +29,15 @@ class HostSampler:
 
     def sample(self, now: float) -> HostSample:
         """Shares of the CPU are those since the last call."""
+        cores = psutil.cpu_percent(percpu=True)
         memory, swap = psutil.virtual_memory(), psutil.swap_memory()
         load = os.getloadavg()
         network = [counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"]
         shm_used, _, shm_total = _space("/dev/shm")
         _, free, disk = _space(self._run_dir)
         return HostSample(
-            cpu_percent=psutil.cpu_percent(),
-            cpu_percent_per_core=psutil.cpu_percent(percpu=True),
+            cpu_percent=round(sum(cores) / len(cores), 1),
+            cpu_percent_per_core=cores,
             cpu_cores=len(os.sched_getaffinity(0)),
             load_1m=load[0],
             load_5m=load[1],

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 
+import msgspec
 import psutil
 
 from trainers.config.machine import GpuProcess
@@ -19,21 +20,25 @@ HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
 class Owners:
     def __init__(self, ranks: Mapping[int, int]) -> None:
         self._ranks = {pid: rank for rank, pid in ranks.items()}
+        self._known: dict[int, tuple[psutil.Process, GpuProcess]] = {}
+        # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
+        wanted = os.environ.get(HOST_PIDS_VARIABLE)
+        self._valid = wanted != "0" if wanted else os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE
 
     def describe(self, pid: int, memory_bytes: int | None) -> GpuProcess:
-        # In a PID namespace the driver still reports the host's pids, which mean others here, or nobody.
-        valid = os.environ.get(HOST_PIDS_VARIABLE) != "0"
-        if not os.environ.get(HOST_PIDS_VARIABLE):
-            valid = os.stat("/proc/self/ns/pid").st_ino == HOST_PID_NAMESPACE
-        if valid:
+        if self._valid:
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                pids = [pid, *(ancestor.pid for ancestor in process.parents())]
-                return GpuProcess(
-                    pid=pid,
-                    rank=next((self._ranks[one] for one in pids if one in self._ranks), None),
-                    user=process.username(),
-                    name=process.name(),
-                    memory_bytes=memory_bytes,
-                )
+                process, known = self._known.get(pid) or self._find(pid)
+                # A number that is given again is another process.
+                if not process.is_running():
+                    known = self._find(pid)[1]
+                return msgspec.structs.replace(known, memory_bytes=memory_bytes)
         return GpuProcess(memory_bytes=memory_bytes)
+
+    def _find(self, pid: int) -> tuple[psutil.Process, GpuProcess]:
+        process = psutil.Process(pid)
+        pids = [pid, *(ancestor.pid for ancestor in process.parents())]
+        rank = next((self._ranks[one] for one in pids if one in self._ranks), None)
+        found = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
+        self._known[pid] = found
+        return found
