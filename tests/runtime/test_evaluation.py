@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from trainers.contract.events import WorstExample
@@ -14,6 +15,8 @@ def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
     worst = [[0.5, 3, 0, 1], nobody, broken, [2.5, 9, 2, 0], [2.5, 4, 2, 1]]
     found = evaluation_of(np.array([6.0, *np.ravel(counts), *np.ravel(worst)]), 3)
     assert (found.loss, found.accuracy, found.examples) == (6 / 30, 26 / 30, 30)
+    # A checkpoint's manifest takes plain numbers only.
+    assert msgspec.json.decode(msgspec.json.encode(found))[:3] == [6 / 30, 26 / 30, 30]
     assert found.counts == counts
     assert found.worst == [WorstExample(4, 2, 1, 2.5), WorstExample(9, 2, 0, 2.5), WorstExample(3, 0, 1, 0.5)]
 
