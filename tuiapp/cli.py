@@ -207,14 +207,17 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _runs_dir(compare, again=True)
     compare.set_defaults(does="compare:compare_runs")
 
-    export = verbs.add_parser("export", help="write a run's metrics or samples as csv or jsonl, by default to stdout")
+    export = verbs.add_parser("export", help="write a run's metrics or samples for other programs")
     export.add_argument("run", metavar="RUN")
-    export.add_argument("--format", choices=("csv", "jsonl"), help="default: the extension of -o, or csv")
+    formats = ("csv", "jsonl", "parquet", "tensorboard", "wandb-offline")
+    known = "csv, jsonl, parquet, tensorboard or wandb-offline; default: the extension of -o, or csv"
+    export.add_argument("--format", choices=formats, metavar="FORMAT", help=known)
     tables = ("steps", "evaluations", "metrics", "samples")
-    what = "step metrics (default), evaluation metrics, both, or device samples"
-    export.add_argument("--what", choices=tables, default="steps", help=what)
-    export.add_argument("-o", "--output", metavar="FILE", help="output file, written atomically")
-    export.add_argument("--force", action="store_true", help="overwrite FILE")
+    what = "step metrics (default), evaluation metrics, both (default of tensorboard, wandb-offline), or device samples"
+    export.add_argument("--what", choices=tables, help=what)
+    target = "file, for tensorboard and wandb-offline directory; written atomically; default for csv and jsonl: stdout"
+    export.add_argument("-o", "--output", metavar="PATH", help=target)
+    export.add_argument("--force", action="store_true", help="overwrite PATH")
     _runs_dir(export, again=True)
     export.set_defaults(does="export:export_run")
 
