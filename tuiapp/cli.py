@@ -221,6 +221,16 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _runs_dir(export, again=True)
     export.set_defaults(does="export:export_run")
 
+    report = verbs.add_parser(
+        "report", help="write one or several runs, with their curves, as an HTML or Markdown page"
+    )
+    report.add_argument("runs", nargs="+", metavar="RUN")
+    target = "report.html, or report.md with figures beside it in report-figures; written atomically"
+    report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
+    report.add_argument("--force", action="store_true", help="overwrite FILE")
+    _runs_dir(report, again=True)
+    report.set_defaults(does="report:write_report")
+
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     rm.add_argument("runs", nargs="+", metavar="RUN")
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")

@@ -37,7 +37,7 @@ DIRECTORIES: tuple[Format, ...] = ("tensorboard", "wandb-offline")
 What: TypeAlias = Literal["steps", "evaluations", "metrics", "samples"]
 """Metrics of steps, those of evaluations, both, or the sampler's figures."""
 TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples")
-ROWS_AT_ONCE = 65_536  # a row group of a parquet file
+ROWS_AT_ONCE = 16_384  # a row group of a parquet file
 
 _NEEDED = {
     "parquet": ("pyarrow", "pip install pyarrow"),
@@ -84,17 +84,18 @@ def check_target(path: Path, form: Format, what: What = "metrics", *, force: boo
     elif not stat.S_ISREG(found.st_mode):
         raise ExportError(f"{path} is not a regular file.")
     if not force:
-        raise ExportError(_exists(path))
-    if form in DIRECTORIES and (other := _other_file(path, _IN_NAMES[form])):
+        raise ExportError(exists(path))
+    if form in DIRECTORIES and (other := other_file(path, _IN_NAMES[form])):
         raise ExportError(f"{path} has other files than an export, such as {other}: choose another name.")
 
 
-def _exists(path: Path) -> str:
+def exists(path: Path) -> str:
+    """Says that a path exists."""
     return f"{path} exists. Choose another name, or overwrite it (--force)."
 
 
-def _other_file(directory: Path, mark: str) -> Path | None:
-    """A file below a directory that has no part with `mark` in its path; None if there is none."""
+def other_file(directory: Path, mark: str) -> Path | None:
+    """Returns a file below a directory without `mark` in its path from there; None if there is none."""
     for root, _, names in os.walk(directory):
         for name in names:
             if mark not in os.path.join(os.path.relpath(root, directory), name):
@@ -113,15 +114,15 @@ def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool 
     try:
         if form in DIRECTORIES:
             count = _write_directory(temporary, run, what, form)
-            _put_directory_in_place(temporary, target)
+            put_directory_in_place(temporary, target)
         else:
             with _new_file(temporary, form) as file:
                 count = write_rows(file, run, what, form)
                 file.flush()
                 os.fsync(file.fileno())
-            _put_in_place(temporary, target, force=force)
+            put_in_place(temporary, target, force=force)
     except FileExistsError:
-        raise ExportError(_exists(path)) from None
+        raise ExportError(exists(path)) from None
     except OSError as error:
         raise ExportError(f"Cannot write {path}: {error.strerror or error}.") from error
     except (OverflowError, ValueError) as error:
@@ -149,15 +150,16 @@ def _write_directory(path: Path, run: RunDir, what: What, form: Format) -> int:
     return export_wandb.write(path, run, what)
 
 
-def _put_directory_in_place(temporary: Path, target: Path) -> None:
-    # What was there is only another export: see `check_target`.
+def put_directory_in_place(temporary: Path, target: Path) -> None:
+    """Renames a directory that is complete; what was there is removed, and is only an earlier one. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(target, earlier := temporary.with_name(f"{temporary.name}.earlier"))
         shutil.rmtree(earlier, ignore_errors=True)
     os.rename(temporary, target)
 
 
-def _put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
+def put_in_place(temporary: Path, target: Path, *, force: bool) -> None:
+    """Renames a file that is complete. Raises FileExistsError if there is one (without `force`), OSError."""
     if not force:
         try:
             # Unlike a rename, a link does not overwrite a file created meanwhile.
