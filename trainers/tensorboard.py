@@ -18,18 +18,16 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import time as wall_time
+from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
+from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.record_writer import RecordWriter
-
-PACKAGE, INSTALL = "tensorboard", "pip install tensorboard"
 
 
 class EventFiles:
@@ -38,14 +36,14 @@ class EventFiles:
     Args:
         directory: Where rank 0's file is.
         name: The run's, in the HParams tab.
-        config: Hyperparameters, by name.
+        config: Hyperparameters, by name; those that the events have before the first metric are added.
         wants: Whether a metric is written.
     """
 
     def __init__(
         self, directory: Path, name: str, config: Mapping[str, object], wants: Callable[[str], bool] = lambda _: True
     ) -> None:
-        self._directory, self._name, self._config, self._wants = directory, name, config, wants
+        self._directory, self._name, self._config, self._wants = directory, name, {**config}, wants
         self._files: dict[int, RecordWriter] = {}
         self._again: RunStarted | None = None
         """The attempt, while it is not known from which step it resumes."""
@@ -62,7 +60,9 @@ class EventFiles:
             self._marked, self._again = set(), event
             if event.attempt == 1 or event.resumed_from is not None:
                 self._begin_at(event.resumed_from or 0)
-            self._begin(0, event.time)
+            self._config |= event.config
+        elif isinstance(event, Facts):
+            self._config |= event.config
         elif isinstance(event, RunEnded):
             self._write_hparams(event.time, end=event)
         return 0
@@ -109,8 +109,9 @@ class EventFiles:
         if rank not in self._files:
             directory = self._directory / f"rank{rank}" if rank else self._directory
             directory.mkdir(parents=True, exist_ok=True)
-            # As TensorFlow names it; a process begins one at most for each rank.
-            name = f"events.out.tfevents.{int(wall_time()):010}.{socket.gethostname()}.{os.getpid()}.{rank}"
+            # As TensorFlow names it. TensorBoard reads the files of a directory in the order of their names.
+            seconds, nanoseconds = divmod(time_ns(), 10**9)
+            name = f"events.out.tfevents.{seconds:010}.{socket.gethostname()}.{os.getpid()}.{nanoseconds:09}"
             self._files[rank] = RecordWriter(open(directory / name, "xb"))  # noqa: SIM115
             self._write(rank, Event(wall_time=time, file_version="brain.Event:2"))
             if rank == 0:

@@ -30,6 +30,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.events import (
     Alert,
@@ -122,6 +123,8 @@ class Supervisor:
         self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
         self._helpers: list[Helper] = []
+        self._mirror: Helper | None = None
+        """Ends by itself, once it has read the run's end."""
         self._sampler: SamplerKeeper | None = None
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
@@ -163,6 +166,13 @@ class Supervisor:
         reaper = Helper("reaper", "the reaper", partial(start_reaper, self._run, self._token), self._emit, without)
         self._helpers.append(reaper)
         reaper.advance(monotonic())
+        if self._config.mirror != OFF:
+            # Other runs need not wait for its import.
+            from trainers.runtime.mirror import start_mirror
+
+            without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
+            self._mirror = Helper("mirror", "the mirror", partial(start_mirror, self._run), self._emit, without)
+            self._mirror.advance(monotonic())
         if self._listener is not None:
             self._watch(self._listener.fd, self._accept)
         with ExitStack() as held:
@@ -320,7 +330,7 @@ class Supervisor:
             self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
-        for helper in self._helpers:
+        for helper in (*self._helpers, *([self._mirror] if self._mirror else [])):
             helper.advance(now)
         if self._resample_at is not None and now >= self._resample_at:
             self._resample_at = None

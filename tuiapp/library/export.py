@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_typ
 
 import msgspec
 
-from trainers import tensorboard
+from trainers.config.mirror import INSTALL, PACKAGE
 from trainers.contract.events import AnyEvent, DeviceSample, Event, HostSample, Metrics, RankSample, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
@@ -41,7 +41,7 @@ ROWS_AT_ONCE = 16_384  # a row group of a parquet file
 
 _NEEDED = {
     "parquet": ("pyarrow", "pip install pyarrow"),
-    "tensorboard": (tensorboard.PACKAGE, tensorboard.INSTALL),
+    "tensorboard": (PACKAGE, INSTALL),
     "wandb-offline": ("wandb", "pip install wandb"),
 }
 """Format -> the package that writes it, and how it is installed."""
