@@ -171,6 +171,11 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(replay, again=True)
     replay.set_defaults(does="dashboard:open_dashboard")
 
+    serve = verbs.add_parser("serve", help="show the dashboard in a browser on this machine")
+    serve.add_argument("--port", type=arguments.port, default=8000, metavar="N", help="default 8000; 0: any free one")
+    _runs_dir(serve, again=True)
+    serve.set_defaults(does="serve:serve_dashboard")
+
     stop = verbs.add_parser("stop", help="stop a run: all ranks save a checkpoint and end after the same step")
     stop.add_argument("run", metavar="RUN")
     stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
