@@ -114,7 +114,7 @@ def export_to(path: Path, run: RunDir, what: What, form: Format, *, force: bool 
     try:
         if form in DIRECTORIES:
             count = _write_directory(temporary, run, what, form)
-            put_directory_in_place(temporary, target)
+            put_directory_in_place(temporary, target, force=force)
         else:
             with _new_file(temporary, form) as file:
                 count = write_rows(file, run, what, form)
@@ -150,12 +150,19 @@ def _write_directory(path: Path, run: RunDir, what: What, form: Format) -> int:
     return export_wandb.write(path, run, what)
 
 
-def put_directory_in_place(temporary: Path, target: Path) -> None:
-    """Renames a directory that is complete; what was there is removed, and is only an earlier one. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(target, earlier := temporary.with_name(f"{temporary.name}.earlier"))
-        shutil.rmtree(earlier, ignore_errors=True)
+def put_directory_in_place(temporary: Path, target: Path, *, force: bool) -> None:
+    """Renames a directory that is complete; with `force` it takes the place of an earlier one, which is removed.
+
+    Raises FileExistsError if there is one (without `force`), OSError.
+    """
+    earlier = temporary.with_name(f"{temporary.name}.earlier")
+    if force:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(target, earlier)
+    elif target.exists():
+        raise FileExistsError(target)
     os.rename(temporary, target)
+    shutil.rmtree(earlier, ignore_errors=True)
 
 
 def put_in_place(temporary: Path, target: Path, *, force: bool) -> None:

@@ -73,7 +73,7 @@ def _write(path: Path, runs: list[RunDir], *, force: bool) -> None:
         temporary.mkdir()
         for name, (_, picture) in zip(names, pictures, strict=True):
             (temporary / name).write_text(picture, encoding="utf-8")
-        put_directory_in_place(temporary, beside)
+        put_directory_in_place(temporary, beside, force=force)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     metrics = [(metric, f"{beside.name}/{name}") for name, (metric, _) in zip(names, pictures, strict=True)]
