@@ -24,11 +24,12 @@ from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.memory import check_data_fits, wants_streaming
+from trainers.config.mirror import OFF, mirror_directory, mirror_fault, place_mirror
 from trainers.config.options import ConfigError, Problem
 from trainers.config.placement import check_facts, place
 from trainers.config.plan import Plan, make_plan, write_plan
 from trainers.config.relevance import without_idle
-from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, RunConfig, to_toml
 from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
 from trainers.config.user_code import UserCodeError, files_of, read_text
@@ -44,6 +45,9 @@ from trainers.contract.summary import last_attempt, read_config, read_only_reaso
 from trainers.examination import examine
 
 START_TIMEOUT_S = 30.0
+
+MIRROR_VARIABLE = "TUIAPP_MIRROR"
+"""The key `mirror` of a run that a script begins by itself."""
 
 
 class LaunchError(Exception):
@@ -89,7 +93,15 @@ def record(runs_dir: Path, world_size: int) -> RunDir:
     """
     machine = inspect_machine()
     program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+    wanted = os.environ.get(MIRROR_VARIABLE, OFF)
+    try:
+        fault = mirror_fault(str(OPTIONS["mirror"].check(wanted)))
+    except ConfigError as error:
+        fault = str(error)
+    if fault:
+        print(f"tuiapp: {MIRROR_VARIABLE}: {fault}", file=sys.stderr)
     config = RunConfig(
+        mirror=OFF if fault else place_mirror(wanted),
         backend="script",
         script=os.path.abspath(program) if os.path.exists(program) else program,
         arguments=shlex.join(sys.argv[1:]),
@@ -226,6 +238,7 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     telemetry_interval_s()
     hang_limit_s()
     config = without_idle(place(config, machine))
+    _make_mirror_directory(config)
     if not BACKENDS[config.backend].builtin:
         return make_plan(config)
     if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
@@ -244,6 +257,15 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     except UserCodeError as error:
         raise LaunchError(f"{config.dataset} failed:\n{error}") from None
     return make_plan(config, data, streamed=wants_streaming(config, data, machine))
+
+
+def _make_mirror_directory(config: RunConfig) -> None:
+    if (directory := mirror_directory(config.mirror)) is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{directory} cannot be made: {error.strerror or error}; name another directory."
+            raise ConfigError([Problem("mirror", message)]) from None
 
 
 def _code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:

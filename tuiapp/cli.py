@@ -184,6 +184,11 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(replay, again=True)
     replay.set_defaults(does="dashboard:open_dashboard")
 
+    serve = verbs.add_parser("serve", help="show the dashboard in a browser on this machine")
+    serve.add_argument("--port", type=arguments.port, default=8000, metavar="N", help="default 8000; 0: any free one")
+    _runs_dir(serve, again=True)
+    serve.set_defaults(does="serve:serve_dashboard")
+
     stop = verbs.add_parser("stop", help="stop a run: all ranks save a checkpoint and end after the same step")
     stop.add_argument("run", metavar="RUN")
     stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
@@ -220,16 +225,32 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _runs_dir(compare, again=True)
     compare.set_defaults(does="compare:compare_runs")
 
-    export = verbs.add_parser("export", help="write a run's metrics or samples as csv or jsonl, by default to stdout")
+    export = verbs.add_parser("export", help="write a run's metrics or samples for other programs")
     export.add_argument("run", metavar="RUN")
-    export.add_argument("--format", choices=("csv", "jsonl"), help="default: the extension of -o, or csv")
+    formats = ("csv", "jsonl", "parquet", "tensorboard", "wandb-offline")
+    known = "csv, jsonl, parquet, tensorboard or wandb-offline; default: the extension of -o, or csv"
+    export.add_argument("--format", choices=formats, metavar="FORMAT", help=known)
     tables = ("steps", "evaluations", "metrics", "samples", "predictions")
-    what = "step metrics (default), evaluation metrics, both, device samples, or predictions by class"
-    export.add_argument("--what", choices=tables, default="steps", help=what)
-    export.add_argument("-o", "--output", metavar="FILE", help="output file, written atomically")
-    export.add_argument("--force", action="store_true", help="overwrite FILE")
+    what = (
+        "step metrics (default), evaluation metrics, both (default of tensorboard, wandb-offline), device samples, or "
+        "predictions by class"
+    )
+    export.add_argument("--what", choices=tables, help=what)
+    target = "file, for tensorboard and wandb-offline directory; written atomically; default for csv and jsonl: stdout"
+    export.add_argument("-o", "--output", metavar="PATH", help=target)
+    export.add_argument("--force", action="store_true", help="overwrite PATH")
     _runs_dir(export, again=True)
     export.set_defaults(does="export:export_run")
+
+    report = verbs.add_parser(
+        "report", help="write one or several runs, with their curves, as an HTML or Markdown page"
+    )
+    report.add_argument("runs", nargs="+", metavar="RUN")
+    target = "report.html, or report.md with figures beside it in report-figures; written atomically"
+    report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
+    report.add_argument("--force", action="store_true", help="overwrite FILE")
+    _runs_dir(report, again=True)
+    report.set_defaults(does="report:write_report")
 
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     rm.add_argument("runs", nargs="+", metavar="RUN")

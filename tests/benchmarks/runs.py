@@ -28,9 +28,8 @@ from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.library.export import export_to
+from tuiapp.library.export import Format, export_to
 from tuiapp.library.run_index import RunIndex
-from tuiapp.screens.export_dialog import FORMATS
 
 ROUNDS = 5
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -130,7 +129,8 @@ def _time_reading(runs: list[RunDir]) -> None:
 
 
 def _time_export(run: RunDir, home: Path) -> None:
-    for form in FORMATS:
+    forms: tuple[Format, ...] = ("csv", "jsonl", "parquet")
+    for form in forms:
         target, began, worked = home / f"steps.{form}", time.perf_counter(), time.process_time()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rows = export_to(target, run, "steps", form)

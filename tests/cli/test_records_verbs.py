@@ -192,7 +192,13 @@ def test_a_file_is_written_whole_and_not_overwritten(tuiapp: Command, recorded: 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "x.parquet"], "unknown format '.parquet'"),
+        (["-o", "x.xlsx"], "unknown format '.xlsx'"),
+        (["-o", "x.csv", "--format", "parquet"], "x.csv must end in .parquet"),
+        (["--format", "parquet"], "parquet is not written to stdout: give -o FILE"),
+        (["--format", "tensorboard"], "tensorboard is not written to stdout: give -o DIR"),
+        (["--format", "tensorboard", "-o", "x", "--what", "samples"], "tensorboard holds metrics, no samples"),
+        (["--format", "tensorboard", "-o", "nowhere/x"], "The directory nowhere does not exist"),
+        (["--format", "tensorboard", "-o", "/dev/null", "--force"], "/dev/null is not a directory"),
         (["-o", "x.jsonl", "--format", "csv"], "x.jsonl must end in .csv"),
         (["-o", "nowhere/x.csv"], "The directory nowhere does not exist"),
         (["-o", "/dev/null", "--force"], "/dev/null is not a regular file"),
@@ -222,6 +228,15 @@ def test_a_run_without_steps_says_so(tuiapp: Command, runs_dir: Path) -> None:
     done = tuiapp("export", "latest")
     assert done.code == 0
     assert "has no steps: the run is lost." in done.err
+
+
+def test_a_directory_for_tensorboard(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
+    done = tuiapp("export", COMPLETED, "--format", "tensorboard", "-o", tmp_path / "board")
+    assert (done.code, done.out) == (0, "")
+    assert done.err == (
+        f"590 rows of metrics: {tmp_path / 'board'}\nto show it: tensorboard --logdir {tmp_path / 'board'}\n"
+    )
+    assert "rank1" in os.listdir(tmp_path / "board")
 
 
 def test_no_fifo_is_waited_for(tuiapp: Command, runs_dir: Path) -> None:

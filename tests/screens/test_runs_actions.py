@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, RadioButton, RadioSet, Static
 
 from tests import histories as h
 from tests import interrupted
@@ -131,3 +131,25 @@ async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> Non
         await pilot.press("enter")
         await until(pilot, lambda: any("144 rows" in note.message for note in app._notifications))
     assert len((tmp_path / "x.csv").read_text().splitlines()) == 145
+
+
+async def test_a_run_is_exported_for_tensorboard(
+    recorded: list[RunInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = RunsApp(ListLister(recorded))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, ExportDialog))
+        app.screen.query_one("#format", RadioSet).query(RadioButton)[3].value = True
+        box, verdict = app.screen.query_one("#path", Input), app.screen.query_one("#verdict", Static)
+        await until(pilot, lambda: box.value == f"{recorded[0].directory.run_id}-tensorboard")
+        app.screen.query_one("#what", RadioSet).query(RadioButton)[3].value = True
+        await until(pilot, lambda: "holds metrics, no samples" in str(verdict.content))
+        app.screen.query_one("#what", RadioSet).query(RadioButton)[2].value = True
+        await until(pilot, lambda: str(verdict.content).startswith("✓"))
+        box.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: any("rows" in note.message for note in app._notifications))
+    assert (tmp_path / f"{recorded[0].directory.run_id}-tensorboard" / "rank1").is_dir()

@@ -244,7 +244,7 @@ BACKENDS = {
     )
 }  # fmt: skip
 
-COMMON_KEYS = ("backend", "platform", "devices", "device_ids")
+COMMON_KEYS = ("backend", "platform", "devices", "device_ids", "mirror")
 """Configuration keys that every backend takes."""
 
 

@@ -10,6 +10,7 @@ from trainers.config.datasets import DATASETS, PATHS, Dataset, find_dataset
 from trainers.config.files import absolute
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
+from trainers.config.mirror import mirror_fault, place_mirror
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
@@ -27,6 +28,8 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     if reason := BACKENDS[config.backend].unavailable():
         raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
     problems = check_data(config)
+    if fault := mirror_fault(config.mirror):
+        problems.append(Problem("mirror", fault))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
@@ -36,7 +39,7 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return place_script(_with_absolute_paths(placed))
+    return place_script(_with_absolute_paths(msgspec.structs.replace(placed, mirror=place_mirror(placed.mirror))))
 
 
 def check_data(config: RunConfig) -> list[Problem]:

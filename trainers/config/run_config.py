@@ -13,6 +13,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
 from trainers.config.image_folder import FOLDER
+from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
 from trainers.config.saved_dataset import HF
 from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
@@ -167,6 +168,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_checkpoints: Annotated[
         int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
     ] = 3
+    mirror: Annotated[
+        str,
+        Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),
+    ] = OFF
     nan_policy: Annotated[
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),

@@ -14,7 +14,7 @@ In samples null means not available, never zero: a device that does not report i
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import accumulate, islice
 from time import monotonic
 from time import time as wall_time
 from typing import Literal, TypeAlias
@@ -22,7 +22,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.machine import GpuProcess
-from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, group_of
+from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
 
 JOURNAL_SCHEMA = 2
 
@@ -131,6 +131,20 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     @property
     def last_step(self) -> int:
         return self.first_step + (sum(self.counts) if self.counts else len(self)) - 1
+
+    def places(self) -> list[tuple[int, float]]:
+        """The last step of each entry, and when it was made, in seconds since the epoch."""
+        counts = self.counts or [1] * len(self)
+        spent = [
+            (seconds or 0.0) * count
+            for seconds, count in zip(self.values.get(STEP_TIME) or [0.0] * len(self), counts, strict=True)
+        ]
+        # The event's time is that of its last step.
+        steps, times = (
+            accumulate(counts, initial=self.first_step - 1),
+            accumulate(spent, initial=self.time - sum(spent)),
+        )
+        return list(zip(steps, times, strict=True))[1:]
 
 
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):

@@ -68,6 +68,11 @@ class RunDir:
         return self.path / "address"
 
     @property
+    def mirror(self) -> Path:
+        """How far the run is mirrored: see `trainers.runtime.mirror`."""
+        return self.path / "mirror"
+
+    @property
     def notice(self) -> Path:
         """What to do at the end; removed by whoever does it: see `trainers.contract.notices`."""
         return self.path / "notice.json"

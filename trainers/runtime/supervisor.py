@@ -30,6 +30,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.events import (
     Alert,
@@ -52,6 +53,7 @@ from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement, Voter
 from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.facts_keeper import FactsKeeper
+from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
 from trainers.runtime.out_of_memory import OomWatch
@@ -62,7 +64,6 @@ from trainers.runtime.processes import (
     rank_environment,
     start_reaper,
 )
-from trainers.runtime.reaper_keeper import ReaperKeeper
 from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
@@ -123,7 +124,10 @@ class Supervisor:
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
         self._watchdog = Watchdog(self._emit)
         self._oom = OomWatch(self._started)
-        self._reaper = ReaperKeeper(partial(start_reaper, run, self._token), self._emit)
+        without = "training continues, but if the supervisor died too, the ranks would not end at once"
+        self._reaper = Helper("reaper", partial(start_reaper, run, self._token), self._emit, without)
+        self._mirror: Helper | None = None
+        """Ends by itself, once it has read the end of the run."""
         self._sampler: SamplerKeeper | None = None
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
@@ -162,6 +166,13 @@ class Supervisor:
     def _start_processes(self) -> None:
         # Before any rank, so that none is ever without.
         self._reaper.advance(monotonic())
+        if self._config.mirror != OFF:
+            # Other runs need not wait for its import.
+            from trainers.runtime.mirror import start_mirror
+
+            without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
+            self._mirror = Helper("mirror", partial(start_mirror, self._run), self._emit, without)
+            self._mirror.advance(monotonic())
         if self._listener is not None:
             self._watch(self._listener.fd, self._accept)
         with ExitStack() as held:
@@ -342,6 +353,8 @@ class Supervisor:
 
     def _poll(self, now: float) -> None:
         self._reaper.advance(now)
+        if self._mirror is not None:
+            self._mirror.advance(now)
         if self._resample_at is not None and now >= self._resample_at:
             self._resample_at = None
             self._start_sampler()

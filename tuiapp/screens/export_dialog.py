@@ -15,12 +15,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
-from tuiapp.library.export import ExportError, Format, What, check_target
+from tuiapp.library.export import DIRECTORIES, FORMATS, TABLES, ExportError, Format, What, check_target
 from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
-
-FORMATS: tuple[Format, ...] = ("csv", "jsonl")
-TABLES: tuple[What, ...] = ("steps", "evaluations", "metrics", "samples", "predictions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,8 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         box, suggested = self.query_one("#path", Input), self._file_name(self._what, self._format)
         if box.value == self._suggested:
             box.value = suggested
-        elif Path(box.value).suffix in (".csv", ".jsonl"):
-            box.value = str(Path(box.value).with_suffix(f".{self._format}"))
+        elif Path(box.value).suffix in [f".{form}" for form in FORMATS]:
+            box.value = str(Path(box.value).with_suffix(_suffix(self._format)))
         self._suggested = suggested
         self._judge()
 
@@ -115,13 +112,17 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         return FORMATS[max(0, self.query_one("#format", RadioSet).pressed_index)]
 
     def _file_name(self, what: What, form: Format) -> str:
-        return f"{self._run_id}-{what}.{form}"
+        return f"{self._run_id}-{form if form in DIRECTORIES else what}{_suffix(form)}"
 
     def _fault(self) -> str:
         if not self.query_one("#path", Input).value.strip():
             return "Enter a path."
         try:
-            check_target(self._path, self._format, force=False)
+            check_target(self._path, self._format, self._what, force=False)
         except ExportError as error:
             return str(error)
         return ""
+
+
+def _suffix(form: Format) -> str:
+    return "" if form in DIRECTORIES else f".{form}"

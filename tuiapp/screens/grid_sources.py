@@ -14,10 +14,11 @@ from tuiapp.state.chart import Chart, Look, build_chart
 from tuiapp.state.comparison_chart import build_comparison, place_words, read_out
 from tuiapp.state.curves import AXES, Axis, Curves
 from tuiapp.state.metrics import metric
+from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import MISSING, plural, sanitize
 from tuiapp.widgets.chart_legend import legend, why_empty
-from tuiapp.widgets.colors import MUTED, series_color
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_header import SYMBOLS
 
 

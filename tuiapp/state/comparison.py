@@ -35,7 +35,7 @@ def differing(infos: Sequence[RunInfo]) -> list[Line]:
     values = [known_values(info) for info in infos]
     lines = []
     for key in dict.fromkeys([*OPTIONS, *(key for known in values for key in known)]):
-        texts = [_text(known.get(key)) for known in values]
+        texts = [value_text(known.get(key)) for known in values]
         # A key of run.toml may not apply to a run; a key that a script leaves out is a difference.
         lacks = key not in OPTIONS and any(info.facts.config and key not in info.facts.config for info in infos)
         if len({text for text in texts if text != MISSING}) + lacks > 1:
@@ -50,7 +50,8 @@ def known_values(info: RunInfo) -> dict[str, object]:
     return {**used, **info.facts.config}
 
 
-def _text(value: object) -> str:
+def value_text(value: object) -> str:
+    """Formats a value of `known_values`; a dash for none."""
     if value is None:
         return MISSING
     return format_value(value) if isinstance(value, bool | int | float | tuple) else format_fact(value)

@@ -22,6 +22,13 @@ def count(text: str) -> int:
     return int(text[:9])
 
 
+def port(text: str) -> int:
+    """Parses a TCP port; 0 is any free one."""
+    if not text.isascii() or not text.isdigit() or int(text[:9]) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 0 to 65535.")
+    return int(text)
+
+
 def interval(text: str) -> float:
     """Parses seconds between two samples."""
     return _number(text, 0.25, 3600, f"{text!r} is not a number of seconds from 0.25 to 3600.")

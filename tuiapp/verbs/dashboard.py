@@ -28,7 +28,8 @@ def open_dashboard(options: Namespace) -> int:
         from tuiapp.verbs.facts import UsageError
 
         raise UsageError(f"{run.run_id} cannot be opened: {older}.")
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    in_browser = "TEXTUAL_DRIVER" in os.environ  # set by `tuiapp serve`
+    if not in_browser and not (sys.stdin.isatty() and sys.stdout.isatty()):
         from tuiapp.state.text import sanitize
 
         instead = f"tuiapp show {run.run_id}" if run else "tuiapp run quickstart"

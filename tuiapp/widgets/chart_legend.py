@@ -10,8 +10,9 @@ from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.axes import short_duration
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.metrics import UTILIZATION, metric
+from tuiapp.state.palette import series_color
 from tuiapp.state.text import join_words
-from tuiapp.widgets.colors import BAND_COLOR, MUTED, series_color
+from tuiapp.widgets.colors import BAND_COLOR, MUTED
 
 
 def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool) -> Content:

@@ -1,4 +1,4 @@
-"""Colours that people with colour blindness can distinguish, and the styles of severities."""
+"""The colour of bands, the styles of severities, and what can be read on a colour."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # Imports numpy, which not every screen needs.
     from tuiapp.state.condition import Severity
-
-# Okabe & Ito, "Color Universal Design" (2008), ordered to keep neighbours distinct on each background.
-_ON_DARK = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
-_ON_LIGHT = ("#005F99", "#B34700", "#00735A", "#9E4A7D", "#1F87BF", "#946300", "#6E6600", "#555555")
-"""The same hues, darkened to a contrast of at least 3:1 on a light background."""
 
 BAND_COLOR = "#808080"
 """For the min–max band of the ranks, on dark and on light backgrounds."""
@@ -24,12 +19,6 @@ SEVERITY_STYLES: dict[Severity, str] = {
     "warning": "bold $text-warning",
     "error": "bold $text-error",
 }
-
-
-def series_color(index: int, *, dark: bool) -> str:
-    """Returns the colour of a rank's curve or of a device as "#RRGGBB"; repeats after seven."""
-    colors = _ON_DARK if dark else _ON_LIGHT
-    return colors[index % len(colors)]
 
 
 def text_on(color: str) -> str:

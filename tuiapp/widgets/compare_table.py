@@ -12,9 +12,10 @@ from textual.widgets import Static
 
 from trainers.contract.summary import RunInfo
 from tuiapp.state.comparison import Line, differing, results
+from tuiapp.state.palette import series_color
 from tuiapp.state.run_list import SYMBOLS
 from tuiapp.state.text import fit, format_percent, sanitize
-from tuiapp.widgets.colors import MUTED, series_color
+from tuiapp.widgets.colors import MUTED
 
 WIDEST = 20
 """Most cells of a value; `tuiapp compare --json` prints it whole."""

@@ -12,9 +12,10 @@ from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
 from tuiapp.state.devices.spans import Line, Span, line, stacked
 from tuiapp.state.devices.view import GpuView, gpu_views
+from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
-from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, series_color
+from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES
 from tuiapp.widgets.text_panel import TextPanel
 
 

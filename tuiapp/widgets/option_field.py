@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from trainers.config.mirror import TENSORBOARD
 from trainers.config.saved_dataset import HF
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
@@ -21,7 +22,7 @@ from tuiapp.widgets.path_suggester import PathSuggester
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/"}
 """How the names end that complete a path: no file's ends with "/"."""
-ENDINGS = {HF: ".parquet"}
+ENDINGS = {HF: ".parquet", TENSORBOARD: "/"}
 """The same after a prefix, where it is not the prefix's own name."""
 
 

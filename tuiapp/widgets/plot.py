@@ -18,8 +18,9 @@ from textual.widget import Widget
 
 from tuiapp.state.axes import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
+from tuiapp.state.palette import series_color
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
-from tuiapp.widgets.colors import BAND_COLOR, series_color
+from tuiapp.widgets.colors import BAND_COLOR
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext

@@ -6,9 +6,10 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
+from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
-from tuiapp.widgets.colors import MUTED, series_color, text_on
+from tuiapp.widgets.colors import MUTED, text_on
 from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8

@@ -1,4 +1,4 @@
-"""Keeps the reaper running: training continues without it, and it is started again."""
+"""Keeps a process running that a run can do without: the reaper, or the mirror; it is started again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ RETRY_S = 5.0
 """At least, from one start to the next."""
 
 
-class ReaperKeeper:
-    def __init__(self, start: Callable[[], subprocess.Popen[bytes]], emit: Callable[[Event], None]) -> None:
-        self._start, self._emit = start, emit
+class Helper:
+    """`without` says what its failure means for the run."""
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], subprocess.Popen[bytes]],
+        emit: Callable[[Event], None],
+        without: str,
+    ) -> None:
+        self._name, self._start, self._emit, self._without = name, start, emit, without
         self.process: subprocess.Popen[bytes] | None = None
         self._due = 0.0
         self._reported = ""
@@ -35,8 +43,7 @@ class ReaperKeeper:
         # A repeated failure is reported once.
         if how != self._reported:
             self._reported = how
-            without = "training continues, but if the supervisor died too, the ranks would not end at once"
-            self._emit(Alert(kind="reaper", text=f"the reaper {how}; {without}. It is started again"))
+            self._emit(Alert(kind=self._name, text=f"the {self._name} {how}; {self._without}. It is started again"))
 
     def end(self) -> None:
         if self.process is not None:

@@ -11,8 +11,8 @@ import pytest
 
 from trainers.contract.events import Alert, Event, RankFailed
 from trainers.contract.wording import describe_failure
+from trainers.runtime.helper import RETRY_S, Helper
 from trainers.runtime.out_of_memory import KEEP_S, OomWatch, hint
-from trainers.runtime.reaper_keeper import RETRY_S, ReaperKeeper
 
 
 class Starts:
@@ -32,7 +32,7 @@ class Starts:
 
 def test_it_is_started_again_and_told_once() -> None:
     starts, said = Starts(), list[Event]()
-    keeper = ReaperKeeper(starts, said.append)
+    keeper = Helper("reaper", starts, said.append, "training continues")
     keeper.advance(100.0)
     for number in range(1, 4):
         now = 100.0 + number * RETRY_S
@@ -44,14 +44,14 @@ def test_it_is_started_again_and_told_once() -> None:
         assert starts.count == number + 1
     (alert,) = said
     assert isinstance(alert, Alert)
-    assert alert.text.startswith("the reaper ended with exit code 3; training continues, but if")
+    assert alert.text == "the reaper ended with exit code 3; training continues. It is started again"
     keeper.end()
 
 
 def test_one_that_cannot_be_started_is_tried_again() -> None:
     starts, said = Starts("import time; time.sleep(600)"), list[Event]()
     starts.error = BlockingIOError(11, "Resource temporarily unavailable")
-    keeper = ReaperKeeper(starts, said.append)
+    keeper = Helper("reaper", starts, said.append, "training continues")
     for second in range(100):
         keeper.advance(float(second))
     assert starts.count == 100 / RETRY_S

@@ -1,0 +1,100 @@
+"""A real run's live mirror: it has what the journal has, and whatever happens to it the run does not notice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.processes.harness import MLP, launched
+from trainers.config.options import ConfigError
+from trainers.contract.events import Alert
+from trainers.contract.rundir import RunDir
+from trainers.launch import launch
+
+SCRIPT = """
+import tuiapp
+with tuiapp.init(name="mine", config={"lr": 0.5}) as run:
+    for step in range(1, 21):
+        tuiapp.log({"loss": 1 / step}, step=step)
+"""
+
+
+def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{tmp_path / 'board'}", checkpoint_every=0)
+    with launched(config, runs_dir) as run:
+        run.at_step(50)
+        board = tmp_path / "board" / run.run.run_id
+        _wait(lambda: (board / "rank1").exists())
+        (process,) = run.processes("trainers.runtime.mirror")
+        process.send_signal(signal.SIGKILL)
+        alert = run.wait(Alert, lambda alert: alert.kind == "mirror")
+        assert "the mirror was killed by SIGKILL" in alert.text
+        assert "supervisor.log" in alert.text
+        _wait(lambda: bool(run.processes("trainers.runtime.mirror")))
+        run.at_step(run.last_step(0) + 50)
+        (run.run.commands / "stop").touch()
+        os.kill(run.started.pid, signal.SIGTERM)
+        assert run.end().status == "stopped"
+        run.wait_gone()
+        losses = {rank: _losses(board / f"rank{rank}" if rank else board) for rank in (0, 1)}
+        for rank, found in losses.items():
+            wanted = {
+                step: value
+                for event in run.reports(rank)
+                for (step, _), value in zip(event.places(), event.values["loss"], strict=True)
+            }
+            assert found == pytest.approx(wanted)
+
+
+def test_a_mirror_that_cannot_write_is_said_once(runs_dir: Path, tmp_path: Path) -> None:
+    board = tmp_path / "board"
+    config = msgspec.structs.replace(MLP, mirror=f"tensorboard:{board}", epochs=1, checkpoint_every=0, max_steps=200)
+    with launched(config, runs_dir) as run:
+        shutil.rmtree(board, ignore_errors=True)
+        board.write_text("in the way")
+        assert run.end().status == "completed"
+        run.wait_gone()
+        assert len([alert for alert in run.alerts() if alert.kind == "mirror"]) <= 1
+
+
+def test_a_directory_that_cannot_be_made_is_refused(runs_dir: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mirror: /proc/x cannot be made: .*; name another directory"):
+        launch(msgspec.structs.replace(MLP, mirror="tensorboard:/proc/x"), runs_dir)
+    assert not runs_dir.exists()
+
+
+@pytest.mark.parametrize(("wanted", "works"), [("tensorboard:board", True), ("wandb:board", False)])
+def test_a_script_that_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path, wanted: str, works: bool) -> None:
+    environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "TUIAPP_MIRROR": wanted}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    (run,) = (RunDir(path) for path in runs_dir.iterdir() if not path.name.startswith("."))
+    _wait(lambda: not run.is_live())
+    assert ("TUIAPP_MIRROR: mirror: 'wandb:board' is not allowed" in done.stderr) is not works
+    if works:
+        board = tmp_path / "board" / run.run_id
+        _wait(lambda: board.exists() and len(_losses(board)) == 20)
+    assert len(run.journal.read_text().splitlines()) > 3
+
+
+def _wait(condition: object) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _losses(directory: Path) -> dict[int, float]:
+    found = EventAccumulator(str(directory), size_guidance={"scalars": 0})
+    found.Reload()
+    return {each.step: each.value for each in found.Scalars("loss")} if "loss" in found.Tags()["scalars"] else {}

@@ -1,0 +1,31 @@
+"""What an export says of a run beside its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainers.contract.digest import read_digest
+from trainers.contract.events import Facts
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
+from tuiapp.state.comparison import known_values
+
+
+def with_facts(info: RunInfo) -> RunInfo:
+    """Completes what a script says of its run, of which a summary reads only the ends of the journal."""
+    facts = Facts(time=0.0, mono=0.0)
+    digest = read_digest(info.directory)
+    events = digest.events if digest else []
+    reader = JournalReader(info.directory.journal, digest.offset if digest else 0)
+    while True:
+        for event in events:
+            if isinstance(event, Facts):
+                facts = facts.followed_by(event)
+        if not (events := reader.read()):
+            return replace(info, facts=facts)
+
+
+def config_of(run: RunDir) -> dict[str, object]:
+    """A run's configuration: the keys that it uses, and what its script says of it."""
+    return known_values(with_facts(summarise(run)))

@@ -1,0 +1,171 @@
+"""What a report says of runs: read from their journals by way of the digests, as Compare reads them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from trainers.config.files import read_limited
+from trainers.contract.digest import read_digest
+from trainers.contract.events import Alert
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import TEST_EXAMPLES
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo, summarise
+from tuiapp.state.comparison import known_values, results, value_text
+from tuiapp.state.condition import describe_failure
+from tuiapp.state.curves import Curves
+from tuiapp.state.figure import Drawn, draw_figure, held_out_of
+from tuiapp.state.fold import apply
+from tuiapp.state.metrics import ordered
+from tuiapp.state.run_state import RunState
+from tuiapp.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
+
+MAX_ENVIRONMENT_BYTES = 1 << 20
+MAX_ALERTS = 50  # the last ones
+
+SYMBOLS = {"completed": "✔", "failed": "✖", "lost": "✖", "stopped": "■", "running": "▶"}
+
+Rows = list[tuple[str, tuple[str, ...]]]
+"""A table: a name, and a value per run."""
+
+
+@dataclass(slots=True)
+class Reported:
+    """One run of a report; all texts are sanitized."""
+
+    place: int
+    letter: str
+    info: RunInfo
+    state: RunState = field(default_factory=RunState)
+    curves: Curves = field(default_factory=lambda: Curves(by_rank=False))
+
+    @property
+    def run_id(self) -> str:
+        return sanitize(self.info.directory.run_id)
+
+    @property
+    def title(self) -> str:
+        """What its script calls it, or its id."""
+        return self.state.name or self.run_id
+
+    @property
+    def status(self) -> str:
+        return f"{SYMBOLS.get(self.info.status, '▲')} {self.info.status}"
+
+    @property
+    def started(self) -> str:
+        try:
+            return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(self.info.started))
+        except (OverflowError, ValueError, OSError):
+            return MISSING
+
+    @property
+    def remarks(self) -> list[str]:
+        """Why it ended, and what is missing of it."""
+        reason = self.info.reason if self.info.status != "completed" else ""
+        found = [reason, self.state.gaps.words, self.info.problem, self.info.older]
+        return [sanitize(one) for one in found if one]
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """The last warnings and errors."""
+        return [one for one in self.state.alerts if one.severity != "info" and not one.ended][-MAX_ALERTS:]
+
+    @property
+    def failure(self) -> tuple[str, list[str]] | None:
+        """The first cause in a sentence, and its traceback, or the last lines of stderr."""
+        first = self.state.first_failure
+        if first is None:
+            return None
+        return describe_failure(first), sanitize_lines(first.traceback or "\n".join(first.last_lines))
+
+    @property
+    def summary(self) -> list[tuple[str, str]]:
+        """What its script says of the result."""
+        return [(sanitize(key, 60), format_fact(value)) for key, value in self.state.facts.summary.items()]
+
+
+def read_runs(runs: Sequence[RunDir]) -> list[Reported]:
+    """Reads runs for a report, in order."""
+    return [_read(place, run) for place, run in enumerate(runs)]
+
+
+def _read(place: int, run: RunDir) -> Reported:
+    found = Reported(place, chr(ord("a") + place), summarise(run))
+    if not found.info.is_readable:
+        return found
+    digest = read_digest(run)
+    if digest is not None:
+        found.curves.load(digest)
+        apply(found.state, digest)
+    reader = JournalReader(run.journal, digest.offset if digest else 0)
+    while events := reader.read():
+        found.curves.fold(events)
+        for event in events:
+            apply(found.state, event)
+    found.info = replace(found.info, facts=found.state.facts)
+    return found
+
+
+def figures(runs: Sequence[Reported], *, standalone: bool = False) -> list[tuple[str, str]]:
+    """Returns metric and SVG of each figure, in the order in which metrics are offered."""
+    drawn = [Drawn(run.place, run.letter, run.curves) for run in runs]
+    names = ordered({name for run in runs for name in run.curves.names})
+    beside = {held_out_of(name, names) for name in names} | {TEST_EXAMPLES}
+    pictures = ((name, draw_figure(drawn, name, standalone=standalone)) for name in names if name not in beside)
+    return [(name, picture) for name, picture in pictures if picture]
+
+
+def result_rows(runs: Sequence[Reported]) -> Rows:
+    """Returns state and results of each run."""
+    rows = [("started", tuple(run.started for run in runs))]
+    rows += [(line.name, line.values) for line in results([run.info for run in runs])]
+    return [(name, values) for name, values in rows if any(value != MISSING for value in values)]
+
+
+def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows]:
+    """Returns the configuration: the keys in which the runs differ, and those that are the same in all."""
+    values = [known_values(run.info) for run in runs]
+    differing: Rows = []
+    same: Rows = []
+    for key in dict.fromkeys(key for known in values for key in known):
+        texts = tuple(sanitize(value_text(known.get(key)), 300) for known in values)
+        (same if len(set(texts)) == 1 else differing).append((sanitize(key, 60), texts))
+    return differing, same
+
+
+def environment_rows(runs: Sequence[Reported]) -> Rows:
+    """Returns versions, machine, devices and command line of each run, as its directory has them."""
+    found = [_environment(run.info.directory) for run in runs]
+    keys = dict.fromkeys(key for each in found for key in each)
+    return [(key, tuple(each.get(key, MISSING) for each in found)) for key in keys]
+
+
+def _environment(run: RunDir) -> dict[str, str]:
+    try:
+        said = json.loads(read_limited(run.environment, MAX_ENVIRONMENT_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(said, dict):
+        return {}
+    memory, gpus, words = (said.get(key) for key in ("memory_total_bytes", "gpus", "command_line"))
+    names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    versions = said.get("versions")
+    texts = {
+        "host": said.get("host"),
+        "platform": said.get("platform"),
+        "CPU cores": said.get("cpu_cores"),
+        "memory": format_bytes(memory) if isinstance(memory, int | float) else None,
+        "GPUs": ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names)),
+        "driver": said.get("driver"),
+        "Python": said.get("python"),
+        **(versions if isinstance(versions, dict) else {}),
+        "command line": shlex.join(map(str, words)) if isinstance(words, list) else None,
+        "working directory": said.get("working_directory"),
+        "git commit": said.get("git_commit"),
+    }
+    return {sanitize(str(key), 60): sanitize(str(text), 300) for key, text in texts.items() if text not in (None, "")}

@@ -1,0 +1,14 @@
+"""Colours of curves that people with colour blindness can distinguish."""
+
+from __future__ import annotations
+
+# Okabe & Ito, "Color Universal Design" (2008), ordered to keep neighbours distinct on each background.
+_ON_DARK = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00", "#999999")
+_ON_LIGHT = ("#005F99", "#B34700", "#00735A", "#9E4A7D", "#1F87BF", "#946300", "#6E6600", "#555555")
+"""The same hues, darkened to a contrast of at least 3:1 on a light background."""
+
+
+def series_color(index: int, *, dark: bool) -> str:
+    """Returns the colour of a rank's curve or of a device as "#RRGGBB"; repeats after seven."""
+    colors = _ON_DARK if dark else _ON_LIGHT
+    return colors[index % len(colors)]
