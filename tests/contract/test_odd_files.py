@@ -151,3 +151,23 @@ def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
     assert last_attempt(run) == 7
     assert read_note(run).trouble.startswith("??")
     os.close(lock)
+
+
+def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainers.runtime.journal_watch import JournalWatch
+
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    watch = JournalWatch(writer, None, 1)
+    failed = OSError(5, "Input/output error")
+
+    def fail(_: int) -> None:
+        raise failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        writer.append([LINE], durable=True)
+    writer.append([LINE], durable=True)
+    (alert,) = watch.check()
+    assert "did not confirm the journal's last second (Input/output error)" in alert.text
+    assert watch.check() == []
+    writer.close()

@@ -53,6 +53,8 @@ class JournalWriter:
         """Why the last write failed; None if everything is written."""
         self.dropped = 0
         """Events lost because the disk stayed full."""
+        self.sync_failed: OSError | None = None
+        """Why a sync once failed, as over a quota of NFS: a later success does not prove that the disk has it all."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
         """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
@@ -84,9 +86,10 @@ class JournalWriter:
 
     def sync(self) -> None:
         if self._unsynced:
-            # A failing disk does not stop training; the next write says what is wrong with it.
-            with contextlib.suppress(OSError):
+            try:
                 os.fdatasync(self._fd)
+            except OSError as error:
+                self.sync_failed = error
             self._unsynced = False
         self._synced_at = time.monotonic()
 
@@ -144,11 +147,14 @@ class JournalReader:
                 return data[:end].splitlines()
             if len(data) < size:
                 return []
-            if size > MAX_LINE_BYTES:
-                # Damage: neither an event nor a torn tail is that long.
-                self._offset += len(data)
-            else:
+            if size <= MAX_LINE_BYTES:
                 size *= 2
+            elif after := _next_newline(fd, self._offset + size):
+                # Damage: no event is that long.
+                self._offset, size = after, self._chunk_bytes
+            else:
+                # Perhaps a torn tail, which the next writer cuts off.
+                return []
         return []
 
 
@@ -206,6 +212,15 @@ def _cut_torn_tail(fd: int) -> int:
     for line in lines_back(fd, MAX_LINE_BYTES):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _numbered.decode(line).seq
+    return 0
+
+
+def _next_newline(fd: int, start: int) -> int:
+    """Just after the next newline, 0 if there is none."""
+    while data := os.pread(fd, READ_BYTES, start):
+        if end := data.find(b"\n") + 1:
+            return start + end
+        start += len(data)
     return 0
 
 

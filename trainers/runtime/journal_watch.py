@@ -34,7 +34,7 @@ class JournalWatch:
         self._reason = ""
         self._noted_at = 0.0
         self._dropped = 0
-        self._given_up = False
+        self._given_up = self._sync_reported = False
         self._wait_until: float | None = None
         self._update_note()
 
@@ -49,13 +49,17 @@ class JournalWatch:
                 self._noted_at = now
                 self._update_note(self._trouble(now - self._since))
             return []
-        if self._since is None:
-            return []
-        alert = Alert(kind="journal", text=self._afterwards(now - self._since))
-        self._since, self._dropped = None, self._journal.dropped
-        self._noted_at = 0.0
-        self._update_note()
-        return [alert]
+        alerts = []
+        if self._since is not None:
+            alerts.append(Alert(kind="journal", text=self._afterwards(now - self._since)))
+            self._since, self._dropped = None, self._journal.dropped
+            self._noted_at = 0.0
+            self._update_note()
+        if (failed := self._journal.sync_failed) is not None and not self._sync_reported:
+            self._sync_reported = True
+            why = f"the disk did not confirm the journal's last second ({failed.strerror or failed})"
+            alerts.append(Alert(kind="journal", text=f"{why}: it may be lost if the machine goes down"))
+        return alerts
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
         """Retries a finished run's pending writes until `give_up`, for a bounded time over all calls."""
