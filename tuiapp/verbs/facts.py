@@ -34,6 +34,8 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     return {
         **run_facts(info.directory, info.status, info.summary),
         "name": info.name or None,
+        "tags": list(info.about.tags),
+        "note": info.about.note or None,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),
         "platform": config.platform if config else None,
