@@ -107,13 +107,12 @@ def test_an_index_sees_a_new_name(run: RunDir) -> None:
 async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
     async with start(preset="quickstart") as pilot:
         await type_into(pilot, "name", "base line")
-        await type_into(pilot, "tags", "a b")
-        assert screen(pilot).command == "tuiapp run quickstart --name 'base line' --tag a --tag b"
+        assert screen(pilot).command == "tuiapp run quickstart --name 'base line'"
         screen(pilot)._load(None)
         assert field(pilot, "name").query_one(Input).value == "base line", "no preset has a name"
         await pilot.press("ctrl+r")
         await pilot.app.workers.wait_for_complete()
-        assert launches.about == About(name="base line", tags=("a", "b"))
+        assert launches.about == About(name="base line")
 
 
 async def test_the_form_refuses_a_name_beside_its_field(start: Start, launches: Launches) -> None:

@@ -26,7 +26,7 @@ from trainers.launch import launch
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
-from tuiapp.state.draft import command_line, examine, machine_words, to_texts
+from tuiapp.state.draft import NAME, command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.widgets.config_form import ConfigForm
@@ -133,7 +133,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = ""
         self.launching = True
         self._show()
-        self._launch(self._draft.config, self._draft.about)
+        self._launch(self._draft.config, About(name=self._draft.name))
 
     @work(group="ask")
     async def action_save(self) -> None:
@@ -195,8 +195,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @on(RunLaunched)
     def _launch_ended(self) -> None:
         self.launching = False
-        # The name is that run's; the tags may be the next one's too.
-        self.query_one(ConfigForm).load({"name": ""})
+        # The next run has another.
+        self.query_one(ConfigForm).load({NAME.key: ""})
         self._examine(self._texts)
 
     def _show_failure(self, error: Exception) -> None:

@@ -21,16 +21,13 @@ from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from trainers.config.script import rank_processes
 from trainers.config.script_texts import MODULE, split_words
-from trainers.contract.about import About, AboutError, Change, split_tags
+from trainers.contract.about import About, AboutError
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
 
-ABOUT = {
-    "name": Option("Run", "Name", "what to call the run", text="line", key="name"),
-    "tags": Option("Run", "Tags", "words: sweep lr", text="line", key="tags"),
-}
-"""Fields of the form that are no keys: no preset has them, and they change nothing in training."""
+NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
+"""A field of the form that is no key: no preset has it, and it changes nothing in training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Draft:
     problems: Mapping[str, str] = field(default_factory=dict)  # key, or "" for none, → problem
     changed: frozenset[str] = frozenset()  # keys that differ from the base
     hidden: frozenset[str] = frozenset()  # keys that do not apply
-    about: About = field(default_factory=About)  # what to call the run
+    name: str = ""  # of the run
 
     @property
     def is_sound(self) -> bool:
@@ -104,10 +101,10 @@ def to_texts(config: RunConfig) -> dict[str, str]:
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
     """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed.
 
-    `texts` may have those of `ABOUT` too.
+    `texts` may have that of `NAME` too.
     """
-    values, problems = _read({key: text for key, text in texts.items() if key not in ABOUT})
-    about, refused = _read_about(texts)
+    values, problems = _read({key: text for key, text in texts.items() if key != NAME.key})
+    name = texts.get(NAME.key, "").strip()
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
     idle = inapplicable_keys(chosen)
@@ -128,8 +125,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         config=config,
         placed=placed,
         unreadable=unreadable,
-        problems={**in_words(problems), **refused},
-        about=about,
+        problems={**in_words(problems), **_name_problems(name)},
+        name=name,
         changed=unreadable | changed_keys(config, base).keys(),
         hidden=frozenset(idle),
     )
@@ -152,7 +149,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
 
     A `preset` of None is the defaults; with `like` it is a run's name. A `runs_dir` of None is the default directory.
     """
-    if draft.unreadable or draft.problems.keys() & ABOUT.keys():
+    if draft.unreadable or NAME.key in draft.problems:
         return None
     words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
     changes, passed = changed_keys(draft.config, draft.base), list[str]()
@@ -167,9 +164,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
         passed = ["--", *split_words(str(changes.pop("arguments")))]
     for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
-    words += ["--name", draft.about.name] if draft.about.name else []
-    for tag in draft.about.tags:
-        words += ["--tag", tag]
+    words += ["--name", draft.name] if draft.name else []
     if runs_dir is not None:
         words += ["--runs-dir", runs_dir]
     return shlex.join([*words, *passed])
@@ -200,16 +195,12 @@ def _read(texts: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
     return values, problems
 
 
-def _read_about(texts: Mapping[str, str]) -> tuple[About, dict[str, str]]:
-    """What the run is to be called, and problems by field."""
-    changes = {"name": Change(name=texts.get("name", "")), "tags": Change(tags=split_tags(texts.get("tags", "")))}
-    about, problems = About(), dict[str, str]()
-    for name, change in changes.items():
-        try:
-            about = change.of(about)
-        except AboutError as error:
-            problems[name] = str(error)
-    return about, problems
+def _name_problems(name: str) -> dict[str, str]:
+    try:
+        About(name=name)
+    except AboutError as error:
+        return {NAME.key: str(error)}
+    return {}
 
 
 def _parse(option: Option, text: str) -> Value:

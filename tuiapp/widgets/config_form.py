@@ -21,7 +21,7 @@ from trainers.config.options import GROUPS
 from trainers.config.run_config import OPTIONS
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
-from tuiapp.state.draft import ABOUT, Draft
+from tuiapp.state.draft import NAME, Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
 from tuiapp.widgets.form_picture import form_picture
@@ -47,7 +47,7 @@ NOTES: dict[str, dict[str, str]] = {
 """Configuration key → value → one-line description."""
 
 
-FIELDS = {**OPTIONS, **ABOUT}
+FIELDS = {**OPTIONS, NAME.key: NAME}
 
 ROOMY_LINES = 40
 """From this screen height on, an empty line follows each group."""
