@@ -17,9 +17,12 @@ from tests.screens.runs_app import ListLister, RunsApp
 from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
+from tuiapp.app import TuiApp
 from tuiapp.library.run_index import RunIndex
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.leave import _question, farewell
+from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_header import RunHeader
 
@@ -123,3 +126,19 @@ async def test_the_form_refuses_a_name_beside_its_field(start: Start, launches: 
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert launches.configs == []
+
+
+def test_runs_left_behind_are_named(run: RunDir) -> None:
+    change_about(run, Change(name="baseline"))
+    named = f"baseline · {h.RUN_ID}"
+    assert named in _question([run])._text
+    assert farewell([run], ()) == f"Run {named} continues. Watch it: tuiapp attach {h.RUN_ID}"
+    assert farewell([run], [run]).startswith(f"Run {named} is stopping.")
+
+
+async def test_a_replay_has_the_name_in_its_header(run: RunDir) -> None:
+    change_about(run, Change(name="baseline"))
+    app = TuiApp(runs_dir=run.path.parent, run=run, replay_speed=1024.0)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, RunScreen) and app.screen.state.started is not None)
+        assert "baseline · torch-ddp · net" in str(app.screen.query_one(RunHeader).render())

@@ -58,7 +58,7 @@ def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
     from tuiapp.state.fold import apply
     from tuiapp.state.run_state import RunState
 
-    meter, state = EfficiencyMeter(), RunState()
+    meter, state = EfficiencyMeter(), RunState(about=info.about)
     if info.is_readable:
         digest = read_digest(info.directory)
         if digest is not None:
