@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> RunDir:
 
 
 async def open_dialog(pilot: Pilot[None]) -> AboutDialog:
-    await pilot.press("a")
+    await pilot.press("i")
     await until(pilot, lambda: isinstance(pilot.app.screen, AboutDialog))
     await pilot.pause()
     assert isinstance(pilot.app.screen, AboutDialog)

@@ -137,7 +137,7 @@ SCENES: dict[str, Scene] = {
     "runs-delete": Scene(runs(RUNS), ("down", "d")),
     "runs-export": Scene(runs(RUNS), ("down", "e")),
     "runs-named": Scene(runs(NAMED)),
-    "runs-about": Scene(runs(NAMED), ("a", *"baseline", "tab", *"lr sweep")),
+    "runs-about": Scene(runs(NAMED), ("i", *"baseline", "tab", *"lr sweep")),
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "compare-2": Scene(compare(2), ready=compared),

@@ -93,7 +93,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
     Binding("o", "stream", "Output: stdout, stderr", id="run.output", show=False),
     Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
-    Binding("a", "about", "Name, tags, note", id="run.about", show=False),
+    Binding("i", "about", "Name, tags, note", id="run.about", show=False),
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", id="run.search", key_display="/"),
     *(
