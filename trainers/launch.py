@@ -34,6 +34,7 @@ from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
 from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract import mailbox
+from trainers.contract.about import About, write_about
 from trainers.contract.events import RunStarted
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader, journal_end
@@ -63,15 +64,16 @@ class Resumed(NamedTuple):
     """Start of its first event in the journal."""
 
 
-def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, about: About | None = None) -> RunDir:
     """Starts a run in processes of its own; returns its directory once the supervisor is up.
 
-    `auto` values are resolved for this machine, inspected if not given. Raises ConfigError if it cannot run the
-    configuration, LaunchError if the directory cannot be written, or the supervisor does not start.
+    `auto` values are resolved for this machine, inspected if not given; `about` is what the run is called. Raises
+    ConfigError if it cannot run the configuration, LaunchError if the directory cannot be written, or the supervisor
+    does not start.
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
-    return _start(_make_directory(plan, runs_dir, machine))
+    return _start(_make_directory(plan, runs_dir, machine, about or About()))
 
 
 def _start(run: RunDir) -> RunDir:
@@ -111,7 +113,7 @@ def record(runs_dir: Path, world_size: int) -> RunDir:
         devices=world_size,
     )
     plan = Plan(config=config, facts=None, processes=0, steps_per_epoch=0, total_steps=0)
-    return _start(_make_directory(plan, runs_dir, machine))
+    return _start(_make_directory(plan, runs_dir, machine, About()))
 
 
 def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:
@@ -300,7 +302,7 @@ def _directories(run: RunDir, plan: Plan) -> list[Path]:
     return [run.commands, run.rank(0).parent, *map(run.rank, range(plan.processes))]
 
 
-def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
+def _make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:
     try:
         make_private(runs_dir)
         run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
@@ -314,6 +316,8 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine) -> RunDir:
             directory.mkdir(mode=0o700)
         write_atomically(run.config, to_toml(plan.config).encode())
         write_plan(run.plan, plan)
+        if about != About():
+            write_about(run, about)
         environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
         _keep_code(run, plan.config)

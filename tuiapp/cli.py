@@ -129,7 +129,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(
         prog="tuiapp",
         description="Configure, launch and watch multi-device training. Without a verb: the dashboard.",
-        epilog="RUN is an id, a unique prefix of one, `latest`, or a directory.",
+        epilog="RUN is an id, a unique prefix of one, `latest`, a name that one run has, or a directory.",
     )
     parser.add_argument("--version", action="version", version=f"tuiapp {__version__}")
     _runs_dir(parser)
@@ -165,6 +165,9 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--like", metavar="RUN", help="start a new run with that run's configuration")
     run.add_argument("--resume", metavar="RUN", help="resume that run from its newest complete checkpoint")
     _set(run)
+    run.add_argument("--name", metavar="NAME", help="what to call the run; tuiapp note changes it")
+    run.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
+    run.add_argument("--note", metavar="TEXT", help="a note on the run")
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
@@ -202,7 +205,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     runs.add_argument(
-        "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, …"
+        "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, tag:sweep, …"
     )
     runs.add_argument("--sort", choices=SORTS, default=SORTS[0], metavar="COLUMN", help=", ".join(SORTS))
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
@@ -219,6 +222,23 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    note = verbs.add_parser(
+        "note",
+        help="change a run's name, tags and note, live or ended",
+        epilog="Without an option: edits the note with VISUAL or EDITOR. An empty NAME or TEXT removes it.",
+    )
+    note.add_argument("run", metavar="RUN")
+    note.add_argument("--name", metavar="NAME", help="what to call the run")
+    note.add_argument(
+        "--tag", action="append", default=[], metavar="TAG", dest="tags", help="add a tag; may be repeated"
+    )
+    note.add_argument(
+        "--untag", action="append", default=[], metavar="TAG", dest="untags", help="remove a tag; may be repeated"
+    )
+    note.add_argument("-m", "--note", metavar="TEXT", help="replace the note")
+    _runs_dir(note, again=True)
+    note.set_defaults(does="note:change_note")
+
     compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more")
     _json(compare)

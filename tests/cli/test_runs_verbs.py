@@ -49,14 +49,27 @@ def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
     assert (done.code, done.err) == (0, "")
     header, *rows = done.out.splitlines()
     assert header.split() == [
-        *("RUN", "STATE", "DATASET", "DEVICES", "STEPS", "LOSS", "BEST", "EXAMPLES/S", "TOOK", "STARTED")
+        *(
+            "RUN",
+            "STATE",
+            "BACKEND",
+            "MODEL",
+            "DATASET",
+            "DEVICES",
+            "STEPS",
+            "LOSS",
+            "BEST",
+            "EXAMPLES/S",
+            "TOOK",
+            "STARTED",
+        )
     ]
-    assert [row.replace("2 CPU", "2").split()[:5] for row in rows] == [
-        [COMPLETED, "completed", "digits", "2", "290"],
-        [FAILED, "failed", "digits", "2", "72"],
-        [LOST, "lost", "digits", "2", "72"],
-        [DAMAGED, "lost", "–", "–", "0"],
-        [EMPTY, "lost", "–", "–", "0"],
+    assert [row.replace("2 CPU", "2").split()[:7] for row in rows] == [
+        [COMPLETED, "completed", "torch-ddp", "net", "digits", "2", "290"],
+        [FAILED, "failed", "torch-ddp", "net", "digits", "2", "72"],
+        [LOST, "lost", "torch-ddp", "net", "digits", "2", "72"],
+        [DAMAGED, "lost", "–", "–", "–", "–", "0"],
+        [EMPTY, "lost", "–", "–", "–", "–", "0"],
     ]
     assert all(row.isprintable() for row in rows)
 
@@ -69,6 +82,8 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     assert facts[0] == {
         "run": COMPLETED,
         "name": None,
+        "tags": [],
+        "note": None,
         "script": None,
         "directory": str(recorded / COMPLETED),
         "status": "completed",

@@ -12,6 +12,7 @@ from textual.widgets import Static
 from tests.at_rest import until as until
 from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig
+from trainers.contract.about import About
 from trainers.contract.rundir import RunDir
 from trainers.launch import LaunchError
 from tuiapp.screens.configure import ConfigureScreen
@@ -24,10 +25,14 @@ class Launches:
 
     def __init__(self) -> None:
         self.configs: list[RunConfig] = []
+        self.about = About()
         self.error: Exception | None = None
 
-    def __call__(self, config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+    def __call__(
+        self, config: RunConfig, runs_dir: Path, machine: Machine | None = None, about: About | None = None
+    ) -> RunDir:
         self.configs.append(config)
+        self.about = about or About()
         raise self.error or LaunchError("no run is started in these tests")
 
 

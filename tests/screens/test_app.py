@@ -147,7 +147,7 @@ async def test_a_run_of_another_session_is_found(tmp_path: Path, machine: Machin
 
 
 async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: RunDir) -> None:
-    app = TuiApp(runs_dir=tmp_path, machine=machine, launcher=lambda config, runs_dir, machine: live)
+    app = TuiApp(runs_dir=tmp_path, machine=machine, launcher=lambda *_: live)
     async with app.run_test() as pilot:
         await ready(pilot)
         await pilot.press("ctrl+r")

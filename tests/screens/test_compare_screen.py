@@ -17,10 +17,14 @@ from tests import interrupted
 from tests.contract.recorded import CONFIG, record
 from tests.screens.run_app import until
 from tests.shown import is_read
+from trainers.contract.about import Change, change_about
 from trainers.contract.events import Facts, LogLine, encode
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.state.chart import Look
 from tuiapp.state.text import MISSING
 from tuiapp.widgets.plot import LEFT_CELLS, Plot
 
@@ -295,3 +299,18 @@ async def test_steps_that_a_journal_lacks_are_named(tmp_path: Path) -> None:
     async with app.run_test(size=(160, 40)) as pilot:
         await read(pilot, app)
         assert "b: steps 61 to 72 missing" in app.said("#heading")
+
+
+async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    runs = make_runs(tmp_path, 2)
+    change_about(runs[0], Change(name="baseline"))
+    app = CompareApp(runs)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "baseline" in app.said("#rows"))
+        heading, *rows = app.said("#rows").splitlines()
+        assert heading.split()[0] == "name"
+        assert [row.split()[2] for row in rows[:2]] == ["baseline", MISSING]
+        assert rows[0].split()[-1] == runs[0].run_id
+        source = ComparisonSource(app.compare_screen._feed, ())
+        legend = str(source.legend(source.build(Look(LOSS), columns=40, rows=5), Look(LOSS), None, dark=True))
+        assert legend == f"a ━ baseline  b ━ {runs[1].run_id}"

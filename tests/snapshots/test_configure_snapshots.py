@@ -20,6 +20,7 @@ from tests.snapshots.conftest import Before, ComparePicture
 from tests.snapshots.stage import TWO_CORES, Stage, matrix, press, until
 from trainers.config.machine import Gpu, GpuProcess, Machine
 from trainers.config.run_config import RunConfig
+from trainers.contract.about import About
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import _TOKEN_DIGITS, Stray
 from trainers.launch import LaunchError
@@ -50,11 +51,11 @@ def gpu_box(count: int) -> Machine:
     )
 
 
-def refuse(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+def refuse(config: RunConfig, runs_dir: Path, machine: Machine | None, about: About) -> RunDir:
     raise LaunchError("/home/ada/runs: there is no room left on the disk; 12 MiB are free, a run needs 64 MiB.")
 
 
-def dawdle(config: RunConfig, runs_dir: Path, machine: Machine | None = None) -> RunDir:
+def dawdle(config: RunConfig, runs_dir: Path, machine: Machine | None, about: About) -> RunDir:
     """A launch that takes as long as the picture does."""
     released.wait(120)
     raise LaunchError("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tests.shown import is_current, is_read
 from tests.snapshots.conftest import ComparePicture
 from tests.snapshots.stage import Stage, matrix, press, until
 from tests.state.test_replay import Clock, Source, journal
+from trainers.contract.about import About
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
@@ -41,6 +43,12 @@ RUNS = [
     info(3, "unreadable", problem="run.toml: line 3 is not valid TOML"),
     info(2, "completed", model="mlp", learning_rate=0.01),
     info(1, "completed", model="mlp"),
+]
+
+NAMED = [
+    replace(RUNS[0], about=About(name="baseline", tags=("lr", "sweep"), note="Warm-up helps.\nNext: 0.3")),
+    replace(RUNS[1], about=About(name="resnet18, 100 epochs, cosine", tags=("long",))),
+    *RUNS[2:4],
 ]
 
 Build = Callable[[Path], Screen[Any]]
@@ -128,6 +136,8 @@ SCENES: dict[str, Scene] = {
     "runs-help": Scene(runs(RUNS), ("question_mark",)),
     "runs-delete": Scene(runs(RUNS), ("down", "d")),
     "runs-export": Scene(runs(RUNS), ("down", "e")),
+    "runs-named": Scene(runs(NAMED)),
+    "runs-about": Scene(runs(NAMED), ("i", *"baseline", "tab", *"lr sweep")),
     "runs-many": Scene(runs([info(n, model="mlp") for n in range(200, 0, -1)]), ("end",)),
     "runs-unicode-off": Scene(runs(RUNS), unicode="off"),
     "compare-2": Scene(compare(2), ready=compared),

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tuiapp.state.notification import notification
+from tests.screens.runs_app import info
+from trainers.contract.about import About
+from tuiapp.state.notification import ending, notification
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,9 @@ def test_nothing_of_the_text_can_end_the_sequence_or_begin_another() -> None:
     assert sequence.count("\x1b") == 1
     assert sequence.count("\x07") == 1
     assert sequence.endswith("\x07")
+
+
+def test_an_ending_has_the_name_of_the_run() -> None:
+    assert ending(info(1)) == "net on digits completed, test accuracy 90.0 %"
+    named = replace(info(1), about=About(name="baseline"))
+    assert ending(named) == "baseline (net on digits) completed, test accuracy 90.0 %"

@@ -31,6 +31,11 @@ class RunDir:
         return self.path / "run.toml"
 
     @property
+    def about(self) -> Path:
+        """Name, tags and note, which the user may change at any time: see `trainers.contract.about`."""
+        return self.path / "about.json"
+
+    @property
     def plan(self) -> Path:
         return self.path / "plan.json"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from trainers.config.catalog import takes
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
+from trainers.contract.about import About, read_about
 from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
@@ -42,11 +43,13 @@ class RunInfo:
     """Why this version does not read an earlier version's journal; "" if it does."""
     facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     """What a script says of its run, as far as the ends of its journal have it."""
+    about: About = field(default_factory=About)
+    """What the user says of it."""
 
     @property
     def name(self) -> str:
-        """As its script named it; "" if it did not, or not near an end of its journal."""
-        return self.facts.name
+        """As the user named it, or else its script; "" if neither did."""
+        return self.about.name or self.facts.name
 
     @property
     def is_live(self) -> bool:
@@ -84,6 +87,17 @@ def read_config(run: RunDir) -> RunConfig:
 
 def summarise(run: RunDir) -> RunInfo:
     """Reads what a list shows of a run, from the ends of its files. Never raises for their content."""
+    about, damaged = read_about(run)
+    info = _summarise(run)
+    return replace(info, about=about, problem=info.problem or damaged)
+
+
+def run_name(run: RunDir) -> str:
+    """As `RunInfo.name`, without reading the rest."""
+    return read_about(run)[0].name or peek_journal(run.journal).facts().name
+
+
+def _summarise(run: RunDir) -> RunInfo:
     # Liveness first: a run that ends between the two looks has its end in the journal by then.
     live = run.is_live()
     config, problem, newer = None, "", False

@@ -70,6 +70,7 @@ def facts(info: RunInfo) -> dict[str, object]:
     """Facts of a run for the notice; null for what it did not reach."""
     return {
         **run_facts(info.directory, info.status, info.summary),
+        "name": info.name or None,
         **config_facts(info.config),
         "host": socket.gethostname(),
         "reason": info.reason,
@@ -80,7 +81,8 @@ def in_a_sentence(info: RunInfo) -> str:
     """Describes the end of a run."""
     accuracy = info.summary.test_accuracy
     came_to = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
-    return f"{info.directory.run_id} {info.status}{came_to}: {info.reason}"[:500]
+    what = f"{info.name} ({info.directory.run_id})" if info.name else info.directory.run_id
+    return f"{what} {info.status}{came_to}: {info.reason}"[:500]
 
 
 def _environment(info: RunInfo) -> dict[str, str]:

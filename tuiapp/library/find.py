@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
+from tuiapp.state.text import join_words, sanitize
 
 NAMED = 5  # runs listed in a message about an ambiguous name
 
@@ -52,14 +53,16 @@ def _launched(path: Path) -> tuple[str, int, str]:
 
 
 def find_run(name: str, runs_dir: Path) -> RunDir:
-    """Returns the run for an id, a unique prefix of one, `latest`, or a directory; raises `UnknownRunError`."""
-    if os.sep in name or name in (".", ".."):
-        directory = RunDir(Path(os.path.expanduser(name)).absolute())
-        if not os.path.exists(directory.config):
-            raise UnknownRunError(f"{name} is not a run directory: it has no {directory.config.name}.")
+    """Returns the run for an id, a unique prefix of one, `latest`, a directory, or a name; raises `UnknownRunError`.
+
+    Names are read only if no other meaning fits.
+    """
+    is_path = os.sep in name or name in (".", "..")
+    directory = RunDir(Path(os.path.expanduser(name)).absolute())
+    if is_path and os.path.exists(directory.config):
         return directory
     runs = list_runs(runs_dir)
-    if not runs:
+    if not runs and not is_path:
         raise UnknownRunError(
             unreadable(runs_dir) or f"There are no runs in {runs_dir} yet; start one with `tuiapp run quickstart`."
         )
@@ -69,10 +72,30 @@ def find_run(name: str, runs_dir: Path) -> RunDir:
     matches = [run for run in runs if name and run.run_id.startswith(name)]
     if len(matches) == 1 or (matches and matches[-1].run_id == name):
         return matches[-1]
+    from trainers.contract.summary import run_name
+
+    names = {run: run_name(run) for run in runs}
+    called = [run for run in runs if name and names[run] == name]
+    if len(called) == 1:
+        return called[0]
+    if called:
+        raise UnknownRunError(f"{len(called)} runs have the name {name!r}: {_list(called)}. Type an id.")
+    if is_path:
+        raise UnknownRunError(f"{name} is not a run directory: it has no {directory.config.name}.")
     if matches:
-        several = ", ".join([*(run.run_id for run in matches[:NAMED]), *(["…"] if len(matches) > NAMED else [])])
-        raise UnknownRunError(f"{name!r} matches {len(matches)} runs: {several}. Type more of the id.")
+        raise UnknownRunError(f"{name!r} matches {len(matches)} runs: {_list(matches)}. Type more of the id.")
     from trainers.config.options import suggest
 
-    hint = suggest(name, [run.run_id for run in runs])
+    hint = suggest(name, [*filter(None, names.values()), *(run.run_id for run in runs)])
     raise UnknownRunError(f"There is no run {name!r} in {runs_dir}.{hint} `tuiapp runs` lists them.")
+
+
+def titled(run: RunDir) -> str:
+    """Returns a run's name, if it has one, and its id."""
+    from trainers.contract.summary import run_name
+
+    return join_words([sanitize(run_name(run), 100), sanitize(run.run_id)])
+
+
+def _list(runs: list[RunDir]) -> str:
+    return ", ".join([*(run.run_id for run in runs[:NAMED]), *(["…"] if len(runs) > NAMED else [])])

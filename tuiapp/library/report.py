@@ -49,8 +49,8 @@ class Reported:
 
     @property
     def title(self) -> str:
-        """What its script calls it, or its id."""
-        return self.state.name or self.run_id
+        """The name that the user or its script gave it, or its id."""
+        return sanitize(self.info.name, 100) or self.state.name or self.run_id
 
     @property
     def status(self) -> str:

@@ -10,7 +10,8 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs, unreadable
 
-_Stamp: TypeAlias = tuple[int, int, int]  # inode, size and change time of a journal; zeros if there is none
+_Stamp: TypeAlias = tuple[int, ...]  # inode, size and change time of two files; zeros for one that is missing
+_NOTHING = (0, 0, 0)
 
 
 class RunIndex:
@@ -27,7 +28,7 @@ class RunIndex:
             stamp = _stamp(run)
             before = known.get(run)
             # A live run may end without an event, and a new one has no journal: these are read each time.
-            if before is None or before[0] != stamp or before[1].is_live or stamp == (0, 0, 0):
+            if before is None or before[0] != stamp or before[1].is_live or stamp[:3] == _NOTHING:
                 # The stamp is taken first: the next scan sees what is written during the read.
                 before = (stamp, summarise(run))
                 self.read += 1
@@ -37,8 +38,12 @@ class RunIndex:
 
 
 def _stamp(run: RunDir) -> _Stamp:
+    return (*_stamp_of(run.journal), *_stamp_of(run.about))
+
+
+def _stamp_of(path: Path) -> _Stamp:
     try:
-        found = os.stat(run.journal)
+        found = os.stat(path)
     except OSError:
-        return (0, 0, 0)
+        return _NOTHING
     return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -20,12 +20,13 @@ from textual.widgets._footer import FooterKey
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
+from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import launch
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
-from tuiapp.state.draft import command_line, examine, machine_words, to_texts
+from tuiapp.state.draft import NAME, command_line, examine, machine_words, to_texts
 from tuiapp.state.text import plural, sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.widgets.config_form import ConfigForm
@@ -33,7 +34,7 @@ from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
 
-Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None], RunDir]
+Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 """Starts a run: `trainers.launch.launch`, or a test's replacement."""
 
 
@@ -132,7 +133,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = ""
         self.launching = True
         self._show()
-        self._launch(self._draft.config)
+        self._launch(self._draft.config, About(name=self._draft.name))
 
     @work(group="ask")
     async def action_save(self) -> None:
@@ -194,6 +195,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @on(RunLaunched)
     def _launch_ended(self) -> None:
         self.launching = False
+        # The next run has another.
+        self.query_one(ConfigForm).load({NAME.key: ""})
+        self._examine(self._texts)
 
     def _show_failure(self, error: Exception) -> None:
         self.launching = False
@@ -213,9 +217,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._examine(self._texts)
 
     @work(thread=True, group="launch")
-    def _launch(self, config: RunConfig) -> None:
+    def _launch(self, config: RunConfig, about: About) -> None:
         try:
-            run = self._launcher(config, self._runs_dir, self._machine)
+            run = self._launcher(config, self._runs_dir, self._machine, about)
         except Exception as error:  # Shown to the user, who keeps the form.
             self.call_later(self._show_failure, error)
         else:

@@ -15,8 +15,9 @@ from tuiapp.state.comparison_chart import build_comparison, place_words, read_ou
 from tuiapp.state.curves import AXES, Axis, Curves
 from tuiapp.state.metrics import metric
 from tuiapp.state.palette import series_color
+from tuiapp.state.run_list import brief
 from tuiapp.state.run_state import RunState
-from tuiapp.state.text import MISSING, plural, sanitize
+from tuiapp.state.text import MISSING, plural
 from tuiapp.widgets.chart_legend import legend, why_empty
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.run_header import SYMBOLS
@@ -96,7 +97,7 @@ class ComparisonSource:
         values = read_out(chart, cursor, look.metric) if cursor is not None else {}
         parts = [] if cursor is None else [Content.styled(place_words(chart.x_at(cursor), look.axis), "bold")]
         for letter, place, _ in self._shown:
-            said = sanitize(self._feed.runs[place].info.directory.run_id)
+            said = brief(self._feed.runs[place].info)
             said = said if cursor is None else values.get(place, MISSING)
             parts.append(Content.assemble((f"{letter} ━ ", series_color(place, dark=dark)), said))
         return Content("  ").join(parts)

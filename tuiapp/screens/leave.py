@@ -9,6 +9,7 @@ from textual.app import App
 
 from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
+from tuiapp.library.find import titled
 from tuiapp.screens.confirm import Choice
 
 Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
@@ -29,7 +30,7 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
         try:
             send(run.commands, COMMANDS[answer])
         except OSError as error:
-            app.notify(f"{run.run_id} cannot be stopped: {error.strerror}", severity="error", markup=False)
+            app.notify(f"{titled(run)} cannot be stopped: {error.strerror}", severity="error", markup=False)
             return "stay"
     return "stopping"
 
@@ -37,15 +38,15 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
 def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
     """Returns a line for each run that continues after the program ends."""
     return "\n".join(
-        f"Run {run.run_id} is stopping. See the result: tuiapp attach {run.run_id}"
+        f"Run {titled(run)} is stopping. See the result: tuiapp attach {run.run_id}"
         if run in stopping
-        else f"Run {run.run_id} continues. Watch it: tuiapp attach {run.run_id}"
+        else f"Run {titled(run)} continues. Watch it: tuiapp attach {run.run_id}"
         for run in going_on
     )
 
 
 def _question(runs: Sequence[RunDir]) -> Choice:
-    names = "\n".join(run.run_id for run in runs)
+    names = "\n".join(map(titled, runs))
     return Choice(
         "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
         f"{names}\n \nTraining continues after you quit.\n"

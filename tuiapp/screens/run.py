@@ -93,6 +93,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
     Binding("o", "stream", "Output: stdout, stderr", id="run.output", show=False),
     Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
+    Binding("i", "about", "Name, tags, note", id="run.about", show=False),
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", id="run.search", key_display="/"),
     *(
@@ -368,6 +369,14 @@ class RunScreen(CoveredScreenFix[None]):
     def _seek(self, event: ReplayBar.Sought) -> None:
         if replay := self._reader.replay:
             replay.seek(event.fraction * replay.duration)
+
+    @work(exclusive=True, group="ask")
+    async def action_about(self) -> None:
+        # Imported here: it must not delay the screen's first picture.
+        from tuiapp.screens.about_dialog import ask_about
+
+        if await ask_about(self.app, self.run, self.state.facts.name):
+            self._reader.look_at_about()
 
     def action_checkpoint(self) -> None:
         ask_for_checkpoint(self.app, self.run)

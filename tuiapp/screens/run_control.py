@@ -14,6 +14,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
+from tuiapp.library.find import titled
 from tuiapp.screens.confirm import Choice
 from tuiapp.state.text import format_duration, sanitize_lines
 
@@ -52,7 +53,7 @@ async def confirm_stop(
     else:
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
         title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    choice = Choice(title, f"{run.run_id}\n{what}", answers)
+    choice = Choice(title, f"{titled(run)}\n{what}", answers)
     answer = await app.push_screen_wait(choice)
     if answer not in ("stop", "stop-now"):
         return False
@@ -84,7 +85,7 @@ async def confirm_resume(
     if script:
         choice = Choice(
             "Start this script again?",
-            f"{run.run_id}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads "
+            f"{titled(run)}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads "
             "what it has saved.",
             [("resume", "Start", "primary"), ("cancel", "Cancel", "default")],
         )
@@ -97,7 +98,7 @@ async def confirm_resume(
         anew = f" The steps after that, up to step {done:,}, are repeated." if done > step else ""
         choice = Choice(
             "Resume this run?",
-            f"{run.run_id}\ncontinues from step {step:,}, with the same configuration.{anew}",
+            f"{titled(run)}\ncontinues from step {step:,}, with the same configuration.{anew}",
             [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
         )
     if await app.push_screen_wait(choice) != "resume" or not begun():

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
+from trainers.contract.about import read_about
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
 from tuiapp.feeds.feed import Feed
@@ -27,6 +28,9 @@ FIGURES_S = 0.45
 
 CATCH_UP_S = 1.0
 """Between two pictures while a long journal is read."""
+
+ABOUT_S = 1.0
+"""Between two looks at what the user says of the run."""
 
 WAIT_S = 0.002
 """Polling interval while the first picture waits for a feed."""
@@ -51,6 +55,7 @@ class RunReader:
         """Changed parts that are not shown yet."""
         self._shown_at = time.monotonic()
         self._figures_at = 0.0
+        self._about_at = time.monotonic()
 
     @property
     def now(self) -> float:
@@ -84,6 +89,8 @@ class RunReader:
         if not more:
             self._look_for_life()
         self.state.note_trouble(self._feed.trouble)
+        if time.monotonic() - self._about_at > ABOUT_S:
+            self.look_at_about()
         more = more or self._feed.behind
         if begun_anew:
             self._held |= ALL_TOPICS
@@ -94,6 +101,14 @@ class RunReader:
             self._second = second
             self._held |= {"run", "ranks"} if self.state.is_live else set()
         return Reading(self._due(more), more)
+
+    def look_at_about(self) -> None:
+        """Reads name, tags and note again, which any process may have changed."""
+        self._about_at = time.monotonic()
+        about, _ = read_about(self._run)
+        if about != self.state.about:
+            self.state.about = about
+            self._held.add("run")
 
     def _look_for_life(self) -> None:
         """Updates whether the run is lost; polls the directory rarely: it may be remote."""
@@ -131,6 +146,7 @@ class RunReader:
         state = RunState(self._run.run_id)
         state.newer = read_only_reason(self._run)
         state.replayed = self.replay is not None
+        state.about, _ = read_about(self._run)
         return state
 
 

@@ -17,11 +17,12 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
+from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.state.comparison import MOST
-from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
+from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order, title
 from tuiapp.state.text import join_words, plural, sanitize_lines
 from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.widgets.colors import MUTED
@@ -36,10 +37,12 @@ OVER = ("failed", "stopped", "lost")
 """Statuses of runs that can be resumed."""
 
 
-SORT_KEYS = [column.name for column in COLUMNS][:9]
+SORT_KEYS = [column.name for column in COLUMNS if column.name != "name"][:9]
 """Sort columns of the keys 1 to 9."""
 
-OF_A_RUN = frozenset(("open", "mark", "clone", "resume", "stop", "export", "delete", "replay", "copy_path", "compare"))
+OF_A_RUN = frozenset(
+    ("open", "mark", "clone", "resume", "stop", "export", "about", "delete", "replay", "copy_path", "compare")
+)
 """Actions that need a run under the cursor."""
 
 
@@ -61,11 +64,13 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
         ),
+        Binding("i", "about", "Name, tags, note", tooltip="Change name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),
         Binding("o", "next_sort", "Sort by next column", id="runs.sort", show=False),
         Binding("r", "reverse", "Reverse the order", id="runs.reverse", show=False),
+        Binding("0", "sort('name')", "Sort by name", id="runs.sort-name", show=False),
         *(
             Binding(str(key), f"sort('{name}')", f"Sort by {name}", id=f"runs.sort-{name}", show=False)
             for key, name in enumerate(SORT_KEYS, start=1)
@@ -165,7 +170,7 @@ class RunsScreen(CoveredScreenFix[None]):
         if info.older and action in ("open", "replay", "export"):
             # It says what opens the run.
             return True
-        return info.is_readable or action in ("mark", "delete", "copy_path")
+        return info.is_readable or action in ("mark", "about", "delete", "copy_path")
 
     @on(RunTable.RunChosen)
     def action_open(self) -> None:
@@ -181,7 +186,7 @@ class RunsScreen(CoveredScreenFix[None]):
     def _tell_older(self, info: RunInfo, what: str) -> bool:
         """Notifies why a run of an earlier version cannot be used; returns whether it is one."""
         if info.older:
-            tell(self.app, f"{info.directory.run_id} cannot be {what}: {info.older}.", "warning")
+            tell(self.app, f"{title(info)} cannot be {what}: {info.older}.", "warning")
         return bool(info.older)
 
     def action_mark(self) -> None:
@@ -253,6 +258,11 @@ class RunsScreen(CoveredScreenFix[None]):
         if chosen and await confirm_delete(self.app, chosen):
             self._lister.look_now()
 
+    @work(exclusive=True, group="ask")
+    async def action_about(self) -> None:
+        if (info := self.current) and await ask_about(self.app, info.directory, info.facts.name):
+            self._lister.look_now()
+
     def action_copy_path(self) -> None:
         if info := self.current:
             self.app.copy_to_clipboard(str(info.directory.path))
@@ -314,9 +324,9 @@ def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Co
 
 
 def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, reverse: bool) -> Content:
-    title = Content.styled("Runs", "bold $text-primary")
+    heading = Content.styled("Runs", "bold $text-primary")
     if listing is None or not listing.infos:
-        return title
+        return heading
     count = plural(len(listing.infos), "run")
     live = sum(info.is_live for info in listing.infos)
     facts = join_words(
@@ -327,7 +337,7 @@ def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, rever
             f"sorted by {BY_NAME[by].title}{', reversed' if reverse else ''}",
         ]
     )
-    return Content.assemble(title, "  ", (facts, MUTED))
+    return Content.assemble(heading, "  ", (facts, MUTED))
 
 
 def _is_script(info: RunInfo) -> bool:

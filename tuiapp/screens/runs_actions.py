@@ -15,6 +15,7 @@ from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.run_control import tell
+from tuiapp.state.run_list import title
 from tuiapp.state.text import plural
 
 NAMES = 6
@@ -24,10 +25,10 @@ NAMES = 6
 async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
     """Deletes ended runs after asking; returns whether any was deleted. Must run in a worker."""
     if live := [info for info in infos if info.directory.is_live()]:
-        names = ", ".join(info.directory.run_id for info in live[:NAMES])
+        names = ", ".join(map(title, live[:NAMES]))
         tell(app, f"{names}: still running. Stop it first (s), then delete it.", "warning")
         return False
-    names = "\n".join(info.directory.run_id for info in infos[:NAMES])
+    names = "\n".join(map(title, infos[:NAMES]))
     more = f"\nand {len(infos) - NAMES} more" if len(infos) > NAMES else ""
     what = "this run" if len(infos) == 1 else plural(len(infos), "run")
     choice = Choice(

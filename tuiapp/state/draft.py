@@ -21,9 +21,13 @@ from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from trainers.config.script import rank_processes
 from trainers.config.script_texts import MODULE, split_words
+from trainers.contract.about import About, AboutError
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
+
+NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
+"""A field of the form that is no key: no preset has it, and it changes nothing in training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Draft:
     problems: Mapping[str, str] = field(default_factory=dict)  # key, or "" for none, → problem
     changed: frozenset[str] = frozenset()  # keys that differ from the base
     hidden: frozenset[str] = frozenset()  # keys that do not apply
+    name: str = ""  # of the run
 
     @property
     def is_sound(self) -> bool:
@@ -94,8 +99,12 @@ def to_texts(config: RunConfig) -> dict[str, str]:
 
 
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
-    """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed."""
-    values, problems = _read(texts)
+    """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed.
+
+    `texts` may have that of `NAME` too.
+    """
+    values, problems = _read({key: text for key, text in texts.items() if key != NAME.key})
+    name = texts.get(NAME.key, "").strip()
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
     idle = inapplicable_keys(chosen)
@@ -116,7 +125,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         config=config,
         placed=placed,
         unreadable=unreadable,
-        problems=in_words(problems),
+        problems={**in_words(problems), **_name_problems(name)},
+        name=name,
         changed=unreadable | changed_keys(config, base).keys(),
         hidden=frozenset(idle),
     )
@@ -139,7 +149,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
 
     A `preset` of None is the defaults; with `like` it is a run's name. A `runs_dir` of None is the default directory.
     """
-    if draft.unreadable:
+    if draft.unreadable or NAME.key in draft.problems:
         return None
     words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
     changes, passed = changed_keys(draft.config, draft.base), list[str]()
@@ -154,6 +164,7 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
         passed = ["--", *split_words(str(changes.pop("arguments")))]
     for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
+    words += ["--name", draft.name] if draft.name else []
     if runs_dir is not None:
         words += ["--runs-dir", runs_dir]
     return shlex.join([*words, *passed])
@@ -182,6 +193,14 @@ def _read(texts: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
         except ConfigError as error:
             problems += error.problems
     return values, problems
+
+
+def _name_problems(name: str) -> dict[str, str]:
+    try:
+        About(name=name)
+    except AboutError as error:
+        return {NAME.key: str(error)}
+    return {}
 
 
 def _parse(option: Option, text: str) -> Value:

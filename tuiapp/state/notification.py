@@ -40,9 +40,10 @@ def _through_tmux(sequence: str) -> str:
 def ending(info: RunInfo) -> str:
     """Describes how a run ended, in one short sentence."""
     config, accuracy = info.config, info.summary.test_accuracy
-    what = info.directory.run_id
+    what = info.name or info.directory.run_id
     if config:
-        what = " on ".join(filter(None, map(without_directories, (subject(config), data_name(config)))))
+        trained = " on ".join(filter(None, map(without_directories, (subject(config), data_name(config)))))
+        what = f"{info.name} ({trained})" if info.name else trained
     came_to = f", test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
     why = f": {info.reason}" if info.status in ("failed", "lost") else ""
     return sanitize(f"{what} {info.status}{came_to}{why}")

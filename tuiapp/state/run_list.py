@@ -17,6 +17,7 @@ from tuiapp.state.text import (
     MISSING,
     format_count,
     format_duration,
+    join_words,
     sanitize,
     without_directories,
 )
@@ -92,6 +93,21 @@ def _run_id(info: RunInfo) -> str:
     return info.directory.run_id
 
 
+def title(info: RunInfo) -> str:
+    """Returns a run's name, if it has one, and its id."""
+    return join_words([sanitize(info.name, 100), sanitize(info.directory.run_id)])
+
+
+def brief(info: RunInfo) -> str:
+    """Returns a run's name, or else its id."""
+    return sanitize(info.name, 40) or sanitize(info.directory.run_id)
+
+
+def tags(info: RunInfo) -> str:
+    """Returns a run's tags, separated by commas; "" for none."""
+    return sanitize(", ".join(info.about.tags))
+
+
 def _figure(
     name: str,
     title: str,
@@ -111,6 +127,7 @@ _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
     Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
+    Column("name", "name", 20, lambda i: sanitize(i.name, 100) or MISSING, lambda i: _text(i.name), 1, left=True),
     Column("backend", "backend", 12, lambda i: _backend(i) or MISSING, lambda i: _text(_backend(i)), 2, left=True),
     Column("model", "model", 8, model, lambda i: _text(subject(i.config) if i.config else ""), 3, left=True),
     Column("dataset", "dataset", 13, dataset, lambda i: _text(data_name(i.config) if i.config else ""), 7, left=True),
@@ -128,13 +145,16 @@ COLUMNS = (
 
 BY_NAME = {column.name: column for column in COLUMNS}
 
+TAG = "tag:"
+
 NEWEST = "started"  # default sort order
 
 
 def words_of(info: RunInfo) -> str:
     """Returns the lower-case text that a filter's words are searched in."""
     config = info.config
-    facts = [info.directory.run_id, info.name, info.status, info.reason, devices(info)]
+    about = info.about
+    facts = [info.directory.run_id, info.name, *about.tags, about.note, info.status, info.reason, devices(info)]
     if config:
         facts += [config.backend, subject(config), data_name(config), config.platform]
         facts += [config.optimizer] if takes(config.backend, "optimizer") else []
@@ -142,9 +162,14 @@ def words_of(info: RunInfo) -> str:
 
 
 def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
-    """Returns the runs in which every word of a filter is found; all for an empty one."""
+    """Returns the runs in which every word of a filter is found; all for an empty one. `tag:WORD` is a whole tag."""
     wanted = text.lower().split()
-    return [info for info in infos if not wanted or all(word in words_of(info) for word in wanted)]
+    return [info for info in infos if not wanted or _has_all(info, wanted)]
+
+
+def _has_all(info: RunInfo, wanted: Sequence[str]) -> bool:
+    text, own = words_of(info), {tag.lower() for tag in info.about.tags}
+    return all(word.removeprefix(TAG) in own if word.startswith(TAG) else word in text for word in wanted)
 
 
 def order(infos: Sequence[RunInfo], by: str = NEWEST, *, reverse: bool = False) -> list[RunInfo]:

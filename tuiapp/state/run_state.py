@@ -14,6 +14,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.script_texts import program_name
 from trainers.contract import events as ev
+from trainers.contract.about import About
 from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_SECONDS
 from trainers.contract.resume_point import has_more
@@ -66,6 +67,7 @@ class RunState:
     removed: bool = False  # lost because its directory was removed
     replayed: bool = False  # a replay: it takes no commands
     stop_requested: ev.StopRequested | None = None
+    about: About = field(default_factory=About)  # what the user says of it
     facts: ev.Facts = field(default_factory=lambda: ev.Facts(time=0.0, mono=0.0))  # all that its script says of it
     # Newest last; some are no longer on disk.
     checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
@@ -149,8 +151,8 @@ class RunState:
 
     @property
     def name(self) -> str:
-        """As its script named it; "" if it did not."""
-        return sanitize(self.facts.name, 100)
+        """As the user named it, or else its script; "" if neither did."""
+        return sanitize(self.about.name or self.facts.name, 100)
 
     @property
     def world_size(self) -> int:

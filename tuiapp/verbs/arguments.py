@@ -10,8 +10,9 @@ from pathlib import Path
 from trainers.config.options import read_number
 
 SORTS = (
-    "started", "state", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took", "steps", "run"
-)  # fmt: skip
+    *("started", "state", "name", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took"),
+    *("steps", "run"),
+)
 """`tuiapp.state.run_list.COLUMNS` by name: to import those would make every command start later."""
 
 

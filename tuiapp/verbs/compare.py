@@ -11,7 +11,8 @@ from trainers.config.run_config import to_toml_values
 from trainers.contract.summary import summarise
 from tuiapp.library.find import find_run
 from tuiapp.state.comparison import Line, differing, results
-from tuiapp.state.text import sanitize
+from tuiapp.state.run_list import tags, title
+from tuiapp.state.text import join_words, sanitize
 from tuiapp.verbs.facts import UsageError, list_facts, with_facts
 from tuiapp.verbs.sources import runs_dir
 
@@ -37,7 +38,7 @@ def compare_runs(options: Namespace) -> int:
         return 0
     letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(infos))]
     for letter, info in zip(letters, infos, strict=True):
-        print(f"{letter}  {sanitize(info.directory.run_id)}")
+        print(join_words([f"{letter}  {title(info)}", tags(info)]))
     _print_table("differing keys", differences, letters)
     _print_table("results", results(infos), letters)
     for info in infos:

@@ -15,7 +15,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason, summarise
 from trainers.launch import LaunchError
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.library.find import find_run, list_runs
+from tuiapp.library.find import find_run, list_runs, titled
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.condition import describe_checkpoint
 from tuiapp.state.text import join_words, sanitize
@@ -32,7 +32,7 @@ def stop_run(options: Namespace) -> int:
     """Requests a stop and waits for the end of the run."""
     run = _live_run(options)
     reader = _send(run, "stop-now" if options.now else "stop")
-    print(f"stopping {sanitize(run.run_id)} …", file=sys.stderr)
+    print(f"stopping {titled(run)} …", file=sys.stderr)
     with _on_interrupt("the run still stops"):
         return _wait_for_end(run, reader)
 
@@ -63,7 +63,7 @@ def save_checkpoint(options: Namespace) -> int:
     """Requests a checkpoint, waits until it is committed, and prints its directory."""
     run = _live_run(options)
     reader = _send(run, "checkpoint")
-    print(f"requested a checkpoint of {sanitize(run.run_id)} …", file=sys.stderr)
+    print(f"requested a checkpoint of {titled(run)} …", file=sys.stderr)
     with _on_interrupt("the run continues and may still save it"), LivenessProbe(run) as pulse:
         return _wait_for_checkpoint(run, pulse, reader)
 
@@ -91,7 +91,7 @@ def _wait_for_checkpoint(run: RunDir, pulse: LivenessProbe, reader: JournalReade
         return 1
     if answers.saved is not None:
         return _print_saved(run, answers.saved)
-    print(f"tuiapp: {sanitize(run.run_id)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
+    print(f"tuiapp: {titled(run)} ended before it saved one: {summarise(run).status}.", file=sys.stderr)
     return 1
 
 
@@ -139,7 +139,7 @@ def _live_run(options: Namespace) -> RunDir:
     if reason := read_only_reason(run):
         raise UsageError(f"{run.run_id} takes no commands: {reason}.")
     if not run.is_live():
-        raise UsageError(f"{run.run_id} is not running: {summarise(run).status}.{_live_hint(options)}")
+        raise UsageError(f"{titled(run)} is not running: {summarise(run).status}.{_live_hint(options)}")
     return run
 
 

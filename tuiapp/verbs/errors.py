@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainers.config.options import ConfigError
+from trainers.contract.about import AboutError
 from trainers.launch import LaunchError
 from tuiapp.library.export import ExportError
 from tuiapp.library.find import UnknownRunError
@@ -10,4 +11,13 @@ from tuiapp.library.presets import PresetError
 from tuiapp.library.removal import RemovalError
 from tuiapp.verbs.facts import UsageError
 
-FOR_THE_USER = (ConfigError, PresetError, UnknownRunError, LaunchError, RemovalError, ExportError, UsageError)
+FOR_THE_USER = (
+    AboutError,
+    ConfigError,
+    PresetError,
+    UnknownRunError,
+    LaunchError,
+    RemovalError,
+    ExportError,
+    UsageError,
+)

@@ -34,6 +34,8 @@ def list_facts(info: RunInfo) -> dict[str, object]:
     return {
         **run_facts(info.directory, info.status, info.summary),
         "name": info.name or None,
+        "tags": list(info.about.tags),
+        "note": info.about.note or None,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),
         "platform": config.platform if config else None,
@@ -56,7 +58,7 @@ def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
     from tuiapp.state.fold import apply
     from tuiapp.state.run_state import RunState
 
-    meter, state = EfficiencyMeter(), RunState()
+    meter, state = EfficiencyMeter(), RunState(about=info.about)
     if info.is_readable:
         digest = read_digest(info.directory)
         if digest is not None:

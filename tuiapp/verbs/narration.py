@@ -166,7 +166,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             attempt = f"{again}, attempt {event.attempt}" if event.attempt > 1 else ""
             platform = config.get("platform")
             devices = f"{event.world_size} × {platform}" if platform else plural(event.world_size, "rank")
-            return sanitize(f"run {event.run_id}: {join_words([*names(config), devices, attempt])}")
+            run = join_words([state.name, event.run_id])
+            return sanitize(f"run {run}: {join_words([*names(config), devices, attempt])}")
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):

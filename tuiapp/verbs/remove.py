@@ -7,8 +7,9 @@ from argparse import Namespace
 
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
-from tuiapp.library.find import find_run
+from tuiapp.library.find import find_run, titled
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
+from tuiapp.state.run_list import title
 from tuiapp.state.text import format_bytes, format_count, join_words, plural, sanitize
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir
@@ -27,13 +28,14 @@ def remove_runs(options: Namespace) -> int:
         return 0
     failed = False
     for run in runs:
+        what = titled(run)
         try:
             remove_run(run)
         except RemovalError as error:
             failed = True
             print(f"tuiapp: {sanitize(str(error))}", file=sys.stderr)
         else:
-            print(f"deleted {sanitize(run.run_id)}", file=sys.stderr)
+            print(f"deleted {what}", file=sys.stderr)
     for parent in {directory, *(run.path.parent for run in runs)}:
         sweep_removed(parent)
     return 1 if failed else 0
@@ -45,7 +47,7 @@ def _agreed(runs: list[RunDir]) -> bool:
     for run in runs:
         info = summarise(run)
         steps = f"{format_count(info.summary.steps)} steps"
-        print(f"  {join_words([sanitize(run.run_id), info.status, steps, _size(run)])}", file=sys.stderr)
+        print(f"  {join_words([title(info), info.status, steps, _size(run)])}", file=sys.stderr)
     print(f"Delete {plural(len(runs), 'run')} with all checkpoints? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 

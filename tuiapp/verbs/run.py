@@ -20,6 +20,7 @@ from trainers.config.run_config import Check, RunConfig
 from trainers.config.script_texts import MODULE
 from trainers.config.settings import Settings, read_settings, settings_path
 from trainers.contract import mailbox
+from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import describe_strays, find_strays
@@ -83,6 +84,8 @@ def _ring(settings: Settings, run: RunDir) -> None:
 def _begin(options: Namespace) -> tuple[RunDir, int]:
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
+    change = Change(name=options.name, note=options.note, tags=tuple(options.tags))
+    about = change.of(About())
     if options.module is not None and options.source is not None:
         raise UsageError(f"-m {options.module} names what to run: leave out {options.source!r}.")
     if options.module is not None:
@@ -90,7 +93,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     if options.resume is None:
         config = _read_new(options, checks)
         _warn_of_memory(config, machine)
-        return launch(config, runs_dir(options), machine), 0
+        return launch(config, runs_dir(options), machine, about), 0
     if options.like is not None:
         raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
     if options.source is not None:
@@ -102,6 +105,8 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     config = read_like(run, options.settings, checks, arguments=options.arguments)
     _warn_of_memory(config, machine)
     resumed = resume(run, config, machine)
+    if change != Change():
+        change_about(run, change)
     for note in resumed.notes:
         print(f"tuiapp: {sanitize(note)}", file=sys.stderr)
     return run, resumed.offset
@@ -123,7 +128,7 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: int, notes: deque[str]) -> RunState:
-    reader, state = JournalReader(run.journal, offset), RunState(run.run_id)
+    reader, state = JournalReader(run.journal, offset), RunState(run.run_id, about=read_about(run)[0])
     checked = time.monotonic()
     while state.is_live:
         # Check before the read, so that an end written in between is still seen.

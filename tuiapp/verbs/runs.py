@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from shutil import get_terminal_size
 
 from trainers.config.catalog import takes
 from trainers.config.options import format_value
@@ -21,10 +22,11 @@ from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.metrics import KNOWN, metric, ordered
 from tuiapp.state.predictions import predictions_facts
-from tuiapp.state.run_list import BY_NAME, choose, order
+from tuiapp.state.run_list import BY_NAME, choose, order, tags
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
+    fitting_columns,
     format_bytes,
     format_clock,
     format_count,
@@ -41,9 +43,22 @@ from tuiapp.verbs.sources import runs_dir
 
 MAX_ALERTS = 5
 
-LISTED = {
+KEPT_FIRST = (
+    *("run", "state", "name", "accuracy", "backend", "model", "started", "loss", "dataset", "tags", "speed", "took"),
+    *("steps", "devices"),
+)
+"""Columns by importance, for narrow terminals."""
+
+WIDEST = {"name": 40, "tags": 30, "model": 24, "dataset": 24}
+"""Characters of a cell that may be long."""
+
+LISTED: dict[str, str] = {
     "run": "RUN",
+    "name": "NAME",
+    "tags": "TAGS",
     "state": "STATE",
+    "backend": "BACKEND",
+    "model": "MODEL",
     "dataset": "DATASET",
     "devices": "DEVICES",
     "steps": "STEPS",
@@ -76,11 +91,11 @@ def list_all(options: Namespace) -> int:
             file=sys.stderr,
         )
         return 0
-    listed = {**LISTED, "name": "NAME"} if any(info.name for info in infos) else LISTED
-    rows = [list(listed.values()), *(_row(info, listed) for info in infos)]
+    rows = [list(LISTED.values()), *(_row(info) for info in infos)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    kept = _kept(infos, widths)
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print("  ".join(row[place].ljust(widths[place]) for place in kept).rstrip())
     for info in infos:
         if info.status in ("newer", "unreadable"):
             print(f"tuiapp: {info.directory.run_id}: {sanitize(info.problem)}", file=sys.stderr)
@@ -115,8 +130,8 @@ def show_run(options: Namespace) -> int:
         print(json.dumps({**list_facts(info), **more}, indent=2))
         return 0
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
-    if info.name:
-        facts = {"run": run.run_id, "name": info.name, **facts}
+    named = {"name": info.name, "tags": ", ".join(info.about.tags)}
+    facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
     if words := efficiency_words(efficiency):
         facts["efficiency"] = join_words(words)
     facts["reason"] = info.reason
@@ -128,6 +143,10 @@ def show_run(options: Namespace) -> int:
         facts["trouble"] = trouble
     for name, text in facts.items():
         print(f"{name:12}{sanitize(text)}")
+    if info.about.note:
+        print("\nnote")
+        for line in sanitize_lines(info.about.note):
+            print(f"  {line}".rstrip())
     print()
     if info.config is None:
         print(sanitize(info.problem))
@@ -191,9 +210,21 @@ def _resume_words(point: ResumePoint) -> str:
     return "resume point" if point.covered else "resume point, not in the journal"
 
 
-def _row(info: RunInfo, listed: Iterable[str]) -> list[str]:
-    plain = {"state": info.status, "started": _moment(info.started), "name": sanitize(info.name, 60) or MISSING}
-    return [plain.get(name) or BY_NAME[name].cell(info) for name in listed]
+def _row(info: RunInfo) -> list[str]:
+    plain = {"state": info.status, "started": _moment(info.started), "tags": tags(info) or MISSING}
+    cells = [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
+    return [sanitize(cell, WIDEST.get(name, 100)) for name, cell in zip(LISTED, cells, strict=True)]
+
+
+def _kept(infos: Sequence[RunInfo], widths: Sequence[int]) -> list[int]:
+    """Returns the indices of the columns to print: on a terminal the most important ones that fit."""
+    empty = {"name"} if not any(info.name for info in infos) else set()
+    empty |= {"tags"} if not any(info.about.tags for info in infos) else set()
+    kept = [place for place, name in enumerate(LISTED) if name not in empty]
+    if not sys.stdout.isatty():
+        return kept
+    columns = [(KEPT_FIRST.index([*LISTED][place]), widths[place]) for place in kept]
+    return [kept[place] for place in fitting_columns(columns, get_terminal_size().columns)]
 
 
 def _overview(info: RunInfo) -> dict[str, str]:

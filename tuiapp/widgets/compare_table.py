@@ -14,7 +14,7 @@ from trainers.contract.summary import RunInfo
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.palette import series_color
 from tuiapp.state.run_list import SYMBOLS
-from tuiapp.state.text import fit, format_percent, sanitize
+from tuiapp.state.text import MISSING, fit, format_percent, sanitize
 from tuiapp.widgets.colors import MUTED
 
 WIDEST = 20
@@ -54,8 +54,10 @@ class CompareTable(ScrollableContainer):
         keys = differing(infos)
         names = Line("run", tuple(sanitize(info.directory.run_id) for info in infos))
         here = [read_out] if read_out else []
+        called = Line("name", tuple(sanitize(info.name, WIDEST) or MISSING for info in infos))
         columns = [
             *here,
+            *([called] if any(info.name for info in infos) else []),
             Line("state", tuple(states)),
             *keys,
             *(line for line in outcome if line.name != "state"),

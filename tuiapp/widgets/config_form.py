@@ -21,7 +21,7 @@ from trainers.config.options import GROUPS
 from trainers.config.run_config import OPTIONS
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
-from tuiapp.state.draft import Draft
+from tuiapp.state.draft import NAME, Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
 from tuiapp.widgets.form_picture import form_picture
@@ -46,6 +46,8 @@ NOTES: dict[str, dict[str, str]] = {
 }
 """Configuration key → value → one-line description."""
 
+
+FIELDS = {**OPTIONS, NAME.key: NAME}
 
 ROOMY_LINES = 40
 """From this screen height on, an empty line follows each group."""
@@ -135,8 +137,10 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     def _words(self) -> list[FieldWords]:
         return [
-            FieldWords(option, self._texts[key], NOTES.get(key, {}), self._unavailable if key == "backend" else {})
-            for key, option in OPTIONS.items()
+            FieldWords(
+                option, self._texts.get(key, ""), NOTES.get(key, {}), self._unavailable if key == "backend" else {}
+            )
+            for key, option in FIELDS.items()
         ]
 
     @property
@@ -144,9 +148,11 @@ class ConfigForm(VerticalScroll, can_focus=False):
         return {field.option.key: field.text for field in self._fields} or dict(self._texts)
 
     def load(self, texts: Mapping[str, str]) -> None:
-        self._texts = dict(texts)
+        """Shows the texts of some fields; the others keep theirs."""
+        self._texts |= texts
         for field in self._fields:
-            field.show_text(texts[field.option.key])
+            if field.option.key in texts:
+                field.show_text(texts[field.option.key])
 
     def show(self, draft: Draft) -> None:
         self._draft = draft
@@ -179,7 +185,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._field(key).focus_control()
 
     def focus_first(self, keys: Container[str]) -> None:
-        if key := next((key for key in OPTIONS if key in keys), None):
+        if key := next((key for key in FIELDS if key in keys), None):
             self.focus_field(key)
 
     @on(GpuChecklist.OptionHighlighted)

@@ -20,13 +20,13 @@ CONTROL_STYLE = "$foreground on $surface"
 def form_picture(words: Sequence[FieldWords], draft: Draft, *, width: int, columns: int, roomy: bool) -> list[Content]:
     """With two columns the second and last groups are beside the third, below the first, as in configure.tcss."""
     first, second, third, last = GROUPS
-    end = [Content("")] if roomy else []
+    after = {name: [Content("")] if roomy and name != last else [] for name in GROUPS}
 
     shown = {one.option.group for one in words if one.option.key not in draft.hidden}
 
     def stack(names: Sequence[str], room: int) -> list[Content]:
         names = [name for name in names if name in shown]
-        return [_exactly(line, room) for name in names for line in [*_group(name, words, draft, room), *end]]
+        return [_exactly(line, room) for name in names for line in _group(name, words, draft, room) + after[name]]
 
     if columns == 1:
         return stack(GROUPS, width)

@@ -1,4 +1,4 @@
-"""Details of one run that its table row omits: name, directory, reason, and settings that differ from the defaults."""
+"""Details of one run that its table row omits: tags, note, directory, reason, and settings that are not defaults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from textual.widgets import Static
 from trainers.config.options import format_value
 from trainers.config.run_config import RunConfig, changed_keys
 from trainers.contract.summary import RunInfo
-from tuiapp.state.run_list import SYMBOLS
+from tuiapp.state.run_list import SYMBOLS, tags
 from tuiapp.state.text import (
     format_count,
     format_fact,
@@ -52,11 +52,18 @@ def _lines(info: RunInfo) -> list[Content]:
     )
     second = Content.styled(sanitize(info.problem), "$text-warning") if info.problem else Content(_changed(info))
     return [
-        Content.styled(join_words([sanitize(info.name, 100), sanitize(info.directory.run_id)]), "bold"),
+        _title(info),
         Content(came_to),
         second,
         Content.styled(format_path(info.directory.path), MUTED),
     ]
+
+
+def _title(info: RunInfo) -> Content:
+    """Name, id, tags, and the first line of the note."""
+    name, run_id = sanitize(info.name, 100), sanitize(info.directory.run_id)
+    more = join_words([run_id if name else "", tags(info), sanitize(info.about.note.partition("\n")[0])])
+    return Content.assemble((name or run_id, "bold"), (f" · {more}" if more else "", MUTED))
 
 
 def _changed(info: RunInfo) -> str:

@@ -14,6 +14,7 @@ from tuiapp.state.text import (
     format_rate,
     join_words,
     plural,
+    sanitize,
 )
 from tuiapp.widgets.colors import MUTED
 
@@ -61,6 +62,8 @@ class RunHeader(Widget):
         what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
         if state.name:
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
+        if state.about.tags:
+            run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
         speed = Content(self._speed())
         if width >= 100:
             lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]

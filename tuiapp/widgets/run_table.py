@@ -188,9 +188,11 @@ class RunTable(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - shown + 1, animate=False, immediate=True)
 
     def _fit(self) -> None:
-        widths = [(column.rank, column.width) for column in COLUMNS]
+        named = any(info.name for info in self._infos)
+        columns = [column for column in COLUMNS if named or column.name != "name"]
+        widths = [(column.rank, column.width) for column in columns]
         room = self.scrollable_content_region.width - MARK_CELLS
-        self._columns = [COLUMNS[place] for place in fitting_columns(widths, room)]
+        self._columns = [columns[place] for place in fitting_columns(widths, room)]
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._infos) + 1)
 
@@ -216,8 +218,10 @@ class RunTable(ScrollView, can_focus=True):
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
         state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True) if colored else Style()
+        faint = self.get_component_rich_style("runs--muted", partial=True) if colored else Style()
+        styles = {"state": base + state, "run": base + faint}
         for column in self._columns:
             text = column.cell(info)
             text = fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)
-            segments.append(Segment(text + "  ", base + state if column.name == "state" else base))
+            segments.append(Segment(text + "  ", styles.get(column.name, base)))
         return segments

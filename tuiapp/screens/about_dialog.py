@@ -1,0 +1,105 @@
+"""Asks for a run's name, tags and note, and writes them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Label, Static, TextArea
+
+from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
+from trainers.contract.rundir import RunDir
+from tuiapp.screens.run_control import tell
+from tuiapp.state.text import sanitize
+from tuiapp.terminal.resize import ResizeLoopFix
+
+
+class AboutDialog(ModalScreen[Change | None], ResizeLoopFix[Change | None]):
+    """Asks what to change, checked while it is typed; None on escape. Writes nothing itself."""
+
+    CSS_PATH = "about_dialog.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel"),
+        Binding("ctrl+s", "save", "Save", id="dialog.save"),
+    ]
+
+    def __init__(self, run_id: str, about: About, own: str = "") -> None:
+        """`own` is the name that the run's script gives it."""
+        super().__init__()
+        self._run_id, self._about, self._own = run_id, about, own
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content(sanitize(self._run_id))
+            yield Label("Name")
+            name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
+            yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
+            yield Label("Tags")
+            yield Input(" ".join(self._about.tags), placeholder="words: sweep lr", id="tags")
+            yield Label("Note")
+            yield TextArea(self._about.note, id="note", soft_wrap=True)
+            yield Static(id="verdict", markup=False)
+            with Horizontal(id="buttons"):
+                yield Button("Save", variant="primary", id="save")
+                yield Button("Cancel", id="cancel")
+
+    def on_mount(self) -> None:
+        self.query_one("#name", Input).focus()
+        self._judge()
+
+    @on(Input.Changed)
+    @on(TextArea.Changed)
+    def _judge(self) -> None:
+        fault = self._fault()
+        self.query_one("#verdict", Static).update(Content(sanitize(f"✗ {fault}") if fault else ""))
+        self.query_one("#save", Button).disabled = bool(fault)
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#save")
+    def action_save(self) -> None:
+        if not self._fault():
+            self.dismiss(self._change())
+
+    @on(Button.Pressed, "#cancel")
+    def _cancel(self) -> None:
+        self.dismiss(None)
+
+    def _change(self) -> Change:
+        """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""
+        about, tags = self._about, split_tags(self.query_one("#tags", Input).value)
+        name, note = self.query_one("#name", Input).value.strip(), self.query_one("#note", TextArea).text
+        return Change(
+            name=name if name != about.name else None,
+            note=note if note != about.note else None,
+            tags=tuple(tag for tag in tags if tag not in about.tags),
+            untags=tuple(tag for tag in about.tags if tag not in tags),
+        )
+
+    def _fault(self) -> str:
+        try:
+            self._change().of(self._about)
+        except AboutError as error:
+            return str(error)
+        return ""
+
+
+async def ask_about(app: App[Any], run: RunDir, own: str = "") -> bool:
+    """Changes what a run is called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
+    about, damaged = read_about(run)
+    if damaged:
+        tell(app, damaged, "warning")
+    change = await app.push_screen_wait(AboutDialog(run.run_id, about, own))
+    if change is None or change == Change():
+        return False
+    try:
+        change_about(run, change)
+    except AboutError as error:
+        tell(app, str(error), "error", title="Not saved")
+        return False
+    return True
