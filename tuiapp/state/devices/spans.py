@@ -33,11 +33,17 @@ def bar_span(percent: float | None, width: int, role: Role) -> Span:
 
 
 def bar_row(
-    label: Iterable[str | Span], value: float | None, room: int, role: Role, *note: str | Span, cells: int = 5
+    label: Iterable[str | Span],
+    value: float | None,
+    room: int,
+    role: Role,
+    *note: str | Span,
+    cells: int = 5,
+    between: str | Span = " ",
 ) -> Line:
     """Returns a row of a label, a bar of `room` cells, its value in percent in `cells` cells, and notes."""
-    between = " " if room else ""
-    return line(*label, " ", bar_span(value, room, role), between, f"{percent(value):>{cells}}", "  ", *note)
+    blank = " " if room else ""
+    return line(*label, " ", bar_span(value, room, role), blank, f"{percent(value):>{cells}}", between, " ", *note)
 
 
 def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str:
