@@ -242,4 +242,4 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
             if not shown.display:
                 assert len(told) <= form.outer_size.width - 6
             elif size == (80, 24):
-                await until(pilot, lambda: shown.size.height > 1)
+                await until(pilot, lambda: form.query_one("#help").size.height > 1)

@@ -19,7 +19,7 @@ from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import GpuView, gpu_views
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
-from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES, series_color
+from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class DevicePanel(TextPanel):
         if past and self._alone:
             # A small terminal has no room for a border.
             lines += [[], line(Span(past, "muted"))]
-        return [self._styled(spans) for spans in [*_problems(state), *lines]]
+        dark = self.app.current_theme.dark
+        return [styled(spans, dark=dark) for spans in [*_problems(state), *lines]]
 
     @property
     def _alone(self) -> bool:
@@ -125,20 +126,6 @@ class DevicePanel(TextPanel):
     def _most_lines(self) -> int:
         holder = self.parent.size.height if isinstance(self.parent, Widget) else 0
         return max(4, holder // 2 - 2 - len(_problems(self._state)))
-
-    def _styled(self, spans: Line) -> Content:
-        return Content.assemble(*((span.text, self._style(span)) for span in spans))
-
-    def _style(self, span: Span) -> str:
-        role = span.role
-        if isinstance(role, int):
-            color = series_color(role, dark=self.app.current_theme.dark)
-            style = f"bold {color}" if span.text.isalpha() else color
-        elif role in ("good", "warning", "error"):
-            style = SEVERITY_STYLES[role]
-        else:
-            style = {"": "", "bold": "bold", "muted": MUTED, "info": "$primary"}[role]
-        return f"{style} on $foreground 12%" if span.track else style
 
 
 def _problems(state: RunState) -> list[Line]:

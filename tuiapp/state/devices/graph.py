@@ -19,12 +19,18 @@ def graph(values: Iterable[float | None], width: int, rows: int, top: float) -> 
     A value takes a column of dots, or a whole cell where the history would not fill the width; `top` is the full
     height. A value of 0 is a dot, a missing one a gap.
     """
-    each = 1 if 2 * width <= HISTORY else 2
-    recent = list(values)[-(2 * width // each) :] if width > 0 else []
+    fits = samples_across(width)
+    each = 2 * width // fits if fits else 1
+    recent = list(values)[-fits:] if fits else []
     dots = [max(value is not None, _dots(value, 4 * rows, top)) for value in recent for _ in range(each)]
     dots = [0] * (2 * width - len(dots)) + dots
     pairs = list(zip(dots[::2], dots[1::2], strict=True))
     return ["".join(_cell(left - base, right - base) for left, right in pairs) for base in range(4 * rows - 4, -1, -4)]
+
+
+def samples_across(width: int) -> int:
+    """Returns how many values a graph of `width` cells has."""
+    return max(0, 2 * width if 2 * width <= HISTORY else width)
 
 
 def columns(values: Sequence[float], cells: int, gap: int, rows: int, top: float) -> list[str]:

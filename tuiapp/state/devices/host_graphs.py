@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from trainers.contract.events import HostSample
 from tuiapp.state.devices.figures import rate, share
@@ -10,7 +10,7 @@ from tuiapp.state.devices.gpu import History
 from tuiapp.state.devices.graph import axis, columns, graph
 from tuiapp.state.devices.host_history import HostHistory
 from tuiapp.state.devices.levels import level, sign
-from tuiapp.state.devices.spans import Line, Span, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.spans import Line, Span, bar_span, beside, join_fitting, line
 from tuiapp.state.text import fit, format_bytes, plural
 
 GAP = 3  # cells between two graphs
@@ -35,7 +35,7 @@ def host_graphs(host: HostSample, history: HostHistory, width: int, rows: int, a
     lines: list[Line] = []
     for first in range(0, len(blocks), across):
         drawn = [block(cell, rows) for block in blocks[first : first + across]]
-        lines += [_beside(row, cell) for row in zip(*drawn, strict=True)]
+        lines += [beside(row, cell, GAP) for row in zip(*drawn, strict=True)]
     return lines
 
 
@@ -65,11 +65,6 @@ def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
     if host.network_rx_bytes_per_s is not None:
         blocks.append(lambda width, rows: _network(host, history, width, rows))
     return blocks
-
-
-def _beside(row: Iterable[Line], cell: int) -> Line:
-    parts = [[*pad(one, cell), Span(" " * GAP)] for one in row]
-    return [span for part in parts for span in part][:-1]
 
 
 def _drawn(values: History, width: int, rows: int, top: float, label: str) -> list[Line]:
@@ -123,7 +118,7 @@ def gauges(host: HostSample, width: int) -> list[Line]:
     across = max(1, min(len(found), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
     cell = (width - GAP * (across - 1)) // across
     bars = [_gauge(*one, cell) for one in found]
-    return [_beside(bars[first : first + across], cell) for first in range(0, len(bars), across)]
+    return [beside(bars[first : first + across], cell, GAP) for first in range(0, len(bars), across)]
 
 
 def _gauge(name: str, used: float, total: float, note: str, width: int) -> Line:

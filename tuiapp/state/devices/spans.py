@@ -62,6 +62,11 @@ def stacked(sections: Iterable[list[Line]]) -> list[Line]:
     return [one for section in sections if section for one in ([], *section)][1:]
 
 
+def beside(row: Iterable[Line], cells: int, gap: int) -> Line:
+    """Joins lines side by side, each in so many cells."""
+    return [span for one in row for span in (*pad(one, cells), Span(" " * gap))][:-1]
+
+
 def plain(spans: Iterable[Span]) -> str:
     """Returns a line as text alone."""
     return "".join(span.text for span in spans)
