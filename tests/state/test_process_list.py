@@ -8,7 +8,15 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent
-from tuiapp.state.devices.process_list import PROCESS_KEYS, ProcessKey, ProcessRow, Seen, process_rows_of, process_table
+from tuiapp.state.devices.process_list import (
+    PROCESS_KEYS,
+    ProcessKey,
+    ProcessRow,
+    Seen,
+    process_rows_of,
+    process_table,
+    sort_keys,
+)
 from tuiapp.state.devices.spans import plain
 from tuiapp.state.devices.view import gpu_views
 
@@ -70,3 +78,8 @@ def test_one_process_of_all_devices_is_one_row() -> None:
     ranks = [msgspec.structs.replace(h.rank_started(rank), pid=4121, device=f"cpu:{rank}") for rank in range(2)]
     rows = rows_of([start, *ranks, *h.samples(1, 3.0)])
     assert [row.role for row in rows if row.pid == 4121] == ["all ranks"]
+
+
+def test_keys_that_nothing_has_are_left_out() -> None:
+    assert sort_keys(rows_of(d.in_trouble(8))) == list(PROCESS_KEYS)
+    assert sort_keys(rows_of([h.host_sample(1.0)])) == ["CPU %", "memory", "pid"]

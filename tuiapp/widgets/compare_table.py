@@ -32,6 +32,8 @@ MORE_CELLS = 10  # how many columns do not fit
 class CompareTable(VerticalScroll):
     """A row per run, its name first; the arrow keys, and the wheel with shift, move through the columns beside it."""
 
+    BINDING_GROUP_TITLE = "Table"
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "shift(-1)", "Columns before", id="table.left", show=False),
         Binding("right", "shift(1)", "Columns behind", id="table.right", show=False),

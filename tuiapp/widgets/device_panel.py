@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
+from textual.widgets import Static
 
 from tuiapp.state.devices.efficiency import efficiency_line
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
@@ -43,6 +44,7 @@ class DevicePanel(TextPanel):
         self._reader: ProcessReader | None = None
         self._seen: dict[int, Seen] = {}
         self._looked = -LOOK_S
+        self._keys: list[ProcessKey] = []
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
@@ -80,7 +82,7 @@ class DevicePanel(TextPanel):
     def _all(self, state: RunState, views: list[GpuView], width: int, past: bool) -> list[Line]:
         # Imported here: they must not delay the first picture.
         from tuiapp.state.devices.large import large_view
-        from tuiapp.state.devices.process_list import process_rows_of
+        from tuiapp.state.devices.process_list import process_rows_of, sort_keys
 
         if self._is_here(state):
             self._look()
@@ -88,7 +90,12 @@ class DevicePanel(TextPanel):
         else:
             seen = {}
         height = self.size.height - len(_problems(state)) - 2 * past
-        return large_view(state, views, process_rows_of(state, views, seen, self.sort), width, height, self.sort)
+        processes = process_rows_of(state, views, seen, self.sort)
+        self._keys = sort_keys(processes)
+        if self.sort not in self._keys:
+            self.set_reactive(DevicePanel.sort, self._keys[0])
+            processes = process_rows_of(state, views, seen, self.sort)
+        return large_view(state, views, processes, width, height, self.sort)
 
     def _is_here(self, state: RunState) -> bool:
         """Whether the processes of this machine are those beside the samples'."""
@@ -112,13 +119,14 @@ class DevicePanel(TextPanel):
 
             self._reader = ProcessReader()
         self._seen = await to_thread(self._reader.read)
-        self._draw()
+        # Meanwhile the screen may have been left.
+        if self.query(Static):
+            self._draw()
 
     def sort_by_next(self) -> None:
         """Sorts the processes by the next key, the largest first."""
-        from tuiapp.state.devices.process_list import PROCESS_KEYS
-
-        self.sort = PROCESS_KEYS[(PROCESS_KEYS.index(self.sort) + 1) % len(PROCESS_KEYS)]
+        if self.sort in self._keys:
+            self.sort = self._keys[(self._keys.index(self.sort) + 1) % len(self._keys)]
 
     def watch_sort(self) -> None:
         self._draw()

@@ -117,6 +117,16 @@ _ORDERS: dict[ProcessKey, Callable[[ProcessRow], float]] = {
 }
 
 
+def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
+    """Returns the keys that sort these: without a run there are no ranks, and perhaps no GPUs."""
+    absent: set[ProcessKey] = set()
+    if not any(row.role for row in rows):
+        absent.add("rank")
+    if not any(row.gpus for row in rows):
+        absent.add("GPU memory")
+    return [key for key in PROCESS_KEYS if key not in absent]
+
+
 class _Column(NamedTuple):
     title: str
     width: int
