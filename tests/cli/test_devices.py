@@ -108,7 +108,7 @@ def test_gpus_for_people(tuiapp: Command, nvml: FakeNvml, monkeypatch: pytest.Mo
     assert words["utilization"] == ["42 %", "42 %"]
     assert words["memory"] == ["5.0/80.0 GiB", "5.0/80.0 GiB"]
     assert words["power"] == ["310/700 W", "310/700 W"]
-    assert words["temperature"] == ["88/87 °C", "61/87 °C"]
+    assert words["temperature"] == ["88/87 °C ▲", "61/87 °C"]
     assert words["SM clock"] == ["1,755 MHz", "1,755 MHz"]
     assert words["fan"] == ["30 %", "n/a"]
     assert words["perf. state"] == ["P0", "P0"]

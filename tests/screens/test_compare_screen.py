@@ -26,6 +26,7 @@ from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.chart import Look
 from tuiapp.state.text import MISSING
+from tuiapp.widgets.compare_table import CompareTable
 from tuiapp.widgets.plot import LEFT_CELLS, Plot
 
 
@@ -95,7 +96,10 @@ async def test_a_curve_and_a_line_for_each_run(tmp_path: Path, size: tuple[int, 
     async with app.run_test(size=size) as pilot:
         await read(pilot, app)
         lines = app.said("#rows").splitlines()
-        assert lines[0].split()[:2] == ["state", "learning_rate"]
+        # What does not fit is counted at the end of the line; the names stay.
+        assert lines[0].split()[:2] == ["run", "state"]
+        assert "learning_rate" in lines[0] or lines[0].endswith(" more →")
+        assert all(len(line) <= size[0] for line in lines)
         assert [line[0] for line in lines[1:]] == list("abcdefgh"[:count])
         assert "failed" in lines[1]
         assert f"Compare {count} runs" in app.said("#heading")
@@ -103,6 +107,27 @@ async def test_a_curve_and_a_line_for_each_run(tmp_path: Path, size: tuple[int, 
         if size[1] >= 24:
             assert "a" in app.plot
             assert plot.size.height >= 6
+
+
+async def test_columns_that_do_not_fit_are_reached_with_the_arrow_keys(tmp_path: Path) -> None:
+    app = CompareApp(make_runs(tmp_path, 3))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await read(pilot, app)
+        table = app.compare_screen.query_one(CompareTable)
+        table.focus()
+        height = table.size.height
+        assert "epochs done" not in app.said("#rows")
+        for _ in range(12):
+            await pilot.press("right")
+        heading, *rows = app.said("#rows").splitlines()[:4]
+        assert heading.startswith("← ")
+        assert heading.split()[2] == "run"
+        assert heading.endswith("epochs done")
+        assert [row[0] for row in rows] == ["a", "b", "c"]
+        # No bar takes a line.
+        assert table.size.height == height
+        await pilot.press(*["left"] * 12)
+        assert app.said("#rows").split()[:2] == ["run", "state"]
 
 
 async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
@@ -183,11 +208,11 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
         chart = app.compare_screen.chart
 
         def column() -> list[str]:
-            return [line.split()[2 if line[2] == "━" else 1] for line in app.said("#rows").splitlines()[1:]]
+            return [line.split()[3 if line[2] == "━" else 2] for line in app.said("#rows").splitlines()[1:]]
 
         await pilot.press("v")
         assert "step 290 · paused · v: resume" in app.said("#heading")
-        assert app.said("#rows").split()[:2] == ["step", "290"]
+        assert app.said("#rows").split()[:3] == ["run", "step", "290"]
         # Those that ended before have no value here.
         assert column()[::2] == [MISSING, MISSING]
         assert float(column()[1]) == pytest.approx(h.loss_at(290, 0), abs=0.05)
@@ -204,7 +229,7 @@ async def test_the_cursor_reads_the_values_of_all_runs(tmp_path: Path) -> None:
         await pilot.press("v")
         assert chart.cursor is None
         assert "│" not in "".join(line[8:] for line in app.plot.splitlines())
-        assert app.said("#rows").split()[0] == "state"
+        assert app.said("#rows").split()[:2] == ["run", "state"]
         # A click reads, too; a key for another metric reads no more.
         await pilot.click(chart.query_one(Plot), offset=(LEFT_CELLS + 20, 2))
         assert chart.cursor == 40

@@ -223,3 +223,20 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
         await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
         await pilot.press("right", "enter")
         await until(pilot, lambda: not (presets_dir() / "b4.toml").exists() and is_on("c"))
+
+
+async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_line(start: Start) -> None:
+    async with start() as pilot:
+        presets = screen(pilot).query_one(PresetList)
+        presets.focus()
+
+        def lines(name: str) -> int:
+            index = presets.get_option_index(f"builtin/{name}")
+            return presets._line_cache.heights[index]
+
+        presets.highlighted = presets.get_option_index("builtin/d2l-pmap")
+        await until(pilot, lambda: lines("d2l-pmap") > 2)
+        assert {lines(name) for name in ("quickstart", "d2l-torch", "keras-jax-guide")} == {2}
+        presets.highlighted = presets.get_option_index("builtin/d2l-torch")
+        await until(pilot, lambda: lines("d2l-torch") > 2)
+        assert lines("d2l-pmap") == 2

@@ -217,3 +217,29 @@ async def test_a_menu_is_no_wider_than_the_screen(start: Start) -> None:
         await until(pilot, lambda: bool(screen(pilot).query("ChoiceInput OptionList")))
         menu = screen(pilot).query_one("ChoiceInput OptionList", OptionList)
         assert pilot.app.screen.region.contains_region(menu.region)
+
+
+@pytest.mark.parametrize("size", [(160, 40), (200, 60)])
+async def test_the_form_has_two_columns_where_they_fit(start: Start, size: tuple[int, int]) -> None:
+    async with start(size=size) as pilot:
+        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        left, right = (field(pilot, key).region for key in ("devices", "optimizer"))
+        assert right.x > left.right
+        assert abs(right.y - left.y) <= 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tuple[int, int]) -> None:
+    async with start(size=size) as pilot:
+        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        form = screen(pilot).query_one(ConfigForm)
+        for key in ("backend", "model", "dataset", "seed"):
+            field(pilot, key).focus_control()
+            await pilot.pause()
+            shown = form.query_one("#help", Static)
+            told = str(shown.content) if shown.display else str(form._border_subtitle)
+            assert told == field(pilot, key).help
+            if not shown.display:
+                assert len(told) <= form.outer_size.width - 6
+            elif size == (80, 24):
+                await until(pilot, lambda: form.query_one("#help").size.height > 1)

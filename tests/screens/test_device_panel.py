@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from socket import gethostname
 
 import pytest
+from msgspec.structs import replace
 from textual.geometry import Size
 
 from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
-from trainers.contract.events import AnyEvent, TelemetrySource
+from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
@@ -126,3 +129,28 @@ async def test_figures_that_change_leave_all_else_in_its_place() -> None:
         assert len(before) == len(after)
         columns = [[line.find(unit) for unit in (" %", " W", " °C")] for line in before[:4]]
         assert columns == [[line.find(unit) for unit in (" %", " W", " °C")] for line in after[:4]]
+
+
+async def test_with_room_to_itself_it_draws_histories_and_lists_the_processes() -> None:
+    lines = await shown(d.on_gpus(2), WIDE, "2")
+    text = "\n".join(lines)
+    for words in ("700 W┤", "87 °C┤", "host CPU", "each core", "rank ▾", "rank 1", "4122"):
+        assert words in text, text
+    assert sum(not line.strip() for line in lines) <= 6
+    assert "GPU memory ▾" in "\n".join(await shown(d.on_gpus(2), WIDE, "2", "k"))
+
+
+async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_screen() -> None:
+    events = h.running(2)
+    here = [replace(event, host=gethostname()) if isinstance(event, RunStarted) else event for event in events]
+    app = RunApp(here)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot, app)
+        panel = app.run_screen.query_one(DevicePanel)
+        assert panel._reader is None
+        await pilot.press("2")
+        await until(pilot, lambda: os.getpid() in panel._seen)
+        assert any("and " in line and " more" in line for line in lines_of(app))
+        looked = panel._looked
+        panel.show(app.run_screen.state)
+        assert panel._looked == looked

@@ -225,3 +225,22 @@ async def test_curves_that_begin_right_after_an_empty_drawing_are_drawn() -> Non
         # Nothing comes after it: a replay was paused there, or the run hangs.
         chart.show(state)
         await until(pilot, lambda: is_current(chart) and chart.drawings > 0)
+
+
+@pytest.mark.parametrize(("key", "words"), [("3", "step time 50.0 ms"), ("4", "what each device holds")])
+@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
+async def test_large_panels_use_their_room(size: tuple[int, int], key: str, words: str) -> None:
+    app = RunApp(h.running(2))
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+
+        def lines() -> list[str]:
+            return [strip.text.strip(" │") for strip in app.screen._compositor.render_strips()]
+
+        assert words not in "\n".join(lines())
+        await pilot.press(key)
+        await until(pilot, lambda: words in "\n".join(lines()))
+        assert key != "3" or sum(not line for line in lines()) <= 4
+        # Back among the others, the table is as high as its rows.
+        await pilot.press(key)
+        await until(pilot, lambda: words not in "\n".join(lines()))

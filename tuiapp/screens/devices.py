@@ -26,6 +26,7 @@ class DevicesScreen(CoveredScreenFix[None]):
     CSS_PATH = "devices.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),
         Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
         Binding("escape", "dismiss", "Back", id="devices.back"),
         Binding("q", "app.leave", "Leave", id="app.leave-letter"),
@@ -43,6 +44,9 @@ class DevicesScreen(CoveredScreenFix[None]):
     def on_mount(self) -> None:
         self.query_one(DevicePanel).border_title = Content("devices of this machine")
         self.set_interval(TICK_S, self._take)
+
+    def action_sort(self) -> None:
+        self.query_one(DevicePanel).sort_by_next()
 
     def on_unmount(self) -> None:
         self._feed.close()

@@ -325,7 +325,8 @@ class RunScreen(CoveredScreenFix[None]):
         self.choose_rank(None if event.rank == self.query_one(LogView).rank else event.rank)
 
     def action_sort_ranks(self) -> None:
-        self.query_one(RankTable).sort_by_next()
+        panel = self.query_one(DevicePanel) if self.chosen == "devices" else self.query_one(RankTable)
+        panel.sort_by_next()
 
     def action_stream(self) -> None:
         self.query_one(LogView).next_stream()

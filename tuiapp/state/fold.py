@@ -59,6 +59,7 @@ def apply(state: RunState, event: object) -> None:
                 state.changed.add("devices")
         case ev.HostSample():
             state.host = event
+            state.host_history.add(event)
             state.changed.add("devices")
         case ev.Phase():
             if rank := _rank(state, event.rank):

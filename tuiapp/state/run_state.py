@@ -21,6 +21,7 @@ from trainers.contract.resume_point import has_more
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import Curves, SampledCurve
 from tuiapp.state.devices.gpu import GpuState
+from tuiapp.state.devices.host_history import HostHistory
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import UTILIZATION, ordered
 from tuiapp.state.rank_state import RankState
@@ -80,6 +81,7 @@ class RunState:
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step
     host: ev.HostSample | None = None
+    host_history: HostHistory = field(default_factory=HostHistory)
     telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
     meter: EfficiencyMeter = field(default_factory=lambda: EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S))
     alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=200))

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from string import ascii_lowercase
+from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import ScrollableContainer
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.reactive import reactive
 from textual.widgets import Static
 
 from trainers.contract.summary import RunInfo
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.palette import series_color
 from tuiapp.state.run_list import SYMBOLS
-from tuiapp.state.text import MISSING, fit, format_percent, sanitize
+from tuiapp.state.text import fit, format_percent, sanitize
 from tuiapp.widgets.colors import MUTED
 
 WIDEST = 20
 """Most cells of a value; `tuiapp compare --json` prints it whole."""
 
+LEGEND_CELLS = 5
+LEAST_NAME_CELLS = 12
+GAP = 2  # cells between two columns
+MORE_CELLS = 10  # how many columns do not fit
 
-class CompareTable(ScrollableContainer):
+
+class CompareTable(VerticalScroll):
+    """A row per run, its name first; the arrow keys, and the wheel with shift, move through the columns beside it."""
+
+    BINDING_GROUP_TITLE = "Table"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "shift(-1)", "Columns before", id="table.left", show=False),
+        Binding("right", "shift(1)", "Columns behind", id="table.right", show=False),
+    ]
+
     DEFAULT_CSS = """
     CompareTable {
         height: auto;
@@ -29,11 +47,20 @@ class CompareTable(ScrollableContainer):
         padding: 0 1;
         scrollbar-size-vertical: 1;
 
-        Static { width: auto; min-width: 100%; height: auto; text-wrap: nowrap; }
+        Static { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
 
-    _read_out: Line | None = None
+    first: reactive[int] = reactive(0, init=False)
+    """Index of the first column beside the names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names, self._columns = Line("run", ()), list[Line]()
+        self._keys = set[str]()  # names of the columns that stand out: what differs, and the values at the cursor
+        self._differ = self._reads = False
+        self._legend: list[tuple[Content, str]] = []  # of each run, and the style of its row
+        self._behind = 0  # columns to the right of those shown
 
     def compose(self) -> ComposeResult:
         yield Static(id="rows", markup=False)
@@ -46,48 +73,81 @@ class CompareTable(ScrollableContainer):
         read_out: Line | None = None,
     ) -> None:
         """Shows runs; `reading` has the fraction read of each (None once complete), `hidden` the hidden indices."""
-        outcome = results(infos)
         states = [
             f"{SYMBOLS[info.status]} {info.status}" if share is None else f"reading {format_percent(share)}"
             for info, share in zip(infos, reading, strict=True)
         ]
-        keys = differing(infos)
-        names = Line("run", tuple(sanitize(info.directory.run_id) for info in infos))
-        here = [read_out] if read_out else []
-        called = Line("name", tuple(sanitize(info.name, WIDEST) or MISSING for info in infos))
-        columns = [
-            *here,
-            *([called] if any(info.name for info in infos) else []),
-            Line("state", tuple(states)),
-            *keys,
-            *(line for line in outcome if line.name != "state"),
-            names,
-        ]
-        widths = [min(max(len(c.name), *(len(value) for value in c.values)), WIDEST) for c in columns]
-        widths[-1] = max(len(value) for value in names.values)
-        cells = [
-            Content.styled(fit(c.name, width), _style(c, [*here, *keys]))
-            for c, width in zip(columns, widths, strict=True)
-        ]
-        lines = [Content.assemble("     ", Content("  ").join(cells))]
-        for place in range(len(infos)):
-            color = series_color(place, dark=self.app.current_theme.dark)
-            legend = ("  ", "") if place in hidden else ("━ ", color)
-            values = [_cut(c.values[place], width) for c, width in zip(columns, widths, strict=True)]
-            text = "  ".join(values)
-            style = MUTED if place in hidden or infos[place].status == "unreadable" else ""
-            lines.append(Content.assemble((f"{ascii_lowercase[place]} ", f"bold {color}"), legend, " ", (text, style)))
-        if not keys:
-            lines.append(Content.styled("     they differ in no configuration key", MUTED))
-        if read_out is not None and self._read_out is None:
+        keys, here = differing(infos), [read_out] if read_out else []
+        self._names = Line(
+            "run", tuple(sanitize(info.name, WIDEST) or sanitize(info.directory.run_id) for info in infos)
+        )
+        outcome = [line for line in results(infos) if line.name != "state"]
+        if here and not self._reads:
             # The compared metric is the first column.
-            self.scroll_home(animate=False)
-        self._read_out = read_out
+            self.set_reactive(CompareTable.first, 0)
+        self._reads = bool(here)
+        self._columns = [*here, Line("state", tuple(states)), *keys, *outcome]
+        self._differ = bool(keys)
+        self._keys = {line.name for line in [*here, *keys]}
+        self._legend = []
+        for place, info in enumerate(infos):
+            color = series_color(place, dark=self.app.current_theme.dark)
+            mark = ("  ", "") if place in hidden else ("━ ", color)
+            legend = Content.assemble((f"{ascii_lowercase[place]} ", f"bold {color}"), mark, " ")
+            self._legend.append((legend, MUTED if place in hidden or info.status == "unreadable" else ""))
+        self._draw()
+
+    def action_shift(self, by: int) -> None:
+        """Moves through the columns; to the right while some do not fit."""
+        if by < 0 or self._behind:
+            self.first = max(0, self.first + by)
+
+    def on_mouse_scroll_left(self, event: events.MouseScrollLeft) -> None:
+        event.stop()
+        self.action_shift(-1)
+
+    def on_mouse_scroll_right(self, event: events.MouseScrollRight) -> None:
+        event.stop()
+        self.action_shift(1)
+
+    def watch_first(self) -> None:
+        self._draw()
+
+    def on_resize(self) -> None:
+        self.first = 0
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._columns:
+            return
+        width = self.size.width - LEGEND_CELLS - 1  # the scroll bar's column
+        name_cells = min(_widest(self._names), max(LEAST_NAME_CELLS, width // 3))
+        shown, room = list[Line](), width - name_cells - GAP - MORE_CELLS
+        for column in self._columns[self.first :]:
+            room -= min(_widest(column), WIDEST) + GAP
+            if room < -GAP and shown:
+                break
+            shown.append(column)
+        self._behind = len(self._columns) - self.first - len(shown)
+        widths = [name_cells, *(min(_widest(column), WIDEST) for column in shown)]
+        columns = [self._names, *shown]
+        heading = Content("  ").join(
+            Content.styled(fit(one.name, cells), "bold $text-primary" if one.name in self._keys else MUTED)
+            for one, cells in zip(columns, widths, strict=True)
+        )
+        before = f"← {self.first}" if self.first else ""
+        more = f"  {self._behind} more →" if self._behind else ""
+        lines = [Content.assemble(f"{before:<{LEGEND_CELLS}}", heading, (more, MUTED))]
+        for place, (legend, row_style) in enumerate(self._legend):
+            text = "  ".join(_cut(one.values[place], cells) for one, cells in zip(columns, widths, strict=True))
+            lines.append(Content.assemble(legend, (text, row_style)))
+        if not self._differ:
+            lines.append(Content.styled("     they differ in no configuration key", MUTED))
         self.query_one("#rows", Static).update(Content("\n").join(lines))
 
 
-def _style(column: Line, keys: Sequence[Line]) -> str:
-    return "bold $text-primary" if column in keys else MUTED
+def _widest(column: Line) -> int:
+    return max(len(column.name), *(len(value) for value in column.values))
 
 
 def _cut(value: str, width: int) -> str:

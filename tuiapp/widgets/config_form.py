@@ -12,6 +12,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
+from textual.widgets import Static
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import DATASETS, NPZ
@@ -49,6 +50,9 @@ NOTES: dict[str, dict[str, str]] = {
 
 FIELDS = {**OPTIONS, NAME.key: NAME}
 
+BORDER_CELLS = 6
+"""Of the border beside its subtitle."""
+
 ROOMY_LINES = 40
 """From this screen height on, an empty line follows each group."""
 
@@ -69,6 +73,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
         grid-size: 1;
         grid-rows: auto;
         grid-gutter: 0 2;
+
+        #help { dock: bottom; height: auto; display: none; color: $text-muted; background: $surface; padding: 0 1; }
 
         .group {
             height: auto;
@@ -115,7 +121,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
             group.border_title = Content(f" {name} ")
             groups.append(group)
         with self.app.batch_update():
-            await self.mount_all(groups)
+            await self.mount_all([*groups, Static(id="help", markup=False)])
             self._fields = fields
             await self._list_gpus()
             self.show(self._draft)
@@ -194,10 +200,16 @@ class ConfigForm(VerticalScroll, can_focus=False):
     def _show_help_of_focus(self) -> None:
         focused = next((field for field in self._fields if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
-        words = focused.help if focused else listed.details if listed else ""
-        # Setting `border_subtitle` repaints the whole form.
-        self._border_subtitle = Content(sanitize(words))
+        words = sanitize(focused.help if focused else listed.details if listed else "")
         width, height = self.outer_size
+        # What the border has no room for is wrapped above it.
+        long = len(words) > width - BORDER_CELLS
+        for shown in self.query("#help").results(Static):
+            shown.display = long
+            if long:
+                shown.update(words)
+        # Setting `border_subtitle` repaints the whole form.
+        self._border_subtitle = Content("" if long else words)
         self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))
 
     def on_option_field_changed(self, event: OptionField.Changed) -> None:

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
+from socket import gethostname
+from time import monotonic
+from typing import TYPE_CHECKING
+
 from textual.content import Content
+from textual.reactive import reactive
 from textual.widget import Widget
+from textual.widgets import Static
 
 from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix, in_parts
 from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
-from tuiapp.state.devices.spans import Line, Span, line, stacked
+from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import GpuView, gpu_views
-from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
-from tuiapp.widgets.colors import MUTED, SEVERITY_STYLES
+from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
+
+if TYPE_CHECKING:
+    from tuiapp.library.processes import ProcessReader
+    from tuiapp.state.devices.process_list import ProcessKey, Seen
+
+
+LOOK_S = 2.0
+"""Shortest time between two looks at the processes."""
 
 
 class DevicePanel(TextPanel):
     WAITING = "waiting for the first sample…"
     LEAST_WIDTH = 34
 
+    sort: reactive[ProcessKey] = reactive("rank", init=False)
+    """Key of the processes, where it has room for them."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._reader: ProcessReader | None = None
+        self._seen: dict[int, Seen] = {}
+        self._looked = -LOOK_S
+        self._keys: list[ProcessKey] = []
+
     def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
-        lines = self._all(state, views, width) if self._alone else self._brief(state, views, width)
+        past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
+        lines = self._all(state, views, width, bool(past)) if self._alone else self._brief(state, views, width)
         if not lines:
             lines = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
-        past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
         if past and self._alone:
             # A small terminal has no room for a border.
             lines += [[], line(Span(past, "muted"))]
-        return [self._styled(spans) for spans in [*_problems(state), *lines]]
+        dark = self.app.current_theme.dark
+        return [styled(spans, dark=dark) for spans in [*_problems(state), *lines]]
 
     @property
     def _alone(self) -> bool:
@@ -55,36 +79,61 @@ class DevicePanel(TextPanel):
             lines += rows if not views or room - len(lines) > len(rows) + 3 else [host_line(state.host, width)]
         return lines
 
-    def _all(self, state: RunState, views: list[GpuView], width: int) -> list[Line]:
-        derived = efficiency_line(state, width)
-        return stacked(
-            [
-                [derived] if derived else [],
-                one_row_each(views, width) if in_parts(views, width) else [],
-                gpu_matrix(views, width),
-                foreign_processes(views, width),
-                process_rows(state, width, details=True),
-                host_rows(state.host, width) if state.host else [],
-            ]
-        )
+    def _all(self, state: RunState, views: list[GpuView], width: int, past: bool) -> list[Line]:
+        # Imported here: they must not delay the first picture.
+        from tuiapp.state.devices.large import large_view
+        from tuiapp.state.devices.process_list import process_rows_of, sort_keys
+
+        if self._is_here(state):
+            self._look()
+            seen = self._seen
+        else:
+            seen = {}
+        height = self.size.height - len(_problems(state)) - 2 * past
+        processes = process_rows_of(state, views, seen, self.sort)
+        self._keys = sort_keys(processes)
+        if self.sort not in self._keys:
+            self.set_reactive(DevicePanel.sort, self._keys[0])
+            processes = process_rows_of(state, views, seen, self.sort)
+        return large_view(state, views, processes, width, height, self.sort)
+
+    def _is_here(self, state: RunState) -> bool:
+        """Whether the processes of this machine are those beside the samples'."""
+        if self.has_class("-alone"):
+            return True
+        host = state.started.host if state.started else ""
+        return state.is_live and not state.replayed and host == gethostname()
+
+    def _look(self) -> None:
+        """Reads the processes, now and then, and only while they are on screen."""
+        now = monotonic()
+        if now - self._looked < LOOK_S or not (self.display and self.screen.is_current):
+            return
+        self._looked = now
+        self.run_worker(self._read_processes(), exclusive=True)
+
+    async def _read_processes(self) -> None:
+        if self._reader is None:
+            # Imported here: it must not delay the first picture.
+            from tuiapp.library.processes import ProcessReader
+
+            self._reader = ProcessReader()
+        self._seen = await to_thread(self._reader.read)
+        # Meanwhile the screen may have been left.
+        if self.query(Static):
+            self._draw()
+
+    def sort_by_next(self) -> None:
+        """Sorts the processes by the next key, the largest first."""
+        if self.sort in self._keys:
+            self.sort = self._keys[(self._keys.index(self.sort) + 1) % len(self._keys)]
+
+    def watch_sort(self) -> None:
+        self._draw()
 
     def _most_lines(self) -> int:
         holder = self.parent.size.height if isinstance(self.parent, Widget) else 0
         return max(4, holder // 2 - 2 - len(_problems(self._state)))
-
-    def _styled(self, spans: Line) -> Content:
-        return Content.assemble(*((span.text, self._style(span)) for span in spans))
-
-    def _style(self, span: Span) -> str:
-        role = span.role
-        if isinstance(role, int):
-            color = series_color(role, dark=self.app.current_theme.dark)
-            style = f"bold {color}" if span.text.isalpha() else color
-        elif role in ("good", "warning", "error"):
-            style = SEVERITY_STYLES[role]
-        else:
-            style = {"": "", "bold": "bold", "muted": MUTED, "info": "$primary"}[role]
-        return f"{style} on $foreground 12%" if span.track else style
 
 
 def _problems(state: RunState) -> list[Line]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.css.styles import RulesMap
 from textual.message import Message
+from textual.strip import Strip
+from textual.style import Style
+from textual.visual import RenderOptions, Visual, VisualType
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from tuiapp.library.presets import Preset
 from tuiapp.state.text import sanitize
+from tuiapp.widgets.colors import MUTED
 
 HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · del", "r rename · d copy")
 """Key hints below the list, longest first; the first one that fits is shown."""
@@ -23,8 +28,29 @@ BESIDE_HINT_CELLS = 2
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
+class _Lines(Visual):
+    """A text whose lines are cut, not wrapped."""
+
+    RULES: ClassVar[RulesMap] = {"text_wrap": "nowrap", "text_overflow": "ellipsis"}
+
+    def __init__(self, text: Content) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return str(self._text)
+
+    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
+        return self._text.render_strips(width, height, style, replace(options, rules=self.RULES))
+
+    def get_height(self, rules: RulesMap, width: int) -> int:
+        return self._text.get_height(self.RULES, width)
+
+    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
+        return self._text.get_optimal_width(self.RULES, container_width)
+
+
 class PresetList(OptionList):
-    """Built-in presets, then the user's: name, and one line of description or error."""
+    """Built-in presets, then the user's: name, and a line of description or error, whole at the cursor."""
 
     BINDING_GROUP_TITLE = "Presets"
 
@@ -50,21 +76,25 @@ class PresetList(OptionList):
     def __init__(self, *, presets: Iterable[Preset] = (), loaded: str | None = None) -> None:
         super().__init__()
         self._presets: dict[str, Preset] = {}
+        self._loaded: str | None = None
+        self._open = ""  # key of the entry that shows its whole text
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
         """`cursor` "" keeps the highlighted name or, if it is gone, its index; initially the loaded preset."""
+        self._loaded = loaded
         before = cursor or (self.cursor.name if self.cursor else loaded)
         place = list(self._presets.values()).index(self.cursor) if self.cursor else 0
         self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}
-        builtin = [self._option(key, loaded) for key, preset in self._presets.items() if preset.builtin]
-        own = [self._option(key, loaded) for key, preset in self._presets.items() if not preset.builtin]
+        keys = [key for key, preset in self._presets.items() if preset.name == before]
+        keys = keys or list(self._presets)[: place + 1][-1:]
+        self._open = keys[0] if keys else ""
+        builtin = [self._option(key) for key, preset in self._presets.items() if preset.builtin]
+        own = [self._option(key) for key, preset in self._presets.items() if not preset.builtin]
         self.clear_options()
         self.add_options([_heading("Built-in, read-only"), *builtin, _heading("Yours"), *own])
         if not own:
             self.add_option(Option(Content("None yet: Ctrl+S saves the form."), disabled=True))
-        keys = [key for key, preset in self._presets.items() if preset.name == before]
-        keys = keys or list(self._presets)[: place + 1][-1:]
         self.highlighted = self.get_option_index(keys[0]) if keys else None
 
     @property
@@ -84,9 +114,22 @@ class PresetList(OptionList):
         hint = next((hint for hint in HINTS if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
 
-    def _option(self, key: str, loaded: str | None) -> Option:
+    def _option(self, key: str) -> Option:
+        return Option(self._prompt(key, at_cursor=key == self._open), id=key)
+
+    def _prompt(self, key: str, *, at_cursor: bool) -> VisualType:
         preset = self._presets[key]
-        return Option(_entry(preset, preset.name == loaded), id=key)
+        entry = _entry(preset, preset.name == self._loaded, at_cursor=at_cursor)
+        return entry if at_cursor else _Lines(entry)
+
+    @on(OptionList.OptionHighlighted)
+    def _open_the_cursor_s(self, event: OptionList.OptionHighlighted) -> None:
+        """Shows the whole text of the preset at the cursor; the others have a line."""
+        key = event.option_id or ""
+        if key != self._open:
+            for each in {self._open, key} & self._presets.keys():
+                self.replace_option_prompt(each, self._prompt(each, at_cursor=each == key))
+            self._open = key
 
     @on(OptionList.OptionSelected)
     def _post_choice(self, event: OptionList.OptionSelected) -> None:
@@ -95,12 +138,13 @@ class PresetList(OptionList):
             self.post_message(self.PresetChosen(self._presets[event.option_id]))
 
 
-def _entry(preset: Preset, loaded: bool) -> Content:
+def _entry(preset: Preset, loaded: bool, *, at_cursor: bool = False) -> Content:
+    # Not fainter than the name at the cursor: unreadable on its background in some themes.
+    style = "" if at_cursor else MUTED
     name, summary = sanitize(preset.name), sanitize(preset.summary)
     if preset.error is not None:
-        return Content.assemble(("✗ ", "$text-error"), (name, "bold"), f"\ncannot be used; {summary}")
-    # Not fainter than the name: unreadable on the cursor's background in some themes.
-    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", summary)
+        return Content.assemble(("✗ ", "$text-error"), (name, "bold"), "\n", (f"cannot be used; {summary}", style))
+    return Content.assemble((name, "bold"), "  ✓ loaded" if loaded else "", "\n", (summary, style))
 
 
 def _heading(words: str) -> Option:

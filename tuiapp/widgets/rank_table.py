@@ -16,6 +16,7 @@ from textual.widgets import Static
 from trainers.contract.metrics import LOSS
 from tuiapp.state.array_state import letter
 from tuiapp.state.devices.figures import cores
+from tuiapp.state.devices.spans import Line
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
@@ -30,8 +31,12 @@ from tuiapp.state.text import (
     format_seconds,
 )
 from tuiapp.widgets.colors import SEVERITY_STYLES
+from tuiapp.widgets.spans import styled
 
 WAITING = "no rank has started yet"
+
+BESIDE_GRAPHS = 2
+"""Lines for the heading, and between the table and the graphs."""
 
 MOST_DRAWN = 64
 """With more ranks than this, only visible rows are drawn."""
@@ -80,6 +85,7 @@ class RankTable(Vertical):
 
         #heading { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
         VerticalScroll { height: auto; max-height: 1fr; scrollbar-size-vertical: 1; }
+        #graphs { height: auto; display: none; padding-top: 1; text-wrap: nowrap; }
         #rows { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
     }
     """
@@ -105,6 +111,7 @@ class RankTable(Vertical):
         yield Static(WAITING, id="heading", markup=False)
         with VerticalScroll():
             yield Static(id="rows", markup=False)
+        yield Static(id="graphs", markup=False)
 
     def on_mount(self) -> None:
         self.watch(self.query_one(VerticalScroll), "scroll_y", self._scrolled, init=False)
@@ -159,6 +166,23 @@ class RankTable(Vertical):
             self._shown = content
             self.query_one("#rows", Static).update(content, layout=len(rows) != len(self._order))
         self._order = [row.rank.rank for row in rows]
+        self._draw_graphs(len(rows))
+
+    def _draw_graphs(self, count: int) -> None:
+        """Fills the room beneath the table, where the panel is large."""
+        graphs = self.query_one("#graphs", Static)
+        large = self.display and self.screen.has_class("-one")
+        room = self.content_size.height - count - BESIDE_GRAPHS if large else 0
+        lines: list[Line] = []
+        if room > 0:
+            # Imported here: it must not delay the first picture.
+            from tuiapp.state.rank_graphs import rank_graphs
+
+            lines = rank_graphs(self._state, self.content_size.width, room)
+        graphs.display = bool(lines)
+        if lines:
+            dark = self.app.current_theme.dark
+            graphs.update(Content("\n").join(styled(one, dark=dark) for one in lines))
 
     def _in_sight(self, count: int) -> tuple[int, int]:
         """Returns the first and last row to draw."""

@@ -6,21 +6,32 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
+from tuiapp.state.devices.spans import Line, Span, bar_span, line, pad
+from tuiapp.state.devices.view import letter_span
 from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
-from tuiapp.state.text import format_bytes, join_words, plural, sanitize
+from tuiapp.state.text import fit, format_bytes, join_words, plural, sanitize
 from tuiapp.widgets.colors import MUTED, text_on
+from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
+DEVICE_CELLS, HELD_CELLS = 12, 60  # beside the bar of what a device holds
 
 
 class ShardingMap(TextPanel):
     WAITING = "no array has been reported yet"
 
     def lines(self, state: RunState, width: int) -> list[Content]:
-        return self.picture_lines(state, width, dark=self.app.current_theme.dark)
+        dark = self.app.current_theme.dark
+        lines = self.picture_lines(state, width, dark=dark)
+        devices = state.devices()
+        # Where the panel is large and they have room.
+        if self.screen.has_class("-one") and lines and len(lines) + len(devices) + 2 <= self.size.height:
+            totals = _totals(state, devices, width)
+            lines += [Content(""), *(styled(one, dark=dark) for one in totals)]
+        return lines
 
     @staticmethod
     def picture_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
@@ -34,6 +45,28 @@ class ShardingMap(TextPanel):
             lines += picture.draw(array)
             lines.append(Content(""))
         return lines[:-1]
+
+
+def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
+    """Returns a line per device: the bytes that it holds of these arrays, and what they are."""
+    lines = [line(Span("what each device holds of these arrays", "bold"))]
+    sums: list[dict[str, int]] = []
+    for device in devices:
+        held: dict[str, int] = {}
+        for array in state.arrays.values():
+            kind = array.name.split()[0]
+            held[kind] = held.get(kind, 0) + sum(shard.bytes for shard in array.shards.get(device, ()))
+        sums.append(held)
+    most = max((sum(held.values()) for held in sums), default=0)
+    for place, ((_, name), held) in enumerate(zip(devices, sums, strict=True)):
+        kinds = sorted(((count, kind) for kind, count in held.items() if count), reverse=True)
+        total = sum(held.values())
+        note = join_words([format_bytes(total), *(f"{kind} {format_bytes(count)}" for count, kind in kinds)])
+        room = max(1, width - DEVICE_CELLS - HELD_CELLS)
+        filled = bar_span(100 * total / most if most else 0.0, room, place)
+        label = Span(fit(f" {sanitize(name, 20)}", DEVICE_CELLS - 1))
+        lines.append(pad(line(letter_span(place), label, filled, Span(f"  {note}", "muted")), width))
+    return lines
 
 
 def _describe(array: ArrayState, width: int) -> list[Content]:

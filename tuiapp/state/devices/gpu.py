@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,22 +19,37 @@ MOST_REASONS = 8  # per sample: a journal may hold any number
 GAP_S = 5.0  # longer intervals between samples leave a gap in the history
 
 
+History: TypeAlias = deque[float | None]
+"""The last samples of a figure; None where one lacks it, and once for each gap."""
+
+
+def new_history() -> History:
+    """Returns an empty history of at most `HISTORY` samples."""
+    return deque(maxlen=HISTORY)
+
+
 @dataclass(slots=True)
 class GpuState:
     """One GPU of the host; figures that it does not report are None, never zero."""
 
     sample: DeviceSample
     name: str = ""  # kept while the GPU is lost
-    utilization: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    """In percent; None where a sample lacks it, and once for each gap."""
+    utilization: History = field(default_factory=new_history)  # in percent
+    memory: History = field(default_factory=new_history)  # used share, in percent
+    power: History = field(default_factory=new_history)  # in watts
+    temperature: History = field(default_factory=new_history)  # in °C
     ecc_at_first: int | None = None  # uncorrected errors before the run
 
     def add(self, sample: DeviceSample) -> None:
         if sample.time - self.sample.time > GAP_S:
-            self.utilization.append(None)
+            for history in (self.utilization, self.memory, self.power, self.temperature):
+                history.append(None)
         self.sample = _bounded(sample)
         self.name = sample.name or self.name
         self.utilization.append(sample.utilization_percent)
+        self.memory.append(memory_percent(sample))
+        self.power.append(sample.power_w)
+        self.temperature.append(sample.temperature_c)
         if self.ecc_at_first is None:
             self.ecc_at_first = sample.ecc_uncorrected
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from trainers.contract.events import DeviceSample
-from tuiapp.state.devices.condition import HARMLESS_REASONS, IDLE_PERCENT
+from tuiapp.state.devices.condition import HARMLESS_REASONS, HOT_C, IDLE_PERCENT
 from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
-from tuiapp.state.devices.gpu import memory_percent
+from tuiapp.state.devices.gpu import GpuState, History, memory_percent
+from tuiapp.state.devices.graph import AXIS, axis, graph
+from tuiapp.state.devices.levels import Level, heat_level, level, sign
 from tuiapp.state.devices.spans import Line, Role, Span, bar_span, line, pad
 from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
@@ -17,16 +19,21 @@ LABEL_CELLS = 16
 LEAST_CELLS = 14  # least width of a column, including a blank: "31.2/139 GiB"
 MOST_CELLS = 92
 LEAST_NAMED_CELLS = 17  # narrower columns show a process by its letter alone
+FIGURE_CELLS = 15  # "31.2/139 GiB ▲ "
+LEAST_BAR_CELLS = 6  # narrower bars are below their figures
 MOST_PROCESSES = 4  # rows for processes per column; the last one counts the rest
 Cell: TypeAlias = list[Span]
 Row: TypeAlias = tuple[str, list[Cell]]  # name, and a cell per GPU, empty where not available
 
 
-def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
-    """Returns a table of all figures, split into as many parts as the width requires."""
+def gpu_matrix(views: Sequence[GpuView], width: int, graph_rows: int = 0) -> list[Line]:
+    """Returns a table of all figures, split into as many parts as the width requires.
+
+    With `graph_rows` the history of each of `_METERS` is a graph of so many lines, not a sparkline.
+    """
     if not views:
         return []
-    parts = -(-len(views) // _at_once(width))
+    parts = parts_of(views, width)
     each = -(-len(views) // parts)
     cells = min(MOST_CELLS, (width - LABEL_CELLS) // each)
     missing = [name for name, tell in _FIGURES if not any(tell(view.gpu.sample) for view in views)]
@@ -35,8 +42,8 @@ def gpu_matrix(views: Sequence[GpuView], width: int) -> list[Line]:
         if lines:
             lines.append([])
         group = views[first : first + each]
-        for name, row in _rows(group, cells - 1, missing):
-            if any(_shows(cell) for cell in row):
+        for name, row in _rows(group, cells - 1, missing, graph_rows):
+            if name.endswith(AXIS) or any(_shows(cell) for cell in row):
                 told = [cell or [Span(NOT_AVAILABLE, "muted")] for cell in row] if name else row
                 spans = [span for cell in told for span in [*pad(cell, cells - 1), Span(" ")]]
                 lines.append(pad(line(Span(name.ljust(LABEL_CELLS), "muted"), *spans), width))
@@ -47,38 +54,52 @@ def _shows(cell: Cell) -> bool:
     return any(span.track or span.text.strip() for span in cell)
 
 
-def in_parts(views: Sequence[GpuView], width: int) -> bool:
-    """Whether the table is too wide for one piece."""
-    return len(views) > _at_once(width)
+def parts_of(views: Sequence[GpuView], width: int) -> int:
+    """Returns into how many pieces the table is split."""
+    return -(-len(views) // _at_once(width))
 
 
 def _at_once(width: int) -> int:
     return max(1, (width - LABEL_CELLS) // LEAST_CELLS)
 
 
-def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str]) -> list[Row]:
+def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_rows: int) -> list[Row]:
     rows: list[Row] = [
         ("GPU", [[*_marked(view.place, f"{view.gpu.sample.index} {view.model}", "bold")] for view in views]),
         ("state", [_state(view, room) for view in views]),
         *_stacked("MIG", [_parts(view, room) for view in views]),
-        ("utilization", [_told(view, _percent(view.gpu.sample.utilization_percent)) for view in views]),
-        ("", [[bar_span(view.gpu.sample.utilization_percent, room, view.role)] for view in views]),
-        ("", [[Span(sparkline(list(view.gpu.utilization), room, 100.0), "muted")] for view in views]),
-        ("memory", [_told(view, _memory(view.gpu.sample)) for view in views]),
-        ("", [[bar_span(memory_percent(view.gpu.sample), room, view.role)] for view in views]),
+        *(row for meter in _METERS if meter.name not in missing for row in _meter_rows(meter, views, room, graph_rows)),
     ]
+    figures: list[Row] = []
     if any(view.framework_bytes(lambda one: one.used_bytes) is not None for view in views):
-        rows += [
+        figures = [
             # Live arrays, and what is reserved from the driver, used or not.
             ("framework", [_bytes(view.framework_bytes(lambda one: one.used_bytes)) for view in views]),
             (" its peak", [_bytes(view.framework_bytes(lambda one: one.peak_bytes)) for view in views]),
             (" reserved", [_bytes(view.framework_bytes(lambda one: one.reserved_bytes)) for view in views]),
         ]
     told = [figure for figure in _FIGURES if figure[0] not in missing]
-    rows += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]
+    figures += [(name, [_cell(tell(view.gpu.sample)) for view in views]) for name, tell in told if name not in _DRAWN]
+    rows += _side_by_side(figures, room) if graph_rows else figures
     rows += _stacked("throttled by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
     return rows
+
+
+def _side_by_side(rows: Sequence[Row], room: int) -> list[Row]:
+    """Joins rows of figures, as many as columns of `room` cells have room for."""
+    each = 1 + max(0, room - LEAST_CELLS) // (LABEL_CELLS + LEAST_CELLS)
+    joined: list[Row] = []
+    for first in range(0, len(rows), each):
+        (name, cells), *others = rows[first : first + each]
+        joined.append((name, [[*cell] or [Span(NOT_AVAILABLE, "muted")] for cell in cells]))
+        for other, more in others:
+            for cell, told in zip(joined[-1][1], more, strict=True):
+                text = sum(len(span.text) for span in cell)
+                blanks = " " * (-text % (LABEL_CELLS + LEAST_CELLS) - LABEL_CELLS)
+                cell += [Span(blanks), Span(other.strip().ljust(LABEL_CELLS), "muted")]
+                cell += told or [Span(NOT_AVAILABLE, "muted")]
+    return joined
 
 
 def _marked(place: int | None, text: str, role: Role = "") -> Cell:
@@ -135,7 +156,99 @@ _FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
 )
 """Name of a figure → its text for a sample; "" for none."""
 
-_DRAWN = ("utilization", "memory", "throttled by", "processes")  # figures with rows of their own
+
+class _Meter(NamedTuple):
+    """A figure with a bar and a history."""
+
+    name: str
+    share: Callable[[DeviceSample], float | None]  # of its limit, in percent
+    level: Callable[[float | None], Level]
+    history: Callable[[GpuState], History]
+    limit: Callable[[DeviceSample], float | None]  # in the history's unit
+    unit: str
+    bare: bool = False  # has a bar without a graph, too
+
+
+def _never(percent: float | None) -> Level:
+    return "good"  # a healthy GPU may work at full load, and at its power limit
+
+
+_METERS = (
+    _Meter(
+        "utilization",
+        lambda sample: sample.utilization_percent,
+        _never,
+        lambda gpu: gpu.utilization,
+        lambda sample: 100.0,
+        "%",
+        bare=True,
+    ),
+    _Meter("memory", memory_percent, level, lambda gpu: gpu.memory, lambda sample: 100.0, "%", bare=True),
+    _Meter(
+        "power",
+        lambda sample: _part(sample.power_w, sample.power_limit_w),
+        _never,
+        lambda gpu: gpu.power,
+        lambda sample: sample.power_limit_w,
+        "W",
+    ),
+    _Meter(
+        "temperature",
+        lambda sample: _part(sample.temperature_c, sample.temperature_limit_c or HOT_C),
+        heat_level,
+        lambda gpu: gpu.temperature,
+        lambda sample: sample.temperature_limit_c or HOT_C,
+        "°C",
+    ),
+)
+_DRAWN = (*(meter.name for meter in _METERS), "throttled by", "processes")  # figures with rows of their own
+
+
+def _part(value: float | None, limit: float | None) -> float | None:
+    return 100 * value / limit if value is not None and limit else None
+
+
+def _meter_rows(meter: _Meter, views: Sequence[GpuView], room: int, graph_rows: int) -> list[Row]:
+    """Returns the figure with a sign and a bar beside it, or beneath where there is little room, and its history."""
+    tell = next(tell for name, tell in _FIGURES if name == meter.name)
+    beside = room - FIGURE_CELLS if graph_rows and room >= FIGURE_CELLS + LEAST_BAR_CELLS else 0
+    texts, bars = [], []
+    for view in views:
+        percent = meter.share(view.gpu.sample)
+        severity = meter.level(percent)
+        told = _told(view, tell(view.gpu.sample))
+        if told and severity != "good":
+            told += [Span(" "), sign(severity)]
+        bar = bar_span(percent, beside or room, severity)
+        texts.append([*pad(told, FIGURE_CELLS), bar] if told and beside else told)
+        bars.append([bar])
+    rows: list[Row] = [(meter.name, texts)]
+    if not graph_rows and meter.bare:
+        rows.append(("", bars))
+        if meter.name == "utilization":
+            rows.append(
+                ("", [[Span(sparkline(list(meter.history(view.gpu)), room, 100.0), "muted")] for view in views])
+            )
+    if graph_rows:
+        # One scale for all, so that they can be compared.
+        limits = [
+            meter.limit(view.gpu.sample) or max(filter(None, meter.history(view.gpu)), default=0) for view in views
+        ]
+        top = max(limits)
+        graphs = [graph(meter.history(view.gpu), room, graph_rows, top) for view in views]
+        labels = axis(graph_rows, f"{top:.0f} {meter.unit}")
+        rows += [
+            (
+                f"{label:>{LABEL_CELLS}}",
+                [[Span(lines[row], _ink(view))] for view, lines in zip(views, graphs, strict=True)],
+            )
+            for row, label in enumerate(labels)
+        ]
+    return rows
+
+
+def _ink(view: GpuView) -> Role:
+    return view.place if view.place is not None else "info"
 
 
 def _not_available(names: Sequence[str], width: int) -> list[Line]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from trainers.contract.events import DeviceSample, MigInstance
 from tuiapp.state.devices.figures import celsius, megahertz, percent, share, traffic, watts
 from tuiapp.state.devices.gpu import memory_percent
-from tuiapp.state.devices.spans import Line, Span, bar_row, bar_span, join_fitting, line, pad
+from tuiapp.state.devices.levels import level, sign
+from tuiapp.state.devices.spans import Line, Role, Span, bar_row, bar_span, join_fitting, line, pad
 from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import fit, plural, sparkline
 
@@ -50,8 +51,10 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
             fit(f" {view.model}", name),
             bar_span(sample.utilization_percent, busy, view.role),
             f" {percent(sample.utilization_percent)}  ",
-            bar_span(memory, full, view.role),
-            f" {percent(memory)}  ",
+            bar_span(memory, full, _memory_role(view)),
+            f" {percent(memory)}",
+            sign(level(memory)),
+            " ",
             *(wide if tail > 13 else _narrow_note(view, figures)),
         )
         lines += [row, *(_mig_row(view, part, busy) for part in sample.mig or ())]
@@ -118,7 +121,13 @@ def _memory_row(view: GpuView, room: int, note: int) -> Line:
     sample = view.gpu.sample
     figures = join_fitting(_figures(sample, limit=note > LEAST_NOTE_CELLS + 3), note, "  ")
     label = "  ", fit(share(sample.memory_used_bytes, sample.memory_total_bytes), LABEL_CELLS - 2)
-    return bar_row(label, memory_percent(sample), room, view.role, figures)
+    severity = sign(level(memory_percent(sample)))
+    return bar_row(label, memory_percent(sample), room, _memory_role(view), figures, between=severity)
+
+
+def _memory_role(view: GpuView) -> Role:
+    severity = level(memory_percent(view.gpu.sample))
+    return view.role if severity == "good" else severity
 
 
 def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:

@@ -33,11 +33,17 @@ def bar_span(percent: float | None, width: int, role: Role) -> Span:
 
 
 def bar_row(
-    label: Iterable[str | Span], value: float | None, room: int, role: Role, *note: str | Span, cells: int = 5
+    label: Iterable[str | Span],
+    value: float | None,
+    room: int,
+    role: Role,
+    *note: str | Span,
+    cells: int = 5,
+    between: str | Span = " ",
 ) -> Line:
     """Returns a row of a label, a bar of `room` cells, its value in percent in `cells` cells, and notes."""
-    between = " " if room else ""
-    return line(*label, " ", bar_span(value, room, role), between, f"{percent(value):>{cells}}", "  ", *note)
+    blank = " " if room else ""
+    return line(*label, " ", bar_span(value, room, role), blank, f"{percent(value):>{cells}}", between, " ", *note)
 
 
 def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str:
@@ -54,6 +60,11 @@ def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str
 def stacked(sections: Iterable[list[Line]]) -> list[Line]:
     """Joins the sections that are not empty, with an empty line between two of them."""
     return [one for section in sections if section for one in ([], *section)][1:]
+
+
+def beside(row: Iterable[Line], cells: int, gap: int) -> Line:
+    """Joins lines side by side, each in so many cells."""
+    return [span for one in row for span in (*pad(one, cells), Span(" " * gap))][:-1]
 
 
 def plain(spans: Iterable[Span]) -> str:

@@ -1,0 +1,59 @@
+"""Reads the processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+from functools import lru_cache
+
+import psutil
+
+from tuiapp.state.devices.process_list import Seen
+from tuiapp.state.text import sanitize
+
+COMMAND_CHARACTERS = 400
+
+
+class ProcessReader:
+    """What is dear to read, and stays, is read once for each process: its user and its command."""
+
+    def __init__(self) -> None:
+        self._known: dict[psutil.Process, tuple[str, str]] = {}
+
+    def read(self) -> dict[int, Seen]:
+        """Returns the processes by pid; the CPU use is since the last call. Kernel threads are left out."""
+        found: dict[int, Seen] = {}
+        known: dict[psutil.Process, tuple[str, str]] = {}
+        for process in psutil.process_iter():
+            try:
+                with process.oneshot():
+                    words = self._known.get(process)
+                    fresh = words is None
+                    if words is None:
+                        words = _user(process.uids().effective), _command(process.cmdline())
+                    known[process] = words
+                    if words[1]:
+                        busy = process.cpu_percent()
+                        memory = process.memory_info().rss
+                        found[process.pid] = Seen(process.ppid(), words[0], None if fresh else busy, memory, words[1])
+            except psutil.Error:
+                # It has ended.
+                continue
+        self._known = known
+        return found
+
+
+@lru_cache(512)
+def _user(uid: int) -> str:
+    try:
+        return sanitize(pwd.getpwuid(uid).pw_name, 32)
+    except KeyError:
+        return str(uid)
+
+
+def _command(words: list[str]) -> str:
+    if not words:
+        return ""
+    # The program's directory says little.
+    return sanitize(shlex.join([os.path.basename(words[0]) or words[0], *words[1:]]), COMMAND_CHARACTERS)

@@ -1,0 +1,134 @@
+"""The host beneath a run as graphs: CPU, each core, memory, network; and what fills up as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from trainers.contract.events import HostSample
+from tuiapp.state.devices.figures import rate, share
+from tuiapp.state.devices.gpu import History
+from tuiapp.state.devices.graph import axis, columns, graph
+from tuiapp.state.devices.host_history import HostHistory
+from tuiapp.state.devices.levels import level, sign
+from tuiapp.state.devices.spans import Line, Span, bar_span, beside, join_fitting, line
+from tuiapp.state.text import fit, format_bytes, plural
+
+GAP = 3  # cells between two graphs
+LEAST_CELLS = 34  # least width of a graph
+GAUGE_LABEL_CELLS = 14
+GAUGE_NOTE_CELLS = 15
+MOST_CORES = 1024
+
+Block = Callable[[int, int], list[Line]]
+"""Width and rows → a title, and as many lines."""
+
+
+def graphs_across(width: int, most: int) -> int:
+    """Returns how many graphs fit side by side: 1, 2 or 4."""
+    return next((count for count in (4, 2) if count <= most and width >= count * (LEAST_CELLS + GAP)), 1)
+
+
+def host_graphs(host: HostSample, history: HostHistory, width: int, rows: int, across: int) -> list[Line]:
+    """Returns graphs of `rows` lines and a title each, `across` of them side by side."""
+    blocks = host_blocks(host, history)
+    cell = (width - GAP * (across - 1)) // across
+    lines: list[Line] = []
+    for first in range(0, len(blocks), across):
+        drawn = [block(cell, rows) for block in blocks[first : first + across]]
+        lines += [beside(row, cell, GAP) for row in zip(*drawn, strict=True)]
+    return lines
+
+
+def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
+    """Returns what there is to draw of a host."""
+    loads = " ".join(f"{one:.2f}" for one in (host.load_1m, host.load_5m, host.load_15m) if one is not None)
+    used = 100 * host.memory_used_bytes / host.memory_total_bytes if host.memory_total_bytes else None
+    memory = share(host.memory_used_bytes, host.memory_total_bytes)
+
+    def cpu(width: int, rows: int) -> list[Line]:
+        title = line(Span("host CPU", "bold"), f" {host.cpu_percent:3.0f} % ")
+        words = [f"load {loads}", plural(host.cpu_cores, "core")]
+        return [
+            [*title, Span(join_fitting(words, width - 15), "muted")],
+            *_drawn(history.cpu, width, rows, 100, "100 %"),
+        ]
+
+    def each_core(width: int, rows: int) -> list[Line]:
+        return _cores(host.cpu_percent_per_core or (), width, rows)
+
+    def filled(width: int, rows: int) -> list[Line]:
+        percent = f" {used:3.0f} % " if used is not None else " "
+        title = line(Span("host memory", "bold"), percent, sign(level(used)), Span(f" {memory}", "muted"))
+        return [title, *_drawn(history.memory, width, rows, 100, "100 %")]
+
+    blocks: list[Block] = [cpu, each_core, filled] if host.cpu_percent_per_core else [cpu, filled]
+    if host.network_rx_bytes_per_s is not None:
+        blocks.append(lambda width, rows: _network(host, history, width, rows))
+    return blocks
+
+
+def _drawn(values: History, width: int, rows: int, top: float, label: str) -> list[Line]:
+    labels = axis(rows, label)
+    lines = graph(values, width - len(labels[0]), rows, top)
+    return [line(Span(name, "muted"), Span(text, "info")) for name, text in zip(labels, lines, strict=True)]
+
+
+def _network(host: HostSample, history: HostHistory, width: int, rows: int) -> list[Line]:
+    """Returns what is received above what is sent, each on its own scale."""
+    received, sent = rate(host.network_rx_bytes_per_s), rate(host.network_tx_bytes_per_s)
+    lines = [line(Span("network", "bold"), f" ↓{received} ↑{sent}")]
+    upper = -(-rows // 2)
+    for arrow, values, height in (("↓", history.received, upper), ("↑", history.sent, rows - upper)):
+        if height:
+            top = max(filter(None, values), default=0.0)
+            lines += _drawn(values, width, height, top, f"{arrow} {rate(top):>10}")
+    return lines
+
+
+def _cores(values: Sequence[float], width: int, rows: int) -> list[Line]:
+    """Returns a column per core, or where they are too many, per group: the busiest of it."""
+    labels = axis(rows, "100 %")
+    room = width - len(labels[0])
+    values = values[:MOST_CORES]
+    group = -(-len(values) // room)
+    shown = [max(values[first : first + group]) for first in range(0, len(values), group)]
+    gap = 1 if 3 * len(shown) <= room else 0
+    cells = (room + gap) // len(shown) - gap
+    what = f"{len(values)} cores" if group == 1 else f"{len(values)} cores, the busiest of {group}"
+    title = line(
+        Span("each core", "bold"),
+        Span(f" {what} · {max(values):.0f} % the busiest" if group == 1 else f" {what}", "muted"),
+    )
+    lines = columns(shown, cells, gap, rows, 100.0)
+    return [title, *(line(Span(name, "muted"), Span(text, "info")) for name, text in zip(labels, lines, strict=True))]
+
+
+def gauges(host: HostSample, width: int) -> list[Line]:
+    """Returns a bar for each thing that fills up: the disk, /dev/shm, swap; as many in a line as fit."""
+    free, total = host.disk_free_bytes, host.disk_total_bytes
+    found = [("disk of runs", total - free, total, f"{format_bytes(free)} free")] if total else []
+    for name, used, most in (
+        ("/dev/shm", host.shm_used_bytes, host.shm_total_bytes),
+        ("swap", host.swap_used_bytes, host.swap_total_bytes),
+    ):
+        if used is not None and most:
+            found.append((name, used, most, share(used, most)))
+    if not found:
+        return []
+    across = max(1, min(len(found), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
+    cell = (width - GAP * (across - 1)) // across
+    bars = [_gauge(*one, cell) for one in found]
+    return [beside(bars[first : first + across], cell, GAP) for first in range(0, len(bars), across)]
+
+
+def _gauge(name: str, used: float, total: float, note: str, width: int) -> Line:
+    percent = 100 * used / total
+    severity = level(percent)
+    room = max(1, width - GAUGE_LABEL_CELLS - GAUGE_NOTE_CELLS - 8)
+    return line(
+        Span(fit(name, GAUGE_LABEL_CELLS), "bold"),
+        bar_span(percent, room, severity),
+        f" {percent:3.0f} % ",
+        sign(severity),
+        Span(f" {note}", "muted"),
+    )

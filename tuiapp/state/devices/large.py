@@ -1,0 +1,63 @@
+"""Devices with a screen to themselves: graphs as high as the room allows, then the processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuiapp.state.devices.efficiency import efficiency_line
+from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix, parts_of
+from tuiapp.state.devices.gpu_rows import one_row_each
+from tuiapp.state.devices.host_graphs import gauges, graphs_across, host_blocks, host_graphs
+from tuiapp.state.devices.process_list import ProcessKey, ProcessRow, process_table
+from tuiapp.state.devices.spans import Line, stacked
+from tuiapp.state.devices.view import GpuView
+from tuiapp.state.run_state import RunState
+
+LEAST_ROWS, MOST_ROWS = 2, 8  # of a GPU's graph
+LEAST_HOST_ROWS = 3
+OTHERS = 4  # least processes shown that are not the run's
+
+
+def large_view(
+    state: RunState,
+    views: Sequence[GpuView],
+    processes: Sequence[ProcessRow],
+    width: int,
+    height: int,
+    sort: ProcessKey,
+) -> list[Line]:
+    """Returns lines that fill `height`, or are more where it is too small for all."""
+    derived = efficiency_line(state, width)
+    unknown = foreign_processes(views, width)[-1:] if any(view.gpu.has_unknown for view in views) else []
+    head = stacked(
+        [
+            [derived] if derived else [],
+            one_row_each(views, width) if views and parts_of(views, width) > 1 else [],
+        ]
+    )
+    own = sum(bool(row.role or row.gpus) for row in processes)
+    least = min(len(processes), own + OTHERS)
+    full = gauges(state.host, width) if state.host else []
+    across = graphs_across(width, 4 if views else 2)
+    blocks = len(host_blocks(state.host, state.host_history)) if state.host else 0
+    stacks = -(-blocks // across)
+
+    def host(rows: int) -> list[Line]:
+        return host_graphs(state.host, state.host_history, width, rows, across) + full if state.host else []
+
+    def drawn(rows: int, host_rows: int, most: int) -> list[Line]:
+        table = process_table(processes, width, most, sort) if processes else []
+        return stacked([head, gpu_matrix(views, width, rows), unknown, host(host_rows), table])
+
+    rows, host_rows = LEAST_ROWS, LEAST_HOST_ROWS
+    spare = height - len(drawn(rows, host_rows, least))
+    if views:
+        each = len(gpu_matrix(views, width, rows + 1)) - len(gpu_matrix(views, width, rows)) or 1
+        more = max(0, min(MOST_ROWS - rows, (spare * 2 // 3) // each))
+        rows, spare = rows + more, spare - more * each
+    if stacks:
+        # The graphs grow first where there are no GPUs, else the list.
+        room = spare if len(processes) <= least else spare // 2
+        more = max(0, room // stacks)
+        host_rows, spare = host_rows + more, spare - more * stacks
+    return drawn(rows, host_rows, least + max(0, spare))
