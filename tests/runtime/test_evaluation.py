@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from trainers.contract.events import WorstExample
@@ -15,6 +16,7 @@ def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
     found = evaluation_of(np.array([6.0, *np.ravel(counts), *np.ravel(worst)]), 3)
     assert (found.loss, found.accuracy, found.examples) == (6 / 30, 26 / 30, 30)
     assert found.counts == counts
+    assert msgspec.json.decode(msgspec.json.encode((found.loss, found.accuracy))) == [6 / 30, 26 / 30]
     assert found.worst == [WorstExample(4, 2, 1, 2.5), WorstExample(9, 2, 0, 2.5), WorstExample(3, 0, 1, 0.5)]
 
 
