@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from tests import histories as h
+from tests.reported import step_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current
 from trainers.contract.events import Metrics
@@ -169,6 +170,22 @@ async def test_zoom_and_pan() -> None:
         await pilot.press("plus", "plus", "0")
         assert one.drawn.x_range == (1.0, 290.0)
         assert chart(app, "second").window is None
+
+
+async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
+    app = RunApp([h.started(1), step_event(0, 1, [2.4 * 0.8**step for step in range(1000)], **h.at(1))])
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        top = one.drawn.y_range[1]
+        assert top < 0.2
+        assert "at first (0: all)" in legend(one)
+        await pilot.press("plus", "0")
+        assert (one.window, one.drawn.y_range[1]) == (None, top)
+        await pilot.press("0")
+        assert one.drawn.y_range[1] > 1.5
+        assert "at first" not in legend(one)
+        await pilot.press("0")
+        assert one.drawn.y_range[1] == top
 
 
 async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> None:

@@ -26,6 +26,7 @@ from tuiapp.state.grid import Pages
 from tuiapp.state.metrics import first_choice, metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.widgets.chart_legend import beyond_words
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
@@ -99,7 +100,8 @@ class CompareScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.watch(self.chart, "window", self._draw, init=False)
+        for name in ("window", "every"):
+            self.watch(self.chart, name, self._draw, init=False)
         self.watch(self.chart, "cursor", self._move_cursor, init=False)
         self._feed.start()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
@@ -135,7 +137,7 @@ class CompareScreen(CoveredScreenFix[None]):
         if not self._chosen:
             with self._feed.lock:
                 self.set_reactive(CompareScreen.metric, first_choice(self._names()))
-        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window)
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window, self.chart.every)
         shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
         with self._feed.lock:
             chart = build_comparison(shown, look, columns=2 * plot.columns, rows=plot.rows)
@@ -192,6 +194,7 @@ class CompareScreen(CoveredScreenFix[None]):
             f"by {self.axis}",
             "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",
+            *beyond_words(self.chart.drawn, self.metric),
             read,
             *(
                 f"{ascii_lowercase[place]}: {run.curves.gaps.short}"

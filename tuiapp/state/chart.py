@@ -29,6 +29,9 @@ MAX_EVALUATIONS = 400
 
 BAND = -1  # colour of curves that are not of one rank
 
+START = 0.05  # share of a curve's first values that may leave a linear axis of values
+LEAST_GAIN = 2.0  # how many times shorter the axis must be without them
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -37,6 +40,7 @@ class Look:
     smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
     window: Window | None = None  # visible part of the lower axis; None for all
+    every: bool = False  # the axis of values covers the first ones, too
     rank: int | None = None  # of a run's chart; None for all; beyond `MAX_LINES` ranks it is drawn over their band
 
 
@@ -67,6 +71,8 @@ class Chart:
     gaps: list[int] = field(default_factory=list)  # columns with a value that was not finite
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
+    beyond: tuple[float | None, float | None] = (None, None)
+    """The least and the greatest of the first values that are below and above `y_range`; None for none."""
     x_ticks: Ticks = field(default_factory=list)
     y_ticks: Ticks = field(default_factory=list)
     extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
@@ -133,7 +139,7 @@ def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Char
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
     _mark_evaluations(chart, state, look)
-    set_y_axis(chart, look.metric, rows)
+    set_y_axis(chart, look, rows)
     ticks = time_ticks if chart.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
     return chart
@@ -221,16 +227,28 @@ def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
 
 
-def set_y_axis(chart: Chart, name: str, rows: int) -> None:
-    """Fits the value axis to what is drawn, in `rows` cells."""
+def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
+    """Fits the value axis to what is drawn, in `rows` cells.
+
+    While a whole run is shown on a linear axis, the first 5 % of each curve's values are left out if the axis is at
+    most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
+    All values after them are on the axis.
+    """
     drawn = [*chart.curves, *([chart.band] if chart.band else [])]
-    ends = [np.array([y for _, y in chart.evaluations])]
+    ends = [np.array([y for _, y in reversed(chart.evaluations)])]
     ends += [values for curve in drawn for values in (curve.low, curve.high)]
+    ends = [values[~np.isnan(values)] for values in ends]
     values = np.concatenate(ends)
-    values = values[~np.isnan(values)]
     if len(values):
-        chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not chart.log)
-    unit = metric(name).unit
+        least, most = float(values.min()), float(values.max())
+        chart.y_range = value_range(least, most, from_zero=not chart.log)
+        if not (look.log or look.every or look.window):
+            later = np.concatenate([values[int(START * len(values)) :] for values in ends])
+            low, high = value_range(float(later.min()), float(later.max()), from_zero=True)
+            if chart.y_range[1] - chart.y_range[0] >= LEAST_GAIN * (high - low):
+                chart.y_range = low, high
+                chart.beyond = least if least < low else None, most if most > high else None
+    unit = metric(look.metric).unit
     if unit == "share" and not chart.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if chart.log else value_ticks

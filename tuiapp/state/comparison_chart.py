@@ -41,7 +41,7 @@ def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, col
         middle = scaled(smooth(reduced.mean, weight), look.log)
         if not np.isnan(middle).all():
             chart.curves.append(Curve(letter, color, middle, middle, middle, reduced.gaps))
-    set_y_axis(chart, look.metric, rows)
+    set_y_axis(chart, look, rows)
     chart.x_ticks = _x_ticks(chart, look.axis, max(2, columns // 24))
     chart.marks = _letters(chart.curves)
     return chart

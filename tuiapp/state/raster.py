@@ -47,6 +47,9 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
     if len(chart.curves) > 1:
         _label(characters, inks, chart)
     _mark(characters, inks, chart)
+    for place, row in ((0, rows - 1), (1, 0)):
+        if chart.beyond[place] is not None:
+            _point_beyond(characters[row], inks[row], chart, above=bool(place))
     return Cells(characters, inks)
 
 
@@ -86,6 +89,16 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
     for place in chart.gaps:
         if place // 2 < columns:
             characters[0, place // 2], inks[0, place // 2] = ord("✕"), GAP
+
+
+def _point_beyond(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
+    """Marks in the first or last row of cells where each curve comes from above or below the axis."""
+    low, high = chart.y_range
+    for curve in chart.curves:
+        outside = np.flatnonzero(curve.high > high if above else curve.low < low)
+        if len(outside):
+            column = int(outside[-1]) // 2
+            characters[column], inks[column] = ord("↑" if above else "↓"), curve.color
 
 
 def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:

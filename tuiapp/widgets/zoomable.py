@@ -46,6 +46,9 @@ class Zoomable(Vertical, can_focus=True):
     cursor: reactive[int | None] = reactive(None)
     """The column of dots whose values are shown, which freezes the chart; None for no cursor."""
 
+    every: reactive[bool] = reactive(False)
+    """Whether the axis of values covers the first ones, too, however far they are from the others."""
+
     axis: reactive[Axis] = reactive("step")
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -138,7 +141,7 @@ def view_keys(screen: str, *, show: bool) -> list[BindingType]:
             show=show,
         ),
         Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
-        Binding("0", "chart('whole')", "Whole run", id=f"{screen}.whole-run", show=False),
+        Binding("0", "chart('whole')", "Whole run, or all its values", id=f"{screen}.whole-run", show=False),
         Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),
         Binding("right", "chart('right')", "Later", id=f"{screen}.later", show=False),
         Binding("shift+left", "chart('far_left')", "Much earlier", id=f"{screen}.much-earlier", show=False),
@@ -150,7 +153,10 @@ def view_actions(active: Callable[[], Zoomable]) -> dict[str, Callable[[], None]
     """Returns the function of each argument of the action `chart`, for the chart that `active` returns."""
 
     def whole() -> None:
-        active().window = None
+        chart = active()
+        if chart.window is None:
+            chart.every = not chart.every
+        chart.window = None
 
     return {
         "cursor": lambda: active().toggle_cursor(),
