@@ -11,9 +11,9 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
-from tests.reported import step_event
+from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, Look, build_chart
 from tuiapp.state.metrics import KNOWN, metric
@@ -180,11 +180,28 @@ def test_a_gap_breaks_the_line() -> None:
 
 
 def test_marks_and_cursor() -> None:
-    chart = replace(straight([0.0] * 20), evaluations=[(19.0, 1.0)], gaps=[4])
+    chart = replace(straight([0.0] * 20), evaluations=[(18.0, 1.0)], gaps=[4])
     cells = rasterize(chart, 10, 5, cursor=3)
-    assert (chr(cells.characters[0, 9]), cells.inks[0, 9]) == ("◆", EVALUATION)
+    assert (chr(cells.characters[0, 9]), cells.inks[0, 9]) == ("⠋", EVALUATION)
     assert (chr(cells.characters[0, 2]), cells.inks[0, 2]) == ("✕", GAP)
     assert cells.inks[:, 3].tolist() == [CURSOR] * 4 + [0]
+
+
+def test_evaluations_are_a_line_with_marks_at_the_dots_of_their_values() -> None:
+    evaluations = [evaluation_event(29 * epoch, 3 - epoch / 10, 0.5, **h.at(1)) for epoch in range(1, 11)]
+    state = fold([h.started(1), step_event(0, 1, [1.0] * 290, **h.at(1)), *evaluations])
+    chart = build_chart(state, Look(), columns=120, rows=20)
+    line = chart.evaluation_line
+    assert line is not None
+    assert np.count_nonzero(~np.isnan(line.middle)) == len(chart.evaluations) == 10
+    inks = rasterize(chart, 60, 20).inks
+    assert (inks[:, 6:-3] == EVALUATION).any(axis=0).all(), "from the first to the last, in every column"
+    assert build_chart(state, Look(TEST_LOSS), **SIZE).evaluation_line is None, "that is the curve"
+    # In one row of cells, a dot apart.
+    marked = [
+        "".join(text(replace(straight([0.0] * 20), evaluations=[(10.0, value)]), 10, 5)) for value in (0.50, 0.56, 0.62)
+    ]
+    assert len(set(marked)) == 3
 
 
 def test_the_band_lies_under_the_mean() -> None:

@@ -45,7 +45,7 @@ def arrows(chart: Chart) -> tuple[int, int]:
 def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
     chart = build_chart(overfitted(), Look(smoothing=0.6), **SIZE)
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
-    assert arrows(chart) == (1, 0)
+    assert arrows(chart) == (2, 0), "of the loss and of the test loss"
     (words,) = beyond_words(chart, "loss")
     assert words.startswith("↑ ")
     assert words.endswith(" at first (0: all)")

@@ -65,6 +65,7 @@ class Chart:
     ranks: int = 0  # in the band
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(place, value) of evaluations on held-out data, the newest first."""
+    evaluation_line: Curve | None = None  # through them, unless they are the metric itself
     held_out: str = ""  # name of the held-out data, such as "test"
     marks: list[tuple[int, float, str, int]] = field(default_factory=list)
     """(column, y, character, palette index) of the letters on the curves."""
@@ -138,7 +139,7 @@ def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Char
             chart.curves = [curve for curve in chart.curves if curve.label == str(look.rank)]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
-    _mark_evaluations(chart, state, look)
+    _mark_evaluations(chart, state, look, columns)
     set_y_axis(chart, look, rows)
     ticks = time_ticks if chart.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
@@ -205,8 +206,8 @@ def scaled(values: Floats, log: bool) -> Floats:
     return powers
 
 
-def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
-    """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
+def _mark_evaluations(chart: Chart, state: RunState, look: Look, columns: int) -> None:
+    """Adds evaluations, marks on a line: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(look.metric)
     # The number of examples in an evaluation is no counterpart of that in a step.
     counterparts = [f"{group}/{look.metric}" for group in HELD_OUT if look.metric != EXAMPLES]
@@ -225,6 +226,9 @@ def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
     chart.held_out = metric(name).group
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
+    if not shown.held_out:
+        reduced = _reduce(series, chart, state, look.axis, columns)
+        chart.evaluation_line = _line(_Source(chart.held_out, BAND, series), reduced, 0.0, look.log)
 
 
 def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
@@ -234,11 +238,9 @@ def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
     All values after them are on the axis.
     """
-    drawn = [*chart.curves, *([chart.band] if chart.band else [])]
-    ends = [np.array([y for _, y in reversed(chart.evaluations)])]
-    ends += [values for curve in drawn for values in (curve.low, curve.high)]
-    ends = [values[~np.isnan(values)] for values in ends]
-    values = np.concatenate(ends)
+    drawn = [curve for curve in (*chart.curves, chart.band, chart.evaluation_line) if curve is not None]
+    ends = [values[~np.isnan(values)] for curve in drawn for values in (curve.low, curve.high)]
+    values = np.concatenate(ends or [np.empty(0)])
     if len(values):
         least, most = float(values.min()), float(values.max())
         chart.y_range = value_range(least, most, from_zero=not chart.log)

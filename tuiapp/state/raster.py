@@ -11,9 +11,12 @@ from tuiapp.state.chart import BAND, Chart, Curve
 from tuiapp.state.series import Floats
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
+MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, across and down
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
 TOLERANCE = 1e-6  # of a dot
-_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # Unicode's bit of each dot in a cell
+_DOTS = np.array(
+    [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint8
+)  # Unicode's bit of each dot in a cell
 
 
 @dataclass(slots=True)
@@ -34,12 +37,16 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
         filled[1::2] = filled[:, 1::2] = False
         bits = _pack(filled, rows, columns)
         inks[bits > 0] = BAND
+    if chart.evaluation_line is not None:
+        line = _pack(_between(*_spans(chart.evaluation_line, chart, height), height), rows, columns)
+        bits, inks = np.where(line > 0, line, bits), np.where(line > 0, np.int16(EVALUATION), inks)
     for curve in chart.curves:
         drawn = _pack(_between(*_spans(curve, chart, height), height), rows, columns)
         here = drawn > 0
         bits[here & (inks == BAND)] = 0
         bits |= drawn
         inks[here] = curve.color
+    _mark_evaluations(bits, inks, chart)
     characters = np.where(bits > 0, bits + np.uint32(0x2800), np.uint32(ord(" "))).astype(np.uint32)
     if cursor is not None and 0 <= cursor < columns:
         free = characters[:, cursor] == ord(" ")
@@ -71,17 +78,26 @@ def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart
             inks[row, place] = curve.color
 
 
+def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: Chart) -> None:
+    across, down = 2 * bits.shape[1], 4 * bits.shape[0]
+    (left, right), (low, high) = chart.x_range, chart.y_range
+    right_of = across
+    for x, y in chart.evaluations:
+        column = round((x - left) / (right - left) * (across - 1))
+        row = round((high - y) / (high - low) * (down - 1))
+        # The newest come first; where they are dense, the curve must remain visible.
+        if not 0 <= row < down or not 0 <= column < across or column > right_of:
+            continue
+        right_of = column - 2 * EVALUATION_CELLS
+        for c, r in ((column + by_column, row + by_row) for by_column, by_row in MARK):
+            if 0 <= r < down and 0 <= c < across:
+                bits[r // 4, c // 2] |= _DOTS[r % 4, c % 2]
+                inks[r // 4, c // 2] = EVALUATION
+
+
 def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
     rows, columns = characters.shape
-    (left, right), (low, high) = chart.x_range, chart.y_range
-    right_of = columns + EVALUATION_CELLS
-    for x, y in chart.evaluations:
-        column = round((x - left) / (right - left) * (2 * columns - 1)) // 2
-        row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
-        # The newest come first; where they are dense, the curve must remain visible.
-        if 0 <= row < rows and 0 <= column <= min(columns - 1, right_of - EVALUATION_CELLS):
-            right_of = column
-            characters[row, column], inks[row, column] = ord("◆"), EVALUATION
+    low, high = chart.y_range
     for place, y, character, color in chart.marks:
         row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
         if 0 <= row < rows and 0 <= place // 2 < columns:
@@ -94,11 +110,14 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
 def _point_beyond(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
     """Marks in the first or last row of cells where each curve comes from above or below the axis."""
     low, high = chart.y_range
-    for curve in chart.curves:
+    lines = [(curve, curve.color) for curve in chart.curves]
+    if chart.evaluation_line is not None:
+        lines.append((chart.evaluation_line, EVALUATION))
+    for curve, ink in lines:
         outside = np.flatnonzero(curve.high > high if above else curve.low < low)
         if len(outside):
             column = int(outside[-1]) // 2
-            characters[column], inks[column] = ord("↑" if above else "↓"), curve.color
+            characters[column], inks[column] = ord("↑" if above else "↓"), ink
 
 
 def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
