@@ -220,8 +220,8 @@ def test_round_numbers_on_the_axes() -> None:
     assert nice_ticks(0.3, 1.4, 1, least=1) == [1]
     assert nice_ticks(2, 2, 3) == [2]
     assert round_up(131, 130) == 140
-    assert value_range(0.08, 2.31, from_zero=True) == pytest.approx((0.0, 2.4))
-    assert value_range(3.0, 3.0, from_zero=True) == pytest.approx((2.7, 3.3))
+    assert value_range(0.08, 2.31) == pytest.approx((0.0, 2.4))
+    assert value_range(3.0, 3.0) == pytest.approx((2.7, 3.3))
     assert [label for _, label in time_ticks(0, 7300, 4)] == ["0s", "1h", "2h"]
     assert [short_duration(s) for s in (5, 90, 3600, 90_000)] == ["5s", "1m 30s", "1h", "1d 1h"]
 
@@ -243,6 +243,15 @@ def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
         chart = build_chart(state, Look(name, smoothing=weight), columns=120, rows=rows)
         drawn = "".join(text(chart, 60, rows)).split()
         assert len(set("".join(drawn)) - {"⢀", "⡀", "⠁", "⠈", "⠂", "⠐", "⠄", "⠠"}) == 1
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("rows", [7, 12, 29])
+def test_a_constant_that_is_rounded_to_float32_at_times_is_a_straight_line(rows: int, log: bool) -> None:
+    rates = [float(np.float32(3e-4)) if step % 7 else 3e-4 for step in range(400)]
+    state = fold([h.started(1), step_event(0, 1, [1.0] * 400, rates=rates, **h.at(1))])
+    chart = build_chart(state, Look(LEARNING_RATE, smoothing=0.6, log=log), columns=120, rows=rows)
+    assert sum(bool(row.strip()) for row in text(chart, 60, rows)) == 1
 
 
 def test_examples_have_no_marks_of_the_test_set() -> None:

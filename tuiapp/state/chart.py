@@ -243,10 +243,10 @@ def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     values = np.concatenate(ends or [np.empty(0)])
     if len(values):
         least, most = float(values.min()), float(values.max())
-        chart.y_range = value_range(least, most, from_zero=not chart.log)
+        chart.y_range = value_range(least, most, log=chart.log)
         if not (look.log or look.every or look.window):
             later = np.concatenate([values[int(START * len(values)) :] for values in ends])
-            low, high = value_range(float(later.min()), float(later.max()), from_zero=True)
+            low, high = value_range(float(later.min()), float(later.max()))
             if chart.y_range[1] - chart.y_range[0] >= LEAST_GAIN * (high - low):
                 chart.y_range = low, high
                 chart.beyond = least if least < low else None, most if most > high else None

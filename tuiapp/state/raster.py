@@ -13,7 +13,7 @@ from tuiapp.state.series import Floats
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, across and down
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
-TOLERANCE = 1e-6  # of a dot
+TOLERANCE = 0.01  # of a dot
 _DOTS = np.array(
     [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint8
 )  # Unicode's bit of each dot in a cell
@@ -84,7 +84,7 @@ def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: C
     right_of = across
     for x, y in chart.evaluations:
         column = round((x - left) / (right - left) * (across - 1))
-        row = round((high - y) / (high - low) * (down - 1))
+        row = round((high - y) / (high - low) * (down - 1) - TOLERANCE)
         # The newest come first; where they are dense, the curve must remain visible.
         if not 0 <= row < down or not 0 <= column < across or column > right_of:
             continue
@@ -124,7 +124,7 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
     """Returns the top and bottom dot of each column, so that neighbouring columns touch."""
     low, high = chart.y_range
     scale = (height - 1) / (high - low)
-    # A constant is halfway between two dots: errors of rounding must not make it jump.
+    # A constant, up to `SAME`, is halfway between two dots: it must not jump.
     top, bottom = ((high - values) * scale - TOLERANCE for values in (curve.high, curve.low))
     known = np.flatnonzero(~np.isnan(top) & ~np.isnan(bottom))
     if not len(known):
