@@ -17,7 +17,7 @@ from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, 
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, Look, build_chart
 from tuiapp.state.metrics import KNOWN, metric
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.state.run_state import RunState
 
 SIZE = {"columns": 200, "rows": 20}
@@ -202,6 +202,32 @@ def test_evaluations_are_a_line_with_marks_at_the_dots_of_their_values() -> None
         "".join(text(replace(straight([0.0] * 20), evaluations=[(10.0, value)]), 10, 5)) for value in (0.50, 0.56, 0.62)
     ]
     assert len(set(marked)) == 3
+
+
+def test_lines_that_coincide_take_turns() -> None:
+    """Every one is seen, the line of the evaluations, too; where they part each has its own cells."""
+    nothing = np.zeros(40)
+    curves = [Curve(str(rank), rank, each, each, each, nothing) for rank in range(3) for each in [np.full(40, 0.5)]]
+    curves[2].middle[20:] = curves[2].low[20:] = curves[2].high[20:] = 0.0
+    chart = Chart(curves=curves, evaluation_line=curves[1], x_range=(0, 39))
+    inks = rasterize(chart, 20, 5).inks
+    assert set(inks[2, :9].tolist()) == {0, 1, 2, EVALUATION}
+    assert set(inks[2, 10:].tolist()) == {0, 1, EVALUATION}
+    assert set(inks[4, 10:19].tolist()) == {2}
+
+
+def test_the_curve_before_smoothing_lies_dotted_under_the_smoothed_one() -> None:
+    state = fold([h.started(1), step_event(0, 1, [0.0, 1.0] * 20, **h.at(1))])
+    assert build_chart(state, Look(), columns=40, rows=10).raw == []
+    chart = build_chart(state, Look(smoothing=0.9), columns=40, rows=10)
+    (raw,) = chart.raw
+    assert raw.middle.tolist() == [0.0, 1.0] * 20
+    assert chart.y_range == (0.0, 1.0), "all of it"
+    cells = rasterize(chart, 20, 10)
+    assert set(cells.inks.ravel().tolist()) == {RAW, 0, NONE}
+    assert set(map(chr, cells.characters[cells.inks == RAW].tolist())) <= {"⡇", "⠇", "⡆", "⠆"}
+    line = rasterize(replace(chart, raw=[]), 20, 10).characters
+    assert (cells.characters[cells.inks == 0] == line[cells.inks == 0]).all(), "the line's cells are its own"
 
 
 def test_the_band_lies_under_the_mean() -> None:

@@ -61,6 +61,7 @@ class Chart:
     """All that is drawn. On a logarithmic axis every y is the value's decimal logarithm."""
 
     curves: list[Curve] = field(default_factory=list)
+    raw: list[Curve] = field(default_factory=list)  # the curves before they were smoothed
     band: Curve | None = None
     ranks: int = 0  # in the band
     evaluations: list[tuple[float, float]] = field(default_factory=list)
@@ -132,11 +133,13 @@ def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Char
         chart.ranks = len(sources)
         chosen = next((n for n, source in enumerate(sources) if source.label == str(look.rank)), None)
         chart.band, mean = _band(reduced, weight, look.log)
-        chart.curves = [mean if chosen is None else _line(sources[chosen], reduced[chosen], weight, look.log)]
+        lines = [] if chosen is None else [(sources[chosen], reduced[chosen])]
+        chart.curves = [] if lines else [mean]
     else:
-        chart.curves = [_line(source, each, weight, look.log) for source, each in zip(sources, reduced, strict=True)]
-        if any(source.label == str(look.rank) for source in sources):
-            chart.curves = [curve for curve in chart.curves if curve.label == str(look.rank)]
+        lines = list(zip(sources, reduced, strict=True))
+        lines = [line for line in lines if line[0].label == str(look.rank)] or lines
+    chart.curves += [_line(source, each, weight, look.log) for source, each in lines]
+    chart.raw = [raw_line(source.label, source.color, each, look.log) for source, each in lines if weight]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
     _mark_evaluations(chart, state, look, columns)
@@ -183,6 +186,12 @@ def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
     # Without smoothing every extreme is drawn.
     low, high = (middle, middle) if weight else (scaled(reduced.low, log), scaled(reduced.high, log))
     return Curve(source.label, source.color, middle, low, high, reduced.gaps)
+
+
+def raw_line(label: str, color: int, reduced: Reduced, log: bool) -> Curve:
+    """Returns what smoothing begins with: the mean of each column, without its extremes."""
+    middle = scaled(reduced.mean, log)
+    return Curve(label, color, middle, middle, middle, reduced.gaps)
 
 
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
@@ -238,7 +247,7 @@ def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
     most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
     All values after them are on the axis.
     """
-    drawn = [curve for curve in (*chart.curves, chart.band, chart.evaluation_line) if curve is not None]
+    drawn = [curve for curve in (*chart.curves, *chart.raw, chart.band, chart.evaluation_line) if curve is not None]
     ends = [values[~np.isnan(values)] for curve in drawn for values in (curve.low, curve.high)]
     values = np.concatenate(ends or [np.empty(0)])
     if len(values):

@@ -13,6 +13,8 @@ from tuiapp.state.series import Floats
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, across and down
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
+RAW = -100  # ink of the curve with palette index 0 before it was smoothed; that of index 1 is one less
+DASH_CELLS = 2  # length in which curves that coincide take turns
 TOLERANCE = 0.01  # of a dot
 _DOTS = np.array(
     [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint8
@@ -22,7 +24,7 @@ _DOTS = np.array(
 @dataclass(slots=True)
 class Cells:
     characters: NDArray[np.uint32]  # code points [rows, columns]
-    inks: NDArray[np.int16]  # [rows, columns]: palette index, `BAND`, or one of the inks above
+    inks: NDArray[np.int16]  # [rows, columns]: palette index, `BAND`, one of the inks above, or `RAW` - palette index
 
 
 def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) -> Cells:
@@ -37,15 +39,21 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
         filled[1::2] = filled[:, 1::2] = False
         bits = _pack(filled, rows, columns)
         inks[bits > 0] = BAND
-    if chart.evaluation_line is not None:
-        line = _pack(_between(*_spans(chart.evaluation_line, chart, height), height), rows, columns)
-        bits, inks = np.where(line > 0, line, bits), np.where(line > 0, np.int16(EVALUATION), inks)
-    for curve in chart.curves:
-        drawn = _pack(_between(*_spans(curve, chart, height), height), rows, columns)
+    for curve in chart.raw:
+        filled = _between(*_spans(curve, chart, height), height)
+        # Dotted, as the band.
+        filled[:, 1::2] = False
+        drawn = _pack(filled, rows, columns)
         here = drawn > 0
-        bits[here & (inks == BAND)] = 0
-        bits |= drawn
-        inks[here] = curve.color
+        bits[here], inks[here] = drawn[here], RAW - curve.color
+    lines = _lines(chart)
+    if lines:
+        _draw_lines(
+            bits,
+            inks,
+            [_pack(_between(*_spans(curve, chart, height), height), rows, columns) for curve, _ in lines],
+            [ink for _, ink in lines],
+        )
     _mark_evaluations(bits, inks, chart)
     characters = np.where(bits > 0, bits + np.uint32(0x2800), np.uint32(ord(" "))).astype(np.uint32)
     if cursor is not None and 0 <= cursor < columns:
@@ -58,6 +66,26 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
         if chart.beyond[place] is not None:
             _point_beyond(characters[row], inks[row], chart, above=bool(place))
     return Cells(characters, inks)
+
+
+def _lines(chart: Chart) -> list[tuple[Curve, int]]:
+    """Returns the curves that are drawn as solid lines, with their inks."""
+    lines = [(curve, curve.color) for curve in chart.curves]
+    return lines if chart.evaluation_line is None else [*lines, (chart.evaluation_line, EVALUATION)]
+
+
+def _draw_lines(
+    bits: NDArray[np.uint8], inks: NDArray[np.int16], lines: list[NDArray[np.uint8]], own: list[int]
+) -> None:
+    """Draws lines over what is there; those that share cells have them in turns, as dashes of each."""
+    drawn = np.stack(lines)
+    here = drawn > 0
+    sharing = here.sum(axis=0)
+    covered = sharing > 0
+    turn = np.arange(bits.shape[1]) // DASH_CELLS % np.maximum(sharing, 1)
+    chosen = here & (here.cumsum(axis=0) - 1 == turn)
+    bits[covered] = np.bitwise_or.reduce(drawn)[covered]
+    inks[covered] = np.einsum("nrc,n->rc", chosen, own, dtype=np.int16, casting="unsafe")[covered]
 
 
 def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
@@ -110,10 +138,7 @@ def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart)
 def _point_beyond(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
     """Marks in the first or last row of cells where each curve comes from above or below the axis."""
     low, high = chart.y_range
-    lines = [(curve, curve.color) for curve in chart.curves]
-    if chart.evaluation_line is not None:
-        lines.append((chart.evaluation_line, EVALUATION))
-    for curve, ink in lines:
+    for curve, ink in _lines(chart):
         outside = np.flatnonzero(curve.high > high if above else curve.low < low)
         if len(outside):
             column = int(outside[-1]) // 2

@@ -18,8 +18,8 @@ from textual.widget import Widget
 
 from tuiapp.state.axes import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
-from tuiapp.widgets.colors import BAND_COLOR, series_color
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
+from tuiapp.widgets.colors import BAND_COLOR, faint, series_color
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
@@ -132,7 +132,12 @@ class Plot(Widget):
                 CURSOR: "#FFFFFF" if dark else "#000000",
                 GAP: "#D55E00" if dark else "#A33800",
             }
-            color = named[ink] if ink in named else series_color(ink, dark=dark)
+            if ink in named:
+                color = named[ink]
+            elif ink <= RAW:
+                color = faint(series_color(RAW - ink, dark=dark), dark=dark)
+            else:
+                color = series_color(ink, dark=dark)
             self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))
         return self._styles[ink]
 
