@@ -11,7 +11,7 @@ from tuiapp.state.chart import BAND, Chart, Curve
 from tuiapp.state.series import Floats
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
-MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, across and down
+MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, down and across
 NONE, EVALUATION, GAP, CURSOR = -10, -2, -3, -4  # inks besides `BAND` and the palette indices, which are ≥ 0
 RAW = -100  # ink of the curve with palette index 0 before it was smoothed; that of index 1 is one less
 DASH_CELLS = 2  # length in which curves that coincide take turns
@@ -80,12 +80,12 @@ def _draw_lines(
     """Draws lines over what is there; those that share cells have them in turns, as dashes of each."""
     drawn = np.stack(lines)
     here = drawn > 0
-    sharing = here.sum(axis=0)
-    covered = sharing > 0
-    turn = np.arange(bits.shape[1]) // DASH_CELLS % np.maximum(sharing, 1)
-    chosen = here & (here.cumsum(axis=0) - 1 == turn)
-    bits[covered] = np.bitwise_or.reduce(drawn)[covered]
-    inks[covered] = np.einsum("nrc,n->rc", chosen, own, dtype=np.int16, casting="unsafe")[covered]
+    place = here.cumsum(axis=0, dtype=np.uint8)
+    dash = (np.arange(bits.shape[1]) // DASH_CELLS).astype(np.uint8)
+    turn = dash % np.maximum(place[-1], 1) + 1
+    np.copyto(bits, np.bitwise_or.reduce(drawn), where=place[-1] > 0)
+    for ink, mine in zip(own, here & (place == turn), strict=True):
+        inks[mine] = ink
 
 
 def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
@@ -110,6 +110,7 @@ def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: C
     across, down = 2 * bits.shape[1], 4 * bits.shape[0]
     (left, right), (low, high) = chart.x_range, chart.y_range
     right_of = across
+    marked: list[tuple[int, int]] = []
     for x, y in chart.evaluations:
         column = round((x - left) / (right - left) * (across - 1))
         row = round((high - y) / (high - low) * (down - 1) - TOLERANCE)
@@ -117,10 +118,14 @@ def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: C
         if not 0 <= row < down or not 0 <= column < across or column > right_of:
             continue
         right_of = column - 2 * EVALUATION_CELLS
-        for c, r in ((column + by_column, row + by_row) for by_column, by_row in MARK):
-            if 0 <= r < down and 0 <= c < across:
-                bits[r // 4, c // 2] |= _DOTS[r % 4, c % 2]
-                inks[r // 4, c // 2] = EVALUATION
+        marked += [(row + by_row, column + by_column) for by_row, by_column in MARK]
+    if not marked:
+        return
+    dots = np.array(marked)
+    dots = dots[((dots >= 0) & (dots < (down, across))).all(axis=1)]
+    cells = dots[:, 0] // 4, dots[:, 1] // 2
+    np.bitwise_or.at(bits, cells, _DOTS[dots[:, 0] % 4, dots[:, 1] % 2])
+    inks[cells] = EVALUATION
 
 
 def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
@@ -181,9 +186,12 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
 
 
 def _between(top: Floats, bottom: Floats, height: int) -> NDArray[np.bool_]:
-    row = np.arange(height)[:, None]
-    with np.errstate(invalid="ignore"):
-        between: NDArray[np.bool_] = (row >= top) & (row <= bottom)
+    row = np.arange(height, dtype=np.int16)[:, None]
+    first, last = (
+        np.clip(np.where(np.isnan(ends), none, ends), -1, height).astype(np.int16)
+        for ends, none in ((top, height), (bottom, -1))
+    )
+    between: NDArray[np.bool_] = (row >= first) & (row <= last)
     return between
 
 
@@ -191,5 +199,7 @@ def _pack(dots: NDArray[np.bool_], rows: int, columns: int) -> NDArray[np.uint8]
     padded = np.zeros((4 * rows, 2 * columns), np.uint8)
     padded[:, : dots.shape[1]] = dots[:, : 2 * columns]
     cells = padded.reshape(rows, 4, columns, 2)
-    packed = np.einsum("rdcw,dw->rc", cells, _DOTS, dtype=np.int64, casting="unsafe")
-    return np.asarray(packed, np.uint8)
+    packed = np.zeros((rows, columns), np.uint8)
+    for down, across in np.ndindex(_DOTS.shape):
+        packed |= cells[:, down, :, across] * _DOTS[down, across]
+    return packed
