@@ -16,9 +16,10 @@ from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.fold import apply
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
+from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
-from tuiapp.widgets.plot import LEFT_CELLS, Plot
+from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot
 from tuiapp.widgets.rank_table import RankTable
 
 
@@ -229,6 +230,23 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         assert table.chosen == app.run_screen.query_one(LogView).rank == 2
         await pilot.click(table.query_one("#rows"), offset=(3, 2))
         await until(pilot, lambda: one.rank is None)
+
+
+@pytest.mark.parametrize(
+    ("no_color", "ascii_only", "lines"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+async def test_a_faint_grid_where_it_does_not_look_like_curves(
+    no_color: bool, ascii_only: bool, lines: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = RunApp(h.completed())
+    app.no_color = no_color
+    monkeypatch.setattr(app, "get_line_filters", lambda: [AsciiFilter()] if ascii_only else [])
+    async with app.run_test(size=LARGE) as pilot:
+        plot = (await drawn(pilot, app)).plot
+        rows = [plot.render_line(row).text[LEFT_CELLS:] for row in range(plot.rows)]
+        faint = [row for row in rows if GRID_DOT in row]
+        assert bool(faint) == lines
+        assert len(faint) <= MOST_LINES
 
 
 async def test_only_what_changed_is_painted() -> None:
