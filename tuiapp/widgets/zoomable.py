@@ -14,6 +14,7 @@ from textual.widgets import Static
 from tuiapp.state.axes import Window, panned, zoomed
 from tuiapp.state.chart import Chart
 from tuiapp.state.curves import Axis
+from tuiapp.state.series import SMOOTHINGS
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2
@@ -24,8 +25,6 @@ FAR_CELLS = 10
 
 LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
 """Smallest visible range, in steps, seconds or epochs."""
-
-SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 
 class Zoomable(Vertical, can_focus=True):
