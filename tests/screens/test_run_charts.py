@@ -184,7 +184,7 @@ async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
         assert (one.window, one.drawn.y_range[1]) == (None, top)
         await pilot.press("0")
         assert one.drawn.y_range[1] > 1.5
-        assert "at first" not in legend(one)
+        assert "all values (0: back)" in legend(one)
         await pilot.press("0")
         assert one.drawn.y_range[1] == top
 

@@ -46,7 +46,7 @@ def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
     chart = build_chart(overfitted(), Look(smoothing=0.6), **SIZE)
     assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
     assert arrows(chart) == (2, 0), "of the loss and of the test loss"
-    (words,) = beyond_words(chart, "loss")
+    (words,) = beyond_words(chart, "loss", every=False)
     assert words.startswith("↑ ")
     assert words.endswith(" at first (0: all)")
 
@@ -64,7 +64,7 @@ def test_a_rise_from_below_has_an_arrow_down() -> None:
     chart = build_chart(run([0.5] * 1000, [0.9, *[0.02 + 0.001 * n for n in range(20)]]), Look(TEST_ACCURACY), **SIZE)
     assert chart.y_range[0] > 0.9
     assert arrows(chart) == (0, 1)
-    assert beyond_words(chart, TEST_ACCURACY) == ["↓ 10.0 % at first (0: all)"]
+    assert beyond_words(chart, TEST_ACCURACY, every=False) == ["↓ 10.0 % at first (0: all)"]
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class CompareScreen(CoveredScreenFix[None]):
             f"by {self.axis}",
             "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",
-            *beyond_words(self.chart.drawn, self.metric),
+            *beyond_words(self.chart.drawn, self.metric, every=self.chart.every),
             read,
             *(
                 f"{ascii_lowercase[place]}: {run.curves.gaps.short}"

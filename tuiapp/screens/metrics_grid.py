@@ -223,12 +223,12 @@ class MetricsGrid(CoveredScreenFix[None]):
             parts[1:] = [Content.styled(said, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
         left = Content("  ").join(parts).truncate(room, ellipsis=True)
         place = f"{pages.place + 1} of {len(pages.names)}" if self.large else f"page {pages.page + 1} of {pages.count}"
-        window = self._charts[0].window
+        large = self._charts[0]
         settings = [
             place if pages.names else "",
-            f"{100 * self._charts[0].share_in_sight:.3g} % in sight" if window else "",
+            f"{100 * large.share_in_sight:.3g} % in sight" if large.window else "",
             f"by {self.axis}",
-            *(beyond_words(self._charts[0].drawn, self._charts[0].name_shown) if self.large else ()),
+            *(beyond_words(large.drawn, large.name_shown, every=large.every) if self.large or large.every else ()),
             "logarithmic" if self.log_scale else "",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
         ]

@@ -167,7 +167,7 @@ class LossChart(Zoomable):
 
     def _settings(self) -> list[str]:
         settings = [
-            *beyond_words(self.drawn, self.metric),
+            *beyond_words(self.drawn, self.metric, every=self.every),
             "logarithmic" if self.log_scale else "linear",
             f"by {self.axis}",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
