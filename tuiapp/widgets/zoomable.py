@@ -140,7 +140,7 @@ def view_keys(screen: str, *, show: bool) -> list[BindingType]:
             show=show,
         ),
         Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
-        Binding("0", "chart('whole')", "Whole run, or all its values", id=f"{screen}.whole-run", show=False),
+        Binding("0", "chart('whole')", "Whole run, all values", id=f"{screen}.whole-run", show=False),
         Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),
         Binding("right", "chart('right')", "Later", id=f"{screen}.later", show=False),
         Binding("shift+left", "chart('far_left')", "Much earlier", id=f"{screen}.much-earlier", show=False),
