@@ -11,7 +11,7 @@ import numpy as np
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
 from trainers.config.plan import make_plan
-from trainers.contract.manifest import checkpoint_name, read_checkpoint
+from trainers.contract.manifest import best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
 
@@ -60,6 +60,16 @@ def test_the_newest_and_the_best_are_kept(run: RunDir) -> None:
     save(run, 174, accuracy={174: 0.6}, config=config)
     assert steps_in(run) == [174, 58]
     assert not any(path.name.startswith(".") for path in run.checkpoints.iterdir())
+
+
+def test_only_a_higher_accuracy_is_the_best_again(run: RunDir) -> None:
+    told = save(run, 29, 58, 87, 116, 145, accuracy={29: 0.9, 58: 0.9, 87: 0.95, 116: 0.95, 145: 0.95})
+    assert [event.step for event in told.checkpoints if event.best] == [29, 87]
+    assert steps_in(run) == [145, 116, 87]
+    found, _ = list_checkpoints(run.checkpoints)
+    best = best_checkpoint(found)
+    assert best is not None
+    assert best.manifest.step == 87
 
 
 def test_what_a_run_that_dies_now_would_resume_from_is_kept(run: RunDir) -> None:

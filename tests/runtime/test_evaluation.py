@@ -18,6 +18,7 @@ def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
     # A checkpoint's manifest takes plain numbers only.
     assert msgspec.json.decode(msgspec.json.encode(found))[:3] == [6 / 30, 26 / 30, 30]
     assert found.counts == counts
+    assert msgspec.json.decode(msgspec.json.encode((found.loss, found.accuracy))) == [6 / 30, 26 / 30]
     assert found.worst == [WorstExample(4, 2, 1, 2.5), WorstExample(9, 2, 0, 2.5), WorstExample(3, 0, 1, 0.5)]
 
 

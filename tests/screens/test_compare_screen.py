@@ -333,9 +333,8 @@ async def test_named_runs_are_told_apart_by_their_names(tmp_path: Path) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "baseline" in app.said("#rows"))
         heading, *rows = app.said("#rows").splitlines()
-        assert heading.split()[0] == "name"
-        assert [row.split()[2] for row in rows[:2]] == ["baseline", MISSING]
-        assert rows[0].split()[-1] == runs[0].run_id
+        assert heading.split()[0] == "run"
+        assert [row.split()[2] for row in rows[:2]] == ["baseline", runs[1].run_id]
         source = ComparisonSource(app.compare_screen._feed, ())
         legend = str(source.legend(source.build(Look(LOSS), columns=40, rows=5), Look(LOSS), None, dark=True))
         assert legend == f"a ━ baseline  b ━ {runs[1].run_id}"

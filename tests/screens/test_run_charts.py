@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from tests import histories as h
+from tests.reported import step_event
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.shown import is_current
 from trainers.contract.events import Metrics
@@ -15,9 +16,10 @@ from tuiapp.screens.metric_list import MetricList
 from tuiapp.state.fold import apply
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
+from tuiapp.terminal.ascii_filter import AsciiFilter
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.loss_chart import LossChart
-from tuiapp.widgets.plot import LEFT_CELLS, Plot
+from tuiapp.widgets.plot import GRID_DOT, LEFT_CELLS, MOST_LINES, Plot
 from tuiapp.widgets.rank_table import RankTable
 
 
@@ -171,6 +173,22 @@ async def test_zoom_and_pan() -> None:
         assert chart(app, "second").window is None
 
 
+async def test_0_shows_the_whole_run_then_all_values_and_goes_back() -> None:
+    app = RunApp([h.started(1), step_event(0, 1, [2.4 * 0.8**step for step in range(1000)], **h.at(1))])
+    async with app.run_test(size=LARGE) as pilot:
+        one = await drawn(pilot, app)
+        top = one.drawn.y_range[1]
+        assert top < 0.2
+        assert "at first (0: all)" in legend(one)
+        await pilot.press("plus", "0")
+        assert (one.window, one.drawn.y_range[1]) == (None, top)
+        await pilot.press("0")
+        assert one.drawn.y_range[1] > 1.5
+        assert "all values (0: back)" in legend(one)
+        await pilot.press("0")
+        assert one.drawn.y_range[1] == top
+
+
 async def test_the_cursor_reads_values_and_stands_still_then_catches_up() -> None:
     app = RunApp(h.running(last_step=120))
     async with app.run_test(size=LARGE) as pilot:
@@ -212,6 +230,23 @@ async def test_the_mouse_reads_zooms_and_chooses_a_rank() -> None:
         assert table.chosen == app.run_screen.query_one(LogView).rank == 2
         await pilot.click(table.query_one("#rows"), offset=(3, 2))
         await until(pilot, lambda: one.rank is None)
+
+
+@pytest.mark.parametrize(
+    ("no_color", "ascii_only", "lines"), [(False, False, True), (True, False, False), (False, True, False)]
+)
+async def test_a_faint_grid_where_it_does_not_look_like_curves(
+    no_color: bool, ascii_only: bool, lines: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = RunApp(h.completed())
+    app.no_color = no_color
+    monkeypatch.setattr(app, "get_line_filters", lambda: [AsciiFilter()] if ascii_only else [])
+    async with app.run_test(size=LARGE) as pilot:
+        plot = (await drawn(pilot, app)).plot
+        rows = [plot.render_line(row).text[LEFT_CELLS:] for row in range(plot.rows)]
+        faint = [row for row in rows if GRID_DOT in row]
+        assert bool(faint) == lines
+        assert len(faint) <= MOST_LINES
 
 
 async def test_only_what_changed_is_painted() -> None:

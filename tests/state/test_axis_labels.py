@@ -50,7 +50,7 @@ SPANS = [factor * 10.0**power for factor in (1, 1.3, 2.5, 4.7, 8) for power in r
 def test_an_axis_has_one_unit_and_one_number_of_decimals(quantity: str) -> None:
     """Whatever it shows: labels that all differ, and none that is cut."""
     for span, below, count in product(SPANS, (0, 0.3, 1, 10), (2, 5, 12)):
-        ticks = value_ticks(*value_range(below * span, (below + 1) * span, from_zero=True), count, UNITS[quantity])
+        ticks = value_ticks(*value_range(below * span, (below + 1) * span), count, UNITS[quantity])
         labels = [label for _, label in ticks]
         assert all(0 < len(label) <= LABEL_CELLS for label in labels), labels
         assert len(set(labels)) == len(labels), labels
@@ -68,15 +68,18 @@ def test_an_axis_has_one_unit_and_one_number_of_decimals(quantity: str) -> None:
 @pytest.mark.parametrize("low", [-1e30, -1e6, -1.0, 0.0, 1e-300, 1e-320, 0.5, 1234567.0, 1e30])
 @pytest.mark.parametrize("span", [0.0, 5e-324, 1e-12, 1e-3, 1.0, 1e30])
 def test_whatever_the_values_the_labels_fit(low: float, span: float) -> None:
-    low, high = value_range(low, low + span, from_zero=True)
+    low, high = value_range(low, low + span)
     assert all(len(label) <= LABEL_CELLS for _, label in value_ticks(low, high, 5, "s"))
 
 
 LOGARITHMIC: list[tuple[str, float, float, int, str]] = [
     ("loss", 0.05, 2.4, 6, "0.05 0.1 0.2 0.5 1 2"),
     ("loss", 0.001, 300, 6, "0.001 0.01 0.1 1 10 100"),
-    ("learning rate", 1e-6, 0.1, 6, "1e-6 1e-5 1e-4 0.001 0.01 0.1"),
-    ("step time", 0.0002, 2, 6, "1 ms 10 ms 100 ms 1 s"),
+    ("learning rate", 1e-6, 0.1, 6, "1e-6 1e-5 1e-4 1e-3 1e-2 1e-1"),
+    ("learning rate", 1.5e-4, 0.03, 8, "0.0002 0.0005 0.001 0.002 0.005 0.01 0.02"),
+    ("step time", 0.0002, 2, 6, "0.001 s 0.01 s 0.1 s 1 s"),
+    ("step time", 0.0002, 0.2, 6, "1 ms 10 ms 100 ms"),
+    ("step time", 1e-6, 2, 6, "1e-6 s 1e-4 s 1e-2 s 1e0 s"),
     ("accuracy", 0.1, 1, 6, "10 % 20 % 50 % 100 %"),
     # Where less than two of 1, 2 and 5 are in sight.
     ("loss", 1.05, 1.4, 4, "1.1 1.2 1.3 1.4"),

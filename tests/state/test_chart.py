@@ -11,13 +11,13 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
-from tests.reported import step_event
+from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
-from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME
+from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, Look, build_chart
 from tuiapp.state.metrics import KNOWN, metric
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, rasterize
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.state.run_state import RunState
 
 SIZE = {"columns": 200, "rows": 20}
@@ -180,11 +180,54 @@ def test_a_gap_breaks_the_line() -> None:
 
 
 def test_marks_and_cursor() -> None:
-    chart = replace(straight([0.0] * 20), evaluations=[(19.0, 1.0)], gaps=[4])
+    chart = replace(straight([0.0] * 20), evaluations=[(18.0, 1.0)], gaps=[4])
     cells = rasterize(chart, 10, 5, cursor=3)
-    assert (chr(cells.characters[0, 9]), cells.inks[0, 9]) == ("◆", EVALUATION)
+    assert (chr(cells.characters[0, 9]), cells.inks[0, 9]) == ("⠋", EVALUATION)
     assert (chr(cells.characters[0, 2]), cells.inks[0, 2]) == ("✕", GAP)
     assert cells.inks[:, 3].tolist() == [CURSOR] * 4 + [0]
+
+
+def test_evaluations_are_a_line_with_marks_at_the_dots_of_their_values() -> None:
+    evaluations = [evaluation_event(29 * epoch, 3 - epoch / 10, 0.5, **h.at(1)) for epoch in range(1, 11)]
+    state = fold([h.started(1), step_event(0, 1, [1.0] * 290, **h.at(1)), *evaluations])
+    chart = build_chart(state, Look(), columns=120, rows=20)
+    line = chart.evaluation_line
+    assert line is not None
+    assert np.count_nonzero(~np.isnan(line.middle)) == len(chart.evaluations) == 10
+    inks = rasterize(chart, 60, 20).inks
+    assert (inks[:, 6:-3] == EVALUATION).any(axis=0).all(), "from the first to the last, in every column"
+    assert build_chart(state, Look(TEST_LOSS), **SIZE).evaluation_line is None, "that is the curve"
+    # In one row of cells, a dot apart.
+    marked = [
+        "".join(text(replace(straight([0.0] * 20), evaluations=[(10.0, value)]), 10, 5)) for value in (0.50, 0.56, 0.62)
+    ]
+    assert len(set(marked)) == 3
+
+
+def test_lines_that_coincide_take_turns() -> None:
+    """Every one is seen, the line of the evaluations, too; where they part each has its own cells."""
+    nothing = np.zeros(40)
+    curves = [Curve(str(rank), rank, each, each, each, nothing) for rank in range(3) for each in [np.full(40, 0.5)]]
+    curves[2].middle[20:] = curves[2].low[20:] = curves[2].high[20:] = 0.0
+    chart = Chart(curves=curves, evaluation_line=curves[1], x_range=(0, 39))
+    inks = rasterize(chart, 20, 5).inks
+    assert set(inks[2, :9].tolist()) == {0, 1, 2, EVALUATION}
+    assert set(inks[2, 10:].tolist()) == {0, 1, EVALUATION}
+    assert set(inks[4, 10:19].tolist()) == {2}
+
+
+def test_the_curve_before_smoothing_lies_dotted_under_the_smoothed_one() -> None:
+    state = fold([h.started(1), step_event(0, 1, [0.0, 1.0] * 20, **h.at(1))])
+    assert build_chart(state, Look(), columns=40, rows=10).raw == []
+    chart = build_chart(state, Look(smoothing=0.9), columns=40, rows=10)
+    (raw,) = chart.raw
+    assert raw.middle.tolist() == [0.0, 1.0] * 20
+    assert chart.y_range == (0.0, 1.0), "all of it"
+    cells = rasterize(chart, 20, 10)
+    assert set(cells.inks.ravel().tolist()) == {RAW, 0, NONE}
+    assert set(map(chr, cells.characters[cells.inks == RAW].tolist())) <= {"⡇", "⠇", "⡆", "⠆"}
+    line = rasterize(replace(chart, raw=[]), 20, 10).characters
+    assert (cells.characters[cells.inks == 0] == line[cells.inks == 0]).all(), "the line's cells are its own"
 
 
 def test_the_band_lies_under_the_mean() -> None:
@@ -203,8 +246,8 @@ def test_round_numbers_on_the_axes() -> None:
     assert nice_ticks(0.3, 1.4, 1, least=1) == [1]
     assert nice_ticks(2, 2, 3) == [2]
     assert round_up(131, 130) == 140
-    assert value_range(0.08, 2.31, from_zero=True) == pytest.approx((0.0, 2.4))
-    assert value_range(3.0, 3.0, from_zero=True) == pytest.approx((2.7, 3.3))
+    assert value_range(0.08, 2.31) == pytest.approx((0.0, 2.4))
+    assert value_range(3.0, 3.0) == pytest.approx((2.7, 3.3))
     assert [label for _, label in time_ticks(0, 7300, 4)] == ["0s", "1h", "2h"]
     assert [short_duration(s) for s in (5, 90, 3600, 90_000)] == ["5s", "1m 30s", "1h", "1d 1h"]
 
@@ -226,6 +269,15 @@ def test_a_constant_is_a_straight_line(rows: int, weight: float) -> None:
         chart = build_chart(state, Look(name, smoothing=weight), columns=120, rows=rows)
         drawn = "".join(text(chart, 60, rows)).split()
         assert len(set("".join(drawn)) - {"⢀", "⡀", "⠁", "⠈", "⠂", "⠐", "⠄", "⠠"}) == 1
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("rows", [7, 12, 29])
+def test_a_constant_that_is_rounded_to_float32_at_times_is_a_straight_line(rows: int, log: bool) -> None:
+    rates = [float(np.float32(3e-4)) if step % 7 else 3e-4 for step in range(400)]
+    state = fold([h.started(1), step_event(0, 1, [1.0] * 400, rates=rates, **h.at(1))])
+    chart = build_chart(state, Look(LEARNING_RATE, smoothing=0.6, log=log), columns=120, rows=rows)
+    assert sum(bool(row.strip()) for row in text(chart, 60, rows)) == 1
 
 
 def test_examples_have_no_marks_of_the_test_set() -> None:

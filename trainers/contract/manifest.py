@@ -120,9 +120,9 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
-    """The finite one with the highest test accuracy, the newest among equals; None if none was evaluated."""
+    """The finite one with the highest test accuracy, the first to reach it; None if none was evaluated."""
     known = [one for one in checkpoints if one.manifest.finite and one.manifest.accuracy is not None]
-    return max(known, key=lambda one: (one.manifest.accuracy, one.manifest.step), default=None)
+    return max(known, key=lambda one: (one.manifest.accuracy, -one.manifest.step), default=None)
 
 
 def best_accuracy(directory: Path) -> float | None:

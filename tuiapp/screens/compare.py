@@ -15,6 +15,7 @@ from textual.reactive import reactive
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.compare_feed import CompareFeed
+from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
 from tuiapp.screens.metrics_grid import MetricsGrid
@@ -26,6 +27,7 @@ from tuiapp.state.grid import Pages
 from tuiapp.state.metrics import first_choice, metric, ordered
 from tuiapp.state.text import MISSING, format_percent, join_words, plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.widgets.chart_legend import beyond_words
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.compare_chart import CompareChart
 from tuiapp.widgets.compare_table import CompareTable
@@ -86,6 +88,11 @@ class CompareScreen(CoveredScreenFix[None]):
         self._pages = Pages()
         self._shown_in_grid = -1
         """Version of the curves in it."""
+        self._memory = ChartMemory(self)
+        view = self._memory.view
+        self.set_reactive(CompareScreen.axis, view.axis)
+        self.set_reactive(CompareScreen.log_scale, view.log)
+        self.set_reactive(CompareScreen.smoothing, view.smoothing)
         self._patience = 2
         """Ticks before an empty chart is explained."""
 
@@ -99,7 +106,10 @@ class CompareScreen(CoveredScreenFix[None]):
         yield SteadyFooter(show_command_palette=False)
 
     def on_mount(self) -> None:
-        self.watch(self.chart, "window", self._draw, init=False)
+        self.chart.axis = self.axis
+        self._memory.begin()
+        for name in ("window", "every"):
+            self.watch(self.chart, name, self._draw, init=False)
         self.watch(self.chart, "cursor", self._move_cursor, init=False)
         self._feed.start()
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw())
@@ -107,6 +117,7 @@ class CompareScreen(CoveredScreenFix[None]):
         self.call_after_refresh(self._draw)
 
     def on_unmount(self) -> None:
+        self._memory.close()
         self._feed.close()
 
     @property
@@ -134,8 +145,8 @@ class CompareScreen(CoveredScreenFix[None]):
         plot, runs = self.query_one(Plot), self._feed.runs
         if not self._chosen:
             with self._feed.lock:
-                self.set_reactive(CompareScreen.metric, first_choice(self._names()))
-        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window)
+                self.set_reactive(CompareScreen.metric, self._first_choice())
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.chart.window, self.chart.every)
         shown = [(ascii_lowercase[n], n, run.curves) for n, run in enumerate(runs) if n not in self._hidden]
         with self._feed.lock:
             chart = build_comparison(shown, look, columns=2 * plot.columns, rows=plot.rows)
@@ -192,6 +203,7 @@ class CompareScreen(CoveredScreenFix[None]):
             f"by {self.axis}",
             "" if metric(self.metric).held_out else smoothed,
             "logarithmic" if self.log_scale else "linear",
+            *beyond_words(self.chart.drawn, self.metric, every=self.chart.every),
             read,
             *(
                 f"{ascii_lowercase[place]}: {run.curves.gaps.short}"
@@ -225,8 +237,13 @@ class CompareScreen(CoveredScreenFix[None]):
         def draw(name: str | None) -> None:
             if name:
                 self._chosen, self.metric = True, name
+                self._memory.keep(metric=name)
 
         self.app.push_screen(MetricList(names, self.metric, title="Metric"), draw)
+
+    def _first_choice(self) -> str:
+        names, kept = self._names(), self._memory.view.metric
+        return kept if kept in names else first_choice(names)
 
     def _names(self) -> dict[str, None]:
         """Returns the metrics of all runs; the loss before any. The feed's lock must be held."""
@@ -242,12 +259,17 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def action_axis(self) -> None:
         self.axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
+        if self.axis != "epoch":
+            # Not every run has epochs.
+            self._memory.keep(axis=self.axis)
 
     def action_toggle_log_scale(self) -> None:
         self.log_scale = not self.log_scale
+        self._memory.keep(log=self.log_scale)
 
     def action_smooth(self, by: int) -> None:
         self.smoothing = next_smoothing(self.smoothing, by)
+        self._memory.keep(smoothing=self.smoothing)
 
     def action_show_curve(self, place: int) -> None:
         if place < len(self._feed.runs):

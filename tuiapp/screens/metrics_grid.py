@@ -21,7 +21,7 @@ from tuiapp.state.grid import MOST, Pages
 from tuiapp.state.metrics import grouped, metric
 from tuiapp.state.text import plural
 from tuiapp.terminal.covered_screen import CoveredScreenFix
-from tuiapp.widgets.chart_legend import line_of
+from tuiapp.widgets.chart_legend import beyond_words, line_of
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.steady_footer import SteadyFooter
@@ -100,7 +100,8 @@ class MetricsGrid(CoveredScreenFix[None]):
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
         large = self._charts[0]
-        self.watch(large, "window", self._draw_all, init=False)
+        for name in ("window", "every"):
+            self.watch(large, name, self._draw_all, init=False)
         self.watch(large, "cursor", self._move_cursor, init=False)
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._draw_all())
         self.set_interval(REDRAW_S, self._draw_if_due)
@@ -182,7 +183,7 @@ class MetricsGrid(CoveredScreenFix[None]):
             # It is drawn once it is laid out.
             return
         chart.axis = self.axis
-        look = Look(name, self.axis, self.smoothing, self.log_scale, chart.window)
+        look = Look(name, self.axis, self.smoothing, self.log_scale, chart.window, self._charts[0].every)
         columns = plot.columns if plot.size else max(2, chart.size.width - 8)
         rows = plot.rows if plot.size else max(2, chart.size.height - 3)
         drawn = self._source.build(look, columns=2 * columns, rows=rows)
@@ -222,11 +223,12 @@ class MetricsGrid(CoveredScreenFix[None]):
             parts[1:] = [Content.styled(said, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
         left = Content("  ").join(parts).truncate(room, ellipsis=True)
         place = f"{pages.place + 1} of {len(pages.names)}" if self.large else f"page {pages.page + 1} of {pages.count}"
-        window = self._charts[0].window
+        large = self._charts[0]
         settings = [
             place if pages.names else "",
-            f"{100 * self._charts[0].share_in_sight:.3g} % in sight" if window else "",
+            f"{100 * large.share_in_sight:.3g} % in sight" if large.window else "",
             f"by {self.axis}",
+            *(beyond_words(large.drawn, large.name_shown, every=large.every) if self.large or large.every else ()),
             "logarithmic" if self.log_scale else "",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",
         ]
@@ -260,11 +262,11 @@ class MetricsGrid(CoveredScreenFix[None]):
         self._arrange()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Of the chart's keys, only those that select work while it is small."""
-        return self.large or parameters[0] in MOVES if action == "chart" else True
+        """Of a chart's keys, those that select and the one that shows all values work while it is small."""
+        return self.large or parameters[0] in {*MOVES, "whole"} if action == "chart" else True
 
     def action_chart(self, what: str) -> None:
-        if self.large:
+        if self.large or what not in MOVES:
             self._does[what]()
         else:
             self._select(MOVES[what])

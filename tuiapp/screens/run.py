@@ -187,6 +187,7 @@ class RunScreen(CoveredScreenFix[None]):
         self.call_later(self._show, await self._reader.read_soon(FOLD_BUDGET_S, FIRST_PICTURE_S))
 
     def on_unmount(self) -> None:
+        self._charts.close()
         self._reader.close()
 
     def on_resize(self) -> None:

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 
 from trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.metric_list import NOTHING, MetricList
 from tuiapp.state.metrics import first_choice, metric, second_choice
 from tuiapp.state.run_state import RunState
@@ -24,6 +25,7 @@ class RunCharts:
 
     def __init__(self, screen: Screen[None], arrange: Callable[[], None]) -> None:
         self._screen, self._arrange = screen, arrange
+        self._memory = ChartMemory(screen)
         self._asked: bool | None = None
         """None until the user shows or hides the second chart."""
         self._chosen: set[LossChart] = set()
@@ -60,7 +62,12 @@ class RunCharts:
         return size.width >= SECOND_WIDTH and size.height >= SECOND_HEIGHT
 
     def begin(self) -> None:
-        """Keeps the visible range of both charts in step."""
+        """Gives the charts the settings of the last time, and keeps the visible range of both in step."""
+        view = self._memory.view
+        self.main.log_scale = view.log
+        for chart in (self.main, self.second):
+            chart.smoothing, chart.axis = view.smoothing, view.axis
+        self._memory.begin()
         for one, other in ((self.main, self.second), (self.second, self.main)):
             self._screen.watch(one, "window", partial(setattr, other, "window"), init=False)
         self.second.metric = TEST_ACCURACY
@@ -81,7 +88,8 @@ class RunCharts:
         """Shows the metrics of most interest until the user chooses."""
         names = state.curves.names
         if self.main not in self._chosen:
-            self.main.metric = first_choice(names)
+            kept = self._memory.view.metric
+            self.main.metric = kept if kept in names else first_choice(names)
         # A trainer with epochs evaluates after them.
         if self.second not in self._chosen and not state.steps_per_epoch:
             self.second.metric = second_choice(names, self.main.metric)
@@ -91,6 +99,8 @@ class RunCharts:
         """Shows a metric that the user chose."""
         self._chosen.add(chart)
         chart.metric = name
+        if chart is self.main:
+            self._memory.keep(metric=name)
         self.show_titles()
 
     def show_titles(self) -> None:
@@ -124,11 +134,20 @@ class RunCharts:
         self._screen.app.push_screen(asked, draw)
 
     def _toggle_log(self) -> None:
-        self.active.log_scale = not self.active.log_scale
+        chart = self.active
+        chart.log_scale = not chart.log_scale
+        if chart is self.main:
+            self._memory.keep(log=chart.log_scale)
 
     def _smooth(self, by: int) -> None:
         for chart in (self.main, self.second):
             chart.smoothing = next_smoothing(chart.smoothing, by)
+        self._memory.keep(smoothing=self.main.smoothing)
 
     def _toggle_time(self) -> None:
         self.main.axis = self.second.axis = "step" if self.main.axis == "time" else "time"
+        self._memory.keep(axis=self.main.axis)
+
+    def close(self) -> None:
+        """Writes settings that are not written yet."""
+        self._memory.close()

@@ -15,6 +15,8 @@ PARTS = 8  # steps that the span of an axis with a rounded end is divided into: 
 LABEL_CELLS = 7  # cells: constant, so that the curves do not move
 LEAST_PLAIN = 1e-3  # an axis that ends below it shows powers of ten
 MOST_DECIMALS = 12
+SAME = 1e-6  # relative difference up to which values are drawn as a constant
+LOG_PAD = 0.05  # decades around one
 ZOOM = 0.5  # factor of the visible length per zoom step
 
 
@@ -32,14 +34,19 @@ def round_step(raw: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
 
 
-def value_range(low: float, high: float, *, from_zero: bool) -> tuple[float, float]:
-    """Returns round limits around values; `from_zero` starts at 0 unless the values are far from it."""
-    if high - low < 1e-12 * max(abs(low), abs(high), 1e-300):
-        pad = abs(high) * 0.1 or 0.01
-        return low - pad, high + pad
+def value_range(low: float, high: float, *, log: bool = False) -> tuple[float, float]:
+    """Returns round limits around values or, with `log`, decimal logarithms.
+
+    Values start at 0 unless they are far from it. Those that differ by no more than float32 or sums of floats round are
+    a constant, in the middle.
+    """
+    if high - low <= SAME * (1 if log else max(abs(low), abs(high))):
+        middle = float(f"{(low + high) / 2:.7g}")
+        pad = LOG_PAD if log else abs(middle) * 0.1 or 0.01
+        return middle - pad, middle + pad
     step = round_step((high - low) / 20)
     bottom, top = floor(low / step) * step, ceil(high / step) * step
-    return (0.0 if from_zero and 0 <= low < high / 2 else bottom), top
+    return (0.0 if not log and 0 <= low < high / 2 else bottom), top
 
 
 def step_ticks(low: float, high: float, count: int) -> Ticks:
@@ -72,11 +79,12 @@ def value_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
 
 
 def log_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
-    """Returns decades, with 2 and 5 between them where there are few; positions are decimal logarithms."""
-    factors = (1,) if high - low > 3 else (1, 2, 5)
-    decades = range(floor(low), ceil(high) + 1)
-    values = [factor * 10.0**decade for decade in decades for factor in factors]
-    values = [value for value in values if low <= log10(value) <= high]
+    """Returns decades, with 2 and 5 between them if there is room; positions are decimal logarithms."""
+    decades = [10.0**power for power in range(floor(low), ceil(high) + 1)]
+    values = [factor * decade for decade in decades for factor in (1, 2, 5)]
+    decades, values = ([value for value in each if low <= log10(value) <= high] for each in (decades, values))
+    if len(values) > max(2, count) and len(decades) > 1:
+        values = decades
     if len(values) < 2:
         # Over a range this small the axis is almost linear.
         return [(log10(value), label) for value, label in value_ticks(10**low, 10**high, count, unit) if value > 0]
@@ -117,9 +125,18 @@ def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
     return labels
 
 
-def log_labels(values: Iterable[float], unit: Unit = "") -> list[str]:
-    """Returns the labels of a logarithmic axis, each in its own unit and number of decimals."""
-    return [axis_labels([value], unit)[0] for value in values]
+def log_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
+    """Returns the labels of a logarithmic axis: in one unit, and all plain or all with a power of ten."""
+    scale, shown = _shown(unit, max(values))
+    scaled = [value * scale for value in values]
+    plain = [f"{value:,.{_decimals([value], value / 10)}f}" for value in scaled]
+    powers = [f"{value / 10.0 ** floor(log10(value) + 1e-9):.0f}e{floor(log10(value) + 1e-9)}" for value in scaled]
+    for numbers in (plain, powers):
+        for ending in (f" {shown}", shown, "") if shown else ("",):
+            labels = [f"{number}{ending}" for number in numbers]
+            if _fit(labels):
+                return labels
+    return powers
 
 
 def _shown(unit: Unit, top: float) -> tuple[float, str]:

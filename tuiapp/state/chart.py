@@ -29,6 +29,9 @@ MAX_EVALUATIONS = 400
 
 BAND = -1  # colour of curves that are not of one rank
 
+START = 0.05  # share of a curve's first values that may leave a linear axis of values
+LEAST_GAIN = 2.0  # how many times shorter the axis must be without them
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -37,6 +40,7 @@ class Look:
     smoothing: float = 0.0  # weight of the past, from 0 to below 1; for curves with a value at each step
     log: bool = False  # logarithmic axis of values; values ≤ 0 are left out
     window: Window | None = None  # visible part of the lower axis; None for all
+    every: bool = False  # the axis of values covers the first ones, too
     rank: int | None = None  # of a run's chart; None for all; beyond `MAX_LINES` ranks it is drawn over their band
 
 
@@ -57,16 +61,20 @@ class Chart:
     """All that is drawn. On a logarithmic axis every y is the value's decimal logarithm."""
 
     curves: list[Curve] = field(default_factory=list)
+    raw: list[Curve] = field(default_factory=list)  # the curves before they were smoothed
     band: Curve | None = None
     ranks: int = 0  # in the band
     evaluations: list[tuple[float, float]] = field(default_factory=list)
     """(place, value) of evaluations on held-out data, the newest first."""
+    evaluation_line: Curve | None = None  # through them, unless they are the metric itself
     held_out: str = ""  # name of the held-out data, such as "test"
     marks: list[tuple[int, float, str, int]] = field(default_factory=list)
     """(column, y, character, palette index) of the letters on the curves."""
     gaps: list[int] = field(default_factory=list)  # columns with a value that was not finite
     x_range: tuple[float, float] = (0.0, 1.0)
     y_range: tuple[float, float] = (0.0, 1.0)
+    beyond: tuple[float | None, float | None] = (None, None)
+    """The least and the greatest of the first values that are below and above `y_range`; None for none."""
     x_ticks: Ticks = field(default_factory=list)
     y_ticks: Ticks = field(default_factory=list)
     extent: tuple[float, float] = (0.0, 1.0)  # from the first to the last value, visible or not
@@ -125,15 +133,17 @@ def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Char
         chart.ranks = len(sources)
         chosen = next((n for n, source in enumerate(sources) if source.label == str(look.rank)), None)
         chart.band, mean = _band(reduced, weight, look.log)
-        chart.curves = [mean if chosen is None else _line(sources[chosen], reduced[chosen], weight, look.log)]
+        lines = [] if chosen is None else [(sources[chosen], reduced[chosen])]
+        chart.curves = [] if lines else [mean]
     else:
-        chart.curves = [_line(source, each, weight, look.log) for source, each in zip(sources, reduced, strict=True)]
-        if any(source.label == str(look.rank) for source in sources):
-            chart.curves = [curve for curve in chart.curves if curve.label == str(look.rank)]
+        lines = list(zip(sources, reduced, strict=True))
+        lines = [line for line in lines if line[0].label == str(look.rank)] or lines
+    chart.curves += [_line(source, each, weight, look.log) for source, each in lines]
+    chart.raw = [raw_line(source.label, source.color, each, look.log) for source, each in lines if weight]
     if reduced:
         chart.gaps = np.flatnonzero(sum(each.gaps for each in reduced)).tolist()
-    _mark_evaluations(chart, state, look)
-    set_y_axis(chart, look.metric, rows)
+    _mark_evaluations(chart, state, look, columns)
+    set_y_axis(chart, look, rows)
     ticks = time_ticks if chart.by_time else step_ticks
     chart.x_ticks = ticks(*chart.x_range, max(2, columns // 24))
     return chart
@@ -178,6 +188,12 @@ def _line(source: _Source, reduced: Reduced, weight: float, log: bool) -> Curve:
     return Curve(source.label, source.color, middle, low, high, reduced.gaps)
 
 
+def raw_line(label: str, color: int, reduced: Reduced, log: bool) -> Curve:
+    """Returns what smoothing begins with: the mean of each column, without its extremes."""
+    middle = scaled(reduced.mean, log)
+    return Curve(label, color, middle, middle, middle, reduced.gaps)
+
+
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
     means = np.stack([each.mean for each in reduced])
     some = ~np.isnan(means).all(axis=0)
@@ -199,8 +215,8 @@ def scaled(values: Floats, log: bool) -> Floats:
     return powers
 
 
-def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
-    """Adds evaluation marks: the held-out counterpart of the metric, or all values of a held-out metric."""
+def _mark_evaluations(chart: Chart, state: RunState, look: Look, columns: int) -> None:
+    """Adds evaluations, marks on a line: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(look.metric)
     # The number of examples in an evaluation is no counterpart of that in a step.
     counterparts = [f"{group}/{look.metric}" for group in HELD_OUT if look.metric != EXAMPLES]
@@ -219,18 +235,31 @@ def _mark_evaluations(chart: Chart, state: RunState, look: Look) -> None:
     inside = (places >= left) & (places <= right) & ~np.isnan(values)
     chart.held_out = metric(name).group
     chart.evaluations = list(zip(places[inside].tolist(), values[inside].tolist(), strict=True))
+    if not shown.held_out:
+        reduced = _reduce(series, chart, state, look.axis, columns)
+        chart.evaluation_line = _line(_Source(chart.held_out, BAND, series), reduced, 0.0, look.log)
 
 
-def set_y_axis(chart: Chart, name: str, rows: int) -> None:
-    """Fits the value axis to what is drawn, in `rows` cells."""
-    drawn = [*chart.curves, *([chart.band] if chart.band else [])]
-    ends = [np.array([y for _, y in chart.evaluations])]
-    ends += [values for curve in drawn for values in (curve.low, curve.high)]
-    values = np.concatenate(ends)
-    values = values[~np.isnan(values)]
+def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
+    """Fits the value axis to what is drawn, in `rows` cells.
+
+    While a whole run is shown on a linear axis, the first 5 % of each curve's values are left out if the axis is at
+    most half as long without them: a loss that falls from 2.4 to 0.05 at once would hide that it rises to 0.26 later.
+    All values after them are on the axis.
+    """
+    drawn = [curve for curve in (*chart.curves, *chart.raw, chart.band, chart.evaluation_line) if curve is not None]
+    ends = [values[~np.isnan(values)] for curve in drawn for values in (curve.low, curve.high)]
+    values = np.concatenate(ends or [np.empty(0)])
     if len(values):
-        chart.y_range = value_range(float(values.min()), float(values.max()), from_zero=not chart.log)
-    unit = metric(name).unit
+        least, most = float(values.min()), float(values.max())
+        chart.y_range = value_range(least, most, log=chart.log)
+        if not (look.log or look.every or look.window):
+            later = np.concatenate([values[int(START * len(values)) :] for values in ends])
+            low, high = value_range(float(later.min()), float(later.max()))
+            if chart.y_range[1] - chart.y_range[0] >= LEAST_GAIN * (high - low):
+                chart.y_range = low, high
+                chart.beyond = least if least < low else None, most if most > high else None
+    unit = metric(look.metric).unit
     if unit == "share" and not chart.log:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if chart.log else value_ticks

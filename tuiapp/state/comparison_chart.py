@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuiapp.state.axes import in_sight, short_duration, step_ticks, time_ticks, value_ticks
-from tuiapp.state.chart import Chart, Curve, Look, scaled, set_y_axis
+from tuiapp.state.chart import MAX_LINES, Chart, Curve, Look, raw_line, scaled, set_y_axis
 from tuiapp.state.curves import ALL, Axis, Curves
 from tuiapp.state.metrics import metric
 from tuiapp.state.series import smooth
@@ -41,7 +41,9 @@ def build_comparison(runs: Sequence[tuple[str, int, Curves]], look: Look, *, col
         middle = scaled(smooth(reduced.mean, weight), look.log)
         if not np.isnan(middle).all():
             chart.curves.append(Curve(letter, color, middle, middle, middle, reduced.gaps))
-    set_y_axis(chart, look.metric, rows)
+            if weight and len(sources) <= MAX_LINES:
+                chart.raw.append(raw_line(letter, color, reduced, look.log))
+    set_y_axis(chart, look, rows)
     chart.x_ticks = _x_ticks(chart, look.axis, max(2, columns // 24))
     chart.marks = _letters(chart.curves)
     return chart

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from trainers.contract.curve import Curve
 
 LIMIT = 1e30  # larger values count as not finite: no axis can show them beside others
+SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 

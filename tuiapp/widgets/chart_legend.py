@@ -76,6 +76,14 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
     return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
 
 
+def beyond_words(chart: Chart, name: str, *, every: bool) -> list[str]:
+    """Returns what the first values that are not on the axis reach, or that `every` one is on it, with the key."""
+    if every:
+        return ["all values (0: back)"]
+    ends = zip("↓↑", chart.beyond, strict=True)
+    return [f"{arrow} {metric(name).format(end)} at first (0: all)" for arrow, end in ends if end is not None]
+
+
 def why_empty(name: str, *, live: bool) -> str:
     """Returns the text shown in place of an empty chart."""
     if not live:

@@ -21,6 +21,12 @@ SEVERITY_STYLES: dict[Severity, str] = {
 }
 
 
+def faint(color: str, *, dark: bool) -> str:
+    """Returns a "#RRGGBB" colour nearer to a dark or a light background."""
+    behind = 0x12 if dark else 0xFF
+    return "#" + "".join(f"{round(0.45 * part + 0.55 * behind):02X}" for part in to_rgb(color))
+
+
 def text_on(color: str) -> str:
     """Returns black or white, whichever has more contrast on a "#RRGGBB" colour."""
     red, green, blue = ((part / 255) ** 2.2 for part in to_rgb(color))

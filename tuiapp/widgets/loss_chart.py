@@ -14,7 +14,7 @@ from textual.widgets import Static
 from trainers.contract.metrics import LOSS
 from tuiapp.state.chart import Look, build_chart
 from tuiapp.state.run_state import RunState
-from tuiapp.widgets.chart_legend import legend, line_of, why_empty
+from tuiapp.widgets.chart_legend import beyond_words, legend, line_of, why_empty
 from tuiapp.widgets.plot import Plot
 from tuiapp.widgets.zoomable import Zoomable
 
@@ -57,7 +57,7 @@ class LossChart(Zoomable):
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _theme: self._answer_key())
-        for name in ("smoothing", "log_scale", "rank", "window"):
+        for name in ("smoothing", "log_scale", "rank", "window", "every"):
             self.watch(self, name, self._answer_key, init=False)
         self.set_interval(1.0, self.draw_if_due)
 
@@ -137,7 +137,7 @@ class LossChart(Zoomable):
         # A hidden plot has no size: it gets the panel's, less the legend.
         columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
         rows = plot.rows if plot.display else max(2, self.content_size.height - 3)
-        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.window, self.rank)
+        look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.window, self.every, self.rank)
         self.drawn = build_chart(state, look, columns=2 * columns, rows=rows)
         self._show_legend()
         if self.drawn.is_empty:
@@ -167,6 +167,7 @@ class LossChart(Zoomable):
 
     def _settings(self) -> list[str]:
         settings = [
+            *beyond_words(self.drawn, self.metric, every=self.every),
             "logarithmic" if self.log_scale else "linear",
             f"by {self.axis}",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",

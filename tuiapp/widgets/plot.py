@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,13 +19,19 @@ from textual.widget import Widget
 from tuiapp.state.axes import LABEL_CELLS
 from tuiapp.state.chart import BAND, Chart
 from tuiapp.state.palette import series_color
-from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, Cells, rasterize
-from tuiapp.widgets.colors import BAND_COLOR
+from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, Cells, rasterize
+from tuiapp.terminal.ascii_filter import AsciiFilter
+from tuiapp.widgets.colors import BAND_COLOR, faint
 
 if TYPE_CHECKING:
     from textual_plotext.plot import Plot as Plotext
 
 LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
+GRID = -11
+"""Ink of the faint lines at the numbers of the axis of values, where nothing else is drawn."""
+GRID_DOT, GRID_CELLS = "·", 3
+"""What they are made of, and how far apart."""
+MOST_LINES = 6
 _ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -69,6 +75,8 @@ class Plot(Widget):
         self._cells: Cells | None = None
         self._axes: list[str] = []
         self._axes_of: object = None
+        self._lines: Sequence[int] = ()
+        """Rows of the grid."""
         self._styles: dict[int, Style] = {}
         self._plotext: Plotext | None = None
         self._held: int | None = None
@@ -90,6 +98,8 @@ class Plot(Widget):
         if axes_of != self._axes_of or old is None or old.inks.shape != cells.inks.shape:
             self._axes_of = axes_of
             self._axes = self._draw_axes(chart)
+            ticked = [row for row in range(self.rows) if self._axes[row][LEFT_CELLS - 1 : LEFT_CELLS] == "┤"]
+            self._lines = ticked[:: -(-len(ticked) // MOST_LINES)] if self._is_grid_faint() else ()
             self._styles.clear()
             self.refresh()
             return
@@ -113,10 +123,20 @@ class Plot(Widget):
         segments = [Segment(axis[:LEFT_CELLS], muted), *self._runs(y, base)]
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
+    def _is_grid_faint(self) -> bool:
+        """Whether there are colours and fine dots: without them a grid would look like curves."""
+        filters = self.app.get_line_filters()
+        return not self.app.no_color and not any(isinstance(one, AsciiFilter) for one in filters)
+
     def _runs(self, row: int, base: Style) -> Iterator[Segment]:
         assert self._cells is not None
-        inks = self._cells.inks[row]
-        text = self._cells.characters[row].astype("<u4").tobytes().decode("utf-32-le")
+        inks, characters = self._cells.inks[row], self._cells.characters[row]
+        if row in self._lines:
+            free = inks == NONE
+            inks = np.where(free, np.int16(GRID), inks)
+            free[np.arange(len(free)) % GRID_CELLS > 0] = False
+            characters = np.where(free, np.uint32(ord(GRID_DOT)), characters)
+        text = characters.astype("<u4").tobytes().decode("utf-32-le")
         stops = np.append(np.flatnonzero(inks[1:] != inks[:-1]) + 1, len(inks)).tolist()
         start = 0
         for stop in stops:
@@ -130,10 +150,16 @@ class Plot(Widget):
                 BAND: BAND_COLOR,
                 NONE: "#8A8A8A" if dark else "#606060",
                 EVALUATION: "#FFFFFF" if dark else "#000000",
+                GRID: "#3A3A3A" if dark else "#C8C8C8",
                 CURSOR: "#FFFFFF" if dark else "#000000",
                 GAP: "#D55E00" if dark else "#A33800",
             }
-            color = named[ink] if ink in named else series_color(ink, dark=dark)
+            if ink in named:
+                color = named[ink]
+            elif ink <= RAW:
+                color = faint(series_color(RAW - ink, dark=dark), dark=dark)
+            else:
+                color = series_color(ink, dark=dark)
             self._styles[ink] = Style(color=color, bold=ink in (EVALUATION, GAP))
         return self._styles[ink]
 

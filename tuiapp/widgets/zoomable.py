@@ -14,6 +14,7 @@ from textual.widgets import Static
 from tuiapp.state.axes import Window, panned, zoomed
 from tuiapp.state.chart import Chart
 from tuiapp.state.curves import Axis
+from tuiapp.state.series import SMOOTHINGS
 from tuiapp.widgets.plot import Plot
 
 PAN = 0.2
@@ -24,8 +25,6 @@ FAR_CELLS = 10
 
 LEAST_SPAN: dict[Axis, float] = {"step": 4.0, "time": 0.5, "epoch": 0.05}
 """Smallest visible range, in steps, seconds or epochs."""
-
-SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 
 
 class Zoomable(Vertical, can_focus=True):
@@ -45,6 +44,9 @@ class Zoomable(Vertical, can_focus=True):
     """The visible range of the x axis; None for all."""
     cursor: reactive[int | None] = reactive(None)
     """The column of dots whose values are shown, which freezes the chart; None for no cursor."""
+
+    every: reactive[bool] = reactive(False)
+    """Whether the axis of values covers the first ones, too, however far they are from the others."""
 
     axis: reactive[Axis] = reactive("step")
 
@@ -138,7 +140,7 @@ def view_keys(screen: str, *, show: bool) -> list[BindingType]:
             show=show,
         ),
         Binding("minus", "chart('out')", "Zoom out", id=f"{screen}.zoom-out", key_display="-", show=False),
-        Binding("0", "chart('whole')", "Whole run", id=f"{screen}.whole-run", show=False),
+        Binding("0", "chart('whole')", "Whole run, all values", id=f"{screen}.whole-run", show=False),
         Binding("left", "chart('left')", "Earlier", id=f"{screen}.earlier", show=False),
         Binding("right", "chart('right')", "Later", id=f"{screen}.later", show=False),
         Binding("shift+left", "chart('far_left')", "Much earlier", id=f"{screen}.much-earlier", show=False),
@@ -150,7 +152,10 @@ def view_actions(active: Callable[[], Zoomable]) -> dict[str, Callable[[], None]
     """Returns the function of each argument of the action `chart`, for the chart that `active` returns."""
 
     def whole() -> None:
-        active().window = None
+        chart = active()
+        if chart.window is None:
+            chart.every = not chart.every
+        chart.window = None
 
     return {
         "cursor": lambda: active().toggle_cursor(),

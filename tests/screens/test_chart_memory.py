@@ -1,0 +1,87 @@
+"""The settings of charts are those of the last time, on the Run screen and on Compare."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.screens.run_app import LARGE, RunApp, settled, until
+from trainers.contract.metrics import LOSS, RATE
+from tuiapp.library.chart_view import ChartView, change_view, read_view, view_path
+from tuiapp.screens.compare import CompareScreen
+from tuiapp.widgets.loss_chart import LossChart
+
+
+def chart(app: RunApp) -> LossChart:
+    return app.run_screen.query_one("#loss", LossChart)
+
+
+async def test_what_was_chosen_is_there_the_next_time() -> None:
+    first = RunApp(h.running())
+    async with first.run_test(size=LARGE) as pilot:
+        await settled(pilot, first)
+        await pilot.press("y", "t", "right_square_bracket", "m", "down", "enter")
+        await until(pilot, lambda: view_path().exists())
+    kept = ChartView(metric=RATE, axis="time", smoothing=0.8, log=True)
+    assert read_view() == (kept, "")
+    assert stat.S_IMODE(view_path().stat().st_mode) == 0o600
+    again = RunApp(h.running())
+    async with again.run_test(size=LARGE) as pilot:
+        await settled(pilot, again)
+        one = chart(again)
+        assert (one.metric, one.axis, one.smoothing, one.log_scale) == (RATE, "time", 0.8, True)
+    compare = CompareScreen([])
+    assert (compare.axis, compare.smoothing, compare.log_scale) == ("time", 0.8, True)
+
+
+async def test_a_change_right_before_the_end_is_kept_and_of_another_screen_too() -> None:
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        change_view({"axis": "time"})
+        await pilot.press("y")
+    assert read_view()[0] == ChartView(axis="time", log=True)
+
+
+async def test_a_run_without_the_metric_shows_its_own() -> None:
+    change_view({"metric": "eval/f1"})
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        assert chart(app).metric == LOSS
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("{", "truncated"),
+        ('{"smoothing": 7}', "smoothing = 7"),
+        ('{"axis": "sideways"}', "sideways"),
+        (" " * 5000, "longer"),
+    ],
+)
+async def test_a_damaged_file_is_ignored_with_a_word_and_replaced(written: str, why: str) -> None:
+    view_path().parent.mkdir(parents=True)
+    view_path().write_text(written)
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        assert (chart(app).smoothing, chart(app).axis) == (0.6, "step")
+        (notice,) = app._notifications
+        assert why in notice.message
+        assert str(view_path()) in notice.message
+        await pilot.press("y")
+    assert read_view() == (ChartView(log=True), "")
+
+
+async def test_a_file_that_cannot_be_written_is_named(home: Path) -> None:
+    (home / ".local").write_text("no directory")
+    app = RunApp(h.running())
+    async with app.run_test(size=LARGE, notifications=True) as pilot:
+        await settled(pilot, app)
+        await pilot.press("y")
+        await until(pilot, lambda: any("not kept" in notice.message for notice in app._notifications))
+        assert chart(app).log_scale

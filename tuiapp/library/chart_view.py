@@ -1,0 +1,52 @@
+"""How the user last chose to see charts: `tuiapp/charts.json` in the user's state directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from platformdirs import user_state_path
+
+from trainers.config.files import make_private, read_limited, write_atomically
+from tuiapp.state.series import SMOOTHINGS
+
+MAX_FILE_BYTES = 4096
+
+
+class ChartView(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a chart, as in `Look`."""
+
+    metric: str = ""
+    """As in the journal; "" until the user chooses one. A run without it shows another."""
+    axis: Literal["step", "time"] = "step"
+    smoothing: float = 0.6
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if self.smoothing not in SMOOTHINGS:
+            raise ValueError(f"smoothing = {self.smoothing:g} is not one of {', '.join(f'{s:g}' for s in SMOOTHINGS)}")
+
+
+def view_path() -> Path:
+    """Returns the file; it may be missing."""
+    return user_state_path("tuiapp") / "charts.json"
+
+
+def read_view() -> tuple[ChartView, str]:
+    """Reads the view; the defaults, and why, if the file is damaged."""
+    try:
+        return msgspec.json.decode(read_limited(view_path(), MAX_FILE_BYTES), type=ChartView), ""
+    except FileNotFoundError:
+        return ChartView(), ""
+    except OSError as error:
+        return ChartView(), error.strerror or str(error)
+    except ValueError as error:  # too long, not UTF-8, no JSON, or of other types
+        return ChartView(), str(error)
+
+
+def change_view(changes: dict[str, object]) -> None:
+    """Writes some of the settings atomically; a damaged file is replaced. Raises OSError."""
+    view, path = read_view()[0], view_path()
+    make_private(path.parent)
+    write_atomically(path, msgspec.json.encode(msgspec.structs.replace(view, **changes)))
