@@ -66,7 +66,7 @@ def draw_figure(runs: Sequence[Drawn], name: str, *, standalone: bool = False) -
     left, right = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
     right = max(right, left + 1)
     ends = [np.concatenate([line.y, line.low, line.high] if alone else [line.y]) for line in lines]
-    bottom, top = value_range(*_bounds(np.concatenate(ends)), from_zero=True)
+    bottom, top = value_range(*_bounds(np.concatenate(ends)))
     if shown.unit == "share":
         top = min(1.0, top)
     place = _Scale(left, right, bottom, top)
