@@ -53,4 +53,5 @@ def evaluation_of(sums: Sums, classes: int) -> Evaluation:
     rows = rows[np.isfinite(rows[:, 0]) & (rows[:, 0] > 0)]
     rows = rows[np.lexsort((rows[:, 1], -rows[:, 0]))][:WORST]
     worst = [WorstExample(int(number), int(label), int(guess), float(loss)) for loss, number, label, guess in rows]
-    return Evaluation(sums[0] / examples, right / examples, int(examples), counts.tolist(), worst)
+    loss, accuracy = float(sums[0] / examples), float(right / examples)
+    return Evaluation(loss, accuracy, int(examples), counts.tolist(), worst)

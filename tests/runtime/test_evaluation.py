@@ -14,6 +14,8 @@ def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
     worst = [[0.5, 3, 0, 1], nobody, broken, [2.5, 9, 2, 0], [2.5, 4, 2, 1]]
     found = evaluation_of(np.array([6.0, *np.ravel(counts), *np.ravel(worst)]), 3)
     assert (found.loss, found.accuracy, found.examples) == (6 / 30, 26 / 30, 30)
+    # A checkpoint's manifest takes no type of NumPy's.
+    assert type(found.loss) is type(found.accuracy) is float
     assert found.counts == counts
     assert found.worst == [WorstExample(4, 2, 1, 2.5), WorstExample(9, 2, 0, 2.5), WorstExample(3, 0, 1, 0.5)]
 
