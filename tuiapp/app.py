@@ -55,6 +55,7 @@ class TuiApp(ReliableTimers, App[None]):
         Binding("f1,question_mark", "toggle_help", "Keys", id="app.help", show=False),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
+        Binding("ctrl+p", "command_palette", "More", tooltip="Find an action by name", id="app.palette", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend", tooltip="Suspend tuiapp", id="app.suspend", show=False),
         Binding("ctrl+q", "leave", "Leave", id="app.leave", show=False, priority=True),
     ]

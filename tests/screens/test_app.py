@@ -123,7 +123,7 @@ async def test_back_to_configure_and_to_the_run_again(tmp_path: Path, machine: M
     app = make_app(tmp_path, machine, live)
     async with app.run_test() as pilot:
         assert isinstance(app.screen, RunScreen)
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         await pilot.press("ctrl+q")
         await asked(pilot)
@@ -152,7 +152,7 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         await ready(pilot)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching

@@ -76,7 +76,7 @@ async def test_runs_are_deleted_once_that_is_said(recorded: list[RunInfo]) -> No
         await answered(pilot, "keep")
         await until(pilot, lambda: app.screen is app.runs_screen)
         assert recorded[0].directory.path.exists()
-        await pilot.press("x", "x", "d")
+        await pilot.press("x", "down", "x", "d")
         await answered(pilot, "delete")
         await until(pilot, lambda: app.lister.calls[-1] == "look" and not recorded[1].directory.path.exists())
         assert not recorded[0].directory.path.exists()

@@ -124,7 +124,7 @@ async def test_marked_runs_are_compared() -> None:
         await until(pilot, lambda: len(app.rows) == 3)
         await pilot.press("c")
         assert app.asked == []
-        await pilot.press("x", "x")
+        await pilot.press("x", "down", "x")
         assert [row[:2] for row in app.rows] == ["a ", "b ", "  "]
         await pilot.press("c")
         await until(pilot, lambda: bool(app.asked))
@@ -138,7 +138,7 @@ async def test_more_than_eight_are_not_compared() -> None:
     app = RunsApp(ListLister([info(n) for n in range(9)]))
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 9)
-        await pilot.press(*"xxxxxxxxx", "c")
+        await pilot.press(*["x", "down"] * 9, "c")
         await pilot.pause()
         assert app.asked == []
         assert len(app.runs_screen._marked) == 9

@@ -122,7 +122,7 @@ SCENES: dict[str, Scene] = {
     "runs-none": Scene(runs([])),
     "runs-loading": Scene(runs(None)),
     "runs-problem": Scene(runs([], UNLISTED)),
-    "runs-marked": Scene(runs(RUNS), ("down", "x", "x", "down", "x")),
+    "runs-marked": Scene(runs(RUNS), ("down", "x", "down", "x", "down", "down", "x")),
     "runs-filtered": Scene(runs(RUNS), ("slash", *"completed", "enter", "7")),
     "runs-nothing-found": Scene(runs(RUNS), ("slash", *"imagenet")),
     "runs-help": Scene(runs(RUNS), ("question_mark",)),

@@ -96,7 +96,7 @@ class CompareScreen(CoveredScreenFix[None]):
     def compose(self) -> ComposeResult:
         yield CompareChart()
         yield CompareTable()
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("chart('in')", "toggle_log_scale")
 
     def on_mount(self) -> None:
         self.watch(self.chart, "window", self._draw, init=False)
@@ -255,5 +255,8 @@ class CompareScreen(CoveredScreenFix[None]):
             self._draw()
 
     def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
+        """Closes the cursor, else the screen."""
+        if self.chart.cursor is not None:
+            self.chart.cursor = None
+        elif len(self.app.screen_stack) > 1:
             self.dismiss()

@@ -95,7 +95,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         yield Static(id="instead", markup=False)
         with Container(id="charts"):
             yield from self._charts
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("axis", "toggle_log_scale")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
@@ -325,9 +325,11 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.set_focus(None)
 
     def action_back(self) -> None:
-        """Goes back from the large chart to all, from a filter to all metrics, or else to the screen beneath."""
+        """Closes the cursor, else the large chart, else the filter, else the screen."""
         field = self.query_one("#filter", Input)
-        if self.large:
+        if self._charts[0].cursor is not None:
+            self._charts[0].cursor = None
+        elif self.large:
             self.large = False
         elif field.display:
             field.value, field.display = "", False

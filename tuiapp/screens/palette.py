@@ -22,7 +22,8 @@ def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[Syste
     for node, binding in own_bindings(screen):
         # Widgets' keys only move a cursor or the focus unless they have a name. Two keys may do the same,
         # and a key of the app may be renamed for the footer.
-        if (isinstance(node, App | Screen) or binding.id) and binding.description not in said:
+        named = isinstance(node, App | Screen) or binding.id
+        if named and binding.action != "command_palette" and binding.description not in said:
             said.add(binding.description)
             action = partial(app.run_action, binding.action, screen)
             title = binding.tooltip or binding.description

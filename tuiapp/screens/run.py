@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -61,6 +62,8 @@ PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure", "predictions
 
 PANEL_WORDS = {"failure": "Failure or hang"}
 
+NOTHING_TO_SHOW = {"failure": "No failure or hang.", "predictions": "No predictions were reported."}
+
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
     Binding("comma", "replay('back')", "Back 5 %", id="run.back-5", key_display=",", show=False),
@@ -105,7 +108,6 @@ RUN_KEYS: list[BindingType] = [
     Binding("escape", "back", "Back", id="run.back", show=False),
     Binding("q", "app.leave", "Leave", id="app.leave-letter"),
 ]
-"""The footer has to fit 80 columns; the others are in the help and the palette."""
 
 
 class RunScreen(CoveredScreenFix[None]):
@@ -130,6 +132,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._resumer = resumer
         self._asked_to_stop = False
         """This attempt was asked to stop, whether or not it has confirmed."""
+        self._asked_to_leave_at = -math.inf
         self._resuming = False
         self._charts = RunCharts(self, self.arrange_panels)
         self._grid: MetricsGrid | None = None
@@ -174,7 +177,7 @@ class RunScreen(CoveredScreenFix[None]):
                 yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("next_rank", "chart('metric')", "grid", "search")
 
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
@@ -282,6 +285,9 @@ class RunScreen(CoveredScreenFix[None]):
         self.chosen = PANELS[event.index]
 
     def action_panel(self, name: str) -> None:
+        if name in NOTHING_TO_SHOW and not (self.state.fault if name == "failure" else self.state.predictions):
+            self.notify(NOTHING_TO_SHOW[name])
+            return
         self.chosen = "" if self.chosen == name and not self.single else name
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
@@ -289,11 +295,18 @@ class RunScreen(CoveredScreenFix[None]):
             target.focus(scroll_visible=False)
 
     def action_back(self) -> None:
-        """Shows all panels again, or else leaves the screen; the run continues."""
+        """Closes the search, else the cursor, else the large panel; else leaves, a live run's screen when repeated."""
+        log = self.query_one(LogView)
+        if (log.display and log.close_search()) or self._charts.close_cursor():
+            return
         if self.chosen and not self.single:
             self.chosen = ""
         elif len(self.app.screen_stack) > 1:
-            self.dismiss()
+            if self.is_live and time.monotonic() - self._asked_to_leave_at > self.app.NOTIFICATION_TIMEOUT:
+                self._asked_to_leave_at = time.monotonic()
+                self.notify("Esc again leaves this screen. The run continues.")
+            else:
+                self.dismiss()
 
     def action_chart(self, what: str) -> None:
         self._charts.do(what)
@@ -330,9 +343,14 @@ class RunScreen(CoveredScreenFix[None]):
         self.query_one(LogView).next_stream()
 
     def action_find(self, by: int) -> None:
-        if self.single:
+        self._open_log().find(by)
+
+    def _open_log(self) -> LogView:
+        """Makes the log large where it is hidden."""
+        log = self.query_one(LogView)
+        if not log.display:
             self.chosen = "log"
-        self.query_one(LogView).find(by)
+        return log
 
     def action_dismiss_alert(self) -> None:
         self.query_one(AlertStrip).dismiss()
@@ -341,9 +359,7 @@ class RunScreen(CoveredScreenFix[None]):
         self.query_one(LogView).toggle_follow()
 
     def action_search(self) -> None:
-        if self.single:
-            self.chosen = "log"
-        self.query_one(LogView).open_search()
+        self._open_log().open_search()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enables the keys that apply to the run now; of a replay only those that control it."""
@@ -351,10 +367,6 @@ class RunScreen(CoveredScreenFix[None]):
             return self._reader.replay is not None
         if action in ("stop", "checkpoint"):
             return self.is_live
-        if action == "panel" and parameters == ("failure",):
-            return bool(self.state.fault)
-        if action == "panel" and parameters == ("predictions",):
-            return self.state.predictions is not None
         if action == "resume":
             return self.state.can_resume and not self._resuming
         return True

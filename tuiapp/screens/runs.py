@@ -56,7 +56,6 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("u", "resume", "Resume", tooltip="Resume the run", id="runs.resume"),
         Binding("s", "stop", "Stop", tooltip="Stop the run", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
-        # With these the footer would not fit 80 columns.
         Binding("e", "export", "Export", tooltip="Export its figures", id="runs.export", show=False),
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
@@ -98,7 +97,7 @@ class RunsScreen(CoveredScreenFix[None]):
         yield Static(id="instead", markup=False)
         yield RunTable()
         yield RunDetails()
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("clone", "filter")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
@@ -195,7 +194,6 @@ class RunsScreen(CoveredScreenFix[None]):
         else:
             self._marked.append(run)
         self._show()
-        self.query_one(RunTable).action_move(1)
 
     def action_unmark(self) -> None:
         self._marked.clear()

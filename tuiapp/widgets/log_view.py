@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Input, Static
@@ -47,12 +44,6 @@ class LogView(Vertical):
         &.-searching Input { display: block; }
     }
     """
-
-    BINDING_GROUP_TITLE = "Log"
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close_search", "Close search", id="log.close-search", show=False)
-    ]
 
     rank: reactive[int | None] = reactive(None)
     pattern: reactive[str] = reactive("")
@@ -122,15 +113,15 @@ class LogView(Vertical):
         self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” was not found"
         self._show_status()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves escape to the screen unless a search is open."""
-        return self.has_class("-searching") or bool(self._place) if action == "close_search" else True
-
-    def action_close_search(self) -> None:
+    def close_search(self) -> bool:
+        """Shows all lines again; returns whether there was a search."""
+        if not self.has_class("-searching") and not self._place:
+            return False
         self.remove_class("-searching")
         self.query_one(Input).value = ""
         self.pattern = self._place = self.query_one(LogRows).needle = ""
         self.query_one(LogRows).focus()
+        return True
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
