@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on, work
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from trainers.config.machine import Machine
     from trainers.config.run_config import RunConfig
     from tuiapp.screens.configure import ConfigureScreen, Launcher
+
+JUST_S = 1.0
+"""A warning younger than this may be of what opens a screen, as of a run that is resumed."""
 
 STRAYS_S = 0.5
 """Delay before strays are looked for."""
@@ -214,9 +219,24 @@ class TuiApp(ReliableTimers, App[None]):
         form.load_like(event.run, event.config)
 
     def _push(self, screen: Screen[Any]) -> None:
+        self._drop_notices()
         self.push_screen(screen)
         self.call_after_refresh(freeze_gc, may_be_gone=self._has_pushed)
         self._has_pushed = True
+
+    def pop_screen(self) -> AwaitComplete:
+        if not isinstance(self.screen, ModalScreen):
+            self._drop_notices()
+        return super().pop_screen()
+
+    def _drop_notices(self) -> None:
+        """Removes the notices of the screen that is left, but for a warning of what opens the next."""
+        for note in [
+            note
+            for note in self._notifications
+            if note.severity == "information" or note.raised_at < time.time() - JUST_S
+        ]:
+            self._unnotify(note)
 
     def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Pops the screens above the wanted one; returns whether there is one."""

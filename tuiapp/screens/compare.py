@@ -235,6 +235,7 @@ class CompareScreen(CoveredScreenFix[None]):
     def action_grid(self) -> None:
         look = Look(self.metric, self.axis, self.smoothing, self.log_scale)
         self._grid = MetricsGrid(ComparisonSource(self._feed, self._hidden), look, self._pages)
+        self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
     def on_screen_resume(self) -> None:

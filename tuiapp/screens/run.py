@@ -320,6 +320,7 @@ class RunScreen(CoveredScreenFix[None]):
         chart = self._charts.main
         look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
         self._grid = MetricsGrid(RunSource(lambda: self.state, chart.rank), look, self._pages)
+        self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
     def action_next_rank(self) -> None:

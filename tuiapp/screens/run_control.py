@@ -14,7 +14,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.confirm import Choice, Question
 from tuiapp.state.text import format_duration, sanitize_lines
 
 Resumer: TypeAlias = Callable[[RunDir], Resumed]
@@ -52,8 +52,9 @@ async def confirm_stop(
     else:
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
         title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    choice = Choice(title, f"{run.run_id}\n{what}", answers)
-    answer = await app.push_screen_wait(choice)
+    question = Question(title, f"{run.run_id}\n{what}", answers)
+    ended = Question("This run has ended", f"{run.run_id}\nThere is nothing left to stop.", [("ok", "OK", "default")])
+    answer = await app.push_screen_wait(Choice(*question, now=lambda: question if is_live() else ended))
     if answer not in ("stop", "stop-now"):
         return False
     if not is_live():
