@@ -24,7 +24,7 @@ from tuiapp.library.find import list_runs
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
-from tuiapp.screens.palette import system_commands
+from tuiapp.screens.palette import Palette, system_commands
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
@@ -270,6 +270,19 @@ class TuiApp(ReliableTimers, App[None]):
             from tuiapp.screens.keys_help import KeysHelp
 
             self.push_screen(KeysHelp(self.screen))
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, ModalScreen):
+            self.push_screen(Palette(self.get_system_commands(self.screen)))
+
+    def search_themes(self) -> None:
+        from tuiapp.screens.theme_list import ThemeList
+
+        def save(name: str | None) -> None:
+            if name:
+                self._preferences.save_theme(name)
+
+        self.push_screen(ThemeList(), save)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         yield from system_commands(self, screen, super().get_system_commands(screen))

@@ -25,6 +25,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.leave import _question
 from tuiapp.screens.run import RunScreen
@@ -86,7 +87,7 @@ def devices(gpus: int, problem: str = "") -> Build:
 
 
 def leaving(count: int) -> Build:
-    return lambda directory: _question([one.directory for one in RUNS[:count]])
+    return lambda directory: Choice(*_question([one.directory for one in RUNS[:count]]))
 
 
 async def compared(pilot: Pilot[Any], screen: Screen[Any]) -> None:

@@ -20,8 +20,12 @@ COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
 
 async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
     """Asks whether to stop the runs that continue, and sends the command; must run in a worker."""
-    question = _question(runs)
-    answer = await app.push_screen_wait(Choice(*question, now=lambda: _question(runs)))
+
+    def now() -> Question:
+        live = [run for run in runs if run.is_live()]
+        return _question(live) if live else _ended(runs)
+
+    answer = await app.push_screen_wait(Choice(*_question(runs), now=now))
     if answer == "leave":
         return "leave"
     if answer not in COMMANDS:
@@ -46,15 +50,10 @@ def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
 
 
 def _question(runs: Sequence[RunDir]) -> Question:
-    live = [run for run in runs if run.is_live()]
-    if not live:
-        names = "\n".join(run.run_id for run in runs)
-        title = "The run has ended" if len(runs) == 1 else "The runs have ended"
-        return Question(title, names, [("leave", "Quit", "primary"), ("cancel", "Cancel", "default")])
-    names = "\n".join(run.run_id for run in live)
-    them = "it" if len(live) == 1 else "them"
+    names = "\n".join(run.run_id for run in runs)
+    them = "it" if len(runs) == 1 else "them"
     return Question(
-        "A run is live" if len(live) == 1 else f"{len(live)} runs are live",
+        "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
         f"{names}\n \nTraining continues after you quit.\nOr end {them} with a checkpoint, or kill {them}.",
         [
             ("leave", "Leave running", "primary"),
@@ -63,3 +62,9 @@ def _question(runs: Sequence[RunDir]) -> Question:
             ("cancel", "Cancel", "default"),
         ],
     )
+
+
+def _ended(runs: Sequence[RunDir]) -> Question:
+    title = "The run has ended" if len(runs) == 1 else "The runs have ended"
+    names = "\n".join(run.run_id for run in runs)
+    return Question(title, names, [("leave", "Quit", "primary"), ("cancel", "Cancel", "default")])

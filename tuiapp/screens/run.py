@@ -73,7 +73,7 @@ REPLAY_KEYS: list[BindingType] = [
 ]
 
 CHART_KEYS: list[BindingType] = [
-    Binding("m", "chart('metric')", "Metric", id="run.metric"),
+    Binding("m", "chart('metric')", "Metric", tooltip="Choose the metric", id="run.metric"),
     Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
     Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
     Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
@@ -86,27 +86,27 @@ CHART_KEYS: list[BindingType] = [
 ]
 
 RUN_KEYS: list[BindingType] = [
-    Binding("s", "stop", "Stop", id="run.stop"),
-    Binding("c", "checkpoint", "Save", id="run.checkpoint"),
-    Binding("u", "resume", "Resume", id="run.resume"),
+    Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
+    Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
+    Binding("u", "resume", "Resume", tooltip="Resume the run", id="run.resume"),
     *CHART_KEYS,
-    Binding("r", "next_rank", "Rank", id="run.rank"),
+    Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
     Binding("f", "follow", "Follow", id="run.follow", show=False),
     Binding("n", "find(1)", "Find next", id="run.find-next", show=False),
     Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
     Binding("o", "stream", "Output: stdout, stderr", id="run.output", show=False),
     Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
-    Binding("slash", "search", "Find", id="run.search", key_display="/"),
+    Binding("slash", "search", "Find", tooltip="Search the log", id="run.search", key_display="/"),
     *(
         Binding(str(n), f"panel('{name}')", PANEL_WORDS.get(name, name.capitalize()), id=f"run.panel-{n}", show=False)
         for n, name in enumerate(PANELS, start=1)
     ),
     *REPLAY_KEYS,
-    Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
-    Binding("g", "app.show_runs", "Runs", id="app.runs"),
+    Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", key_display="?"),
+    Binding("g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
     Binding("escape", "back", "Back", id="run.back", show=False),
-    Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+    Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter"),
 ]
 
 
