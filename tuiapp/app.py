@@ -25,7 +25,7 @@ from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
 from tuiapp.screens.palette import Palette, system_commands
-from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
+from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
@@ -208,6 +208,14 @@ class TuiApp(ReliableTimers, App[None]):
         from tuiapp.screens.compare import CompareScreen
 
         self._push(CompareScreen(event.runs))
+
+    @on(CompareWith)
+    def _choose_other(self, event: CompareWith) -> None:
+        from tuiapp.screens.runs import RunsScreen
+
+        self.action_show_runs()
+        if isinstance(self.screen, RunsScreen):
+            self.screen.mark_alone(event.run)
 
     @on(CloneRun)
     def _clone(self, event: CloneRun) -> None:

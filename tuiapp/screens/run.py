@@ -15,12 +15,15 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from trainers.config.options import ConfigError
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
+from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
-from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
+from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.state.grid import Pages
 from tuiapp.state.run_state import RunState, Topic
@@ -89,6 +92,10 @@ RUN_KEYS: list[BindingType] = [
     Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
     Binding("u", "resume", "Resume", tooltip="Resume the run", id="run.resume"),
+    Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
+    Binding("x", "compare", "Compare", tooltip="Compare with another run", id="run.compare"),
+    Binding("a", "again", "Again", tooltip="Fill the form to run it again", id="run.again"),
+    Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
     *CHART_KEYS,
     Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
     Binding("f", "follow", "Follow", id="run.follow", show=False),
@@ -143,7 +150,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._arranged: Arrangement | None = None
         self._attempt = 0
         self._offered = (False, False)
-        """Whether the footer offers a checkpoint, and to resume."""
+        """Whether the footer offers what a live run takes, and to resume."""
 
     @property
     def state(self) -> RunState:
@@ -177,7 +184,7 @@ class RunScreen(CoveredScreenFix[None]):
                 yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
-        yield SteadyFooter("next_rank", "chart('metric')", "grid", "search")
+        yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
@@ -231,7 +238,7 @@ class RunScreen(CoveredScreenFix[None]):
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
-            if (offered := (self.is_live, state.can_resume)) != self._offered:
+            if (offered := (state.is_live, state.can_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
@@ -368,6 +375,8 @@ class RunScreen(CoveredScreenFix[None]):
             return self._reader.replay is not None
         if action in ("stop", "checkpoint"):
             return self.is_live
+        if action in ("export", "compare", "again"):
+            return not self.state.is_live
         if action == "resume":
             return self.state.can_resume and not self._resuming
         return True
@@ -391,6 +400,24 @@ class RunScreen(CoveredScreenFix[None]):
         grace_s = self.state.stop_grace_s
         if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s):
             self._asked_to_stop = True
+
+    @work(exclusive=True, group="control")
+    async def action_export(self) -> None:
+        from tuiapp.screens.runs_actions import ask_export
+
+        await ask_export(self.app, self.run)
+
+    def action_compare(self) -> None:
+        self.post_message(CompareWith(self.run))
+
+    def action_again(self) -> None:
+        try:
+            self.post_message(CloneRun(self.run, read_config(self.run)))
+        except (ConfigError, OSError) as error:
+            tell(self.app, f"Its configuration cannot be read: {error}", "error")
+
+    def action_copy_path(self) -> None:
+        copy_path(self.app, self.run)
 
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:

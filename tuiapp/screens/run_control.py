@@ -114,6 +114,12 @@ async def confirm_resume(
     return True
 
 
+def copy_path(app: App[Any], run: RunDir) -> None:
+    """Copies the path of a run's directory."""
+    app.copy_to_clipboard(str(run.path))
+    tell(app, str(run.path), "information", title="Copied")
+
+
 def tell(app: App[Any], text: str, severity: Literal["information", "warning", "error"], *, title: str = "") -> None:
     """Shows a notice whose text is from elsewhere, without markup."""
     words = "\n".join(sanitize_lines(text))

@@ -18,7 +18,7 @@ from trainers.contract.summary import RunInfo
 from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
-from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, tell
+from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.state.comparison import MOST
 from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order
@@ -195,6 +195,13 @@ class RunsScreen(CoveredScreenFix[None]):
             self._marked.append(run)
         self._show()
 
+    def mark_alone(self, run: RunDir) -> None:
+        """Marks the run that another one is to be compared with."""
+        self._marked = [run]
+        if self.is_mounted:
+            self._show()
+        self.notify("Go to another run; c compares the two.")
+
     def action_unmark(self) -> None:
         self._marked.clear()
         self._show()
@@ -239,7 +246,7 @@ class RunsScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
         if (info := self.current) and not self._tell_older(info, "exported"):
-            await ask_export(self.app, info)
+            await ask_export(self.app, info.directory)
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:
@@ -253,8 +260,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def action_copy_path(self) -> None:
         if info := self.current:
-            self.app.copy_to_clipboard(str(info.directory.path))
-            tell(self.app, str(info.directory.path), "information", title="Copied")
+            copy_path(self.app, info.directory)
 
     def action_sort(self, name: str) -> None:
         self._reverse = not self._reverse if self._by == name else False

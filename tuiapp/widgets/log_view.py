@@ -14,7 +14,12 @@ from tuiapp.widgets.log_rows import LogRows
 
 PLACEHOLDER = "show only lines with…  (enter, then n N: next, previous · escape: all lines)"
 
-STREAMS: tuple[tuple[str, ...], ...] = ((), ("stdout",), ("stderr",), ("run", "event", "problem"))
+STREAMS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("stdout",),
+    ("stderr",),
+    ("run", "event", "milestone", "checkpoint", "warning", "problem"),
+)
 """What the stream key cycles through: all, stdout, stderr, the run's own messages."""
 
 
@@ -35,7 +40,10 @@ class LogView(Vertical):
             & > .log--stderr { color: $foreground; }
             & > .log--stdout { color: $foreground; }
             & > .log--run { color: $text-accent; }
-            & > .log--event { color: $text-primary; }
+            & > .log--event { color: $text-muted; }
+            & > .log--milestone { color: $text-primary; text-style: bold; }
+            & > .log--checkpoint { color: $text-success; }
+            & > .log--warning { color: $text-warning; }
             & > .log--problem { color: $text-error; text-style: bold; }
             & > .log--found { text-style: reverse; }
         }
