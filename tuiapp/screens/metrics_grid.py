@@ -90,7 +90,7 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        hint = "words that all must be found: train loss …"
+        hint = "match all words: train loss …"
         yield Input(placeholder=hint, id="filter", max_length=MAX_NAME, compact=True)
         yield Static(id="instead", markup=False)
         with Container(id="charts"):
@@ -147,7 +147,11 @@ class MetricsGrid(CoveredScreenFix[None]):
         instead = self.query_one("#instead", Static)
         instead.display, grid.display = not names, bool(names)
         if not names:
-            instead.update("no metric has all these words" if self._filter else "waiting for the first metric…")
+            instead.update(
+                "No metric matches all these words. Escape shows all."
+                if self._filter
+                else "waiting for the first metric…"
+            )
         self._draw_all()
 
     @property
@@ -193,9 +197,9 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def _why_empty(self, chart: GridChart) -> str:
         if chart.window is not None:
-            return "nothing was reported in this part of the run: 0 shows all of it"
+            return "no data in this range: 0 shows the whole run"
         if self.log_scale:
-            return "no value above 0 to be drawn on a logarithmic axis: y goes back"
+            return "no value above 0 for a logarithmic axis: y makes it linear"
         return self._source.why_empty(chart.name_shown)
 
     @on(GridChart.Stale)
@@ -225,7 +229,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         window = self._charts[0].window
         settings = [
             place if pages.names else "",
-            f"{100 * self._charts[0].share_in_sight:.3g} % in sight" if window else "",
+            f"showing {100 * self._charts[0].share_in_sight:.3g} %" if window else "",
             f"by {self.axis}",
             "logarithmic" if self.log_scale else "",
             f"smoothing {self.smoothing:g}" if self.smoothing else "not smoothed",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar
@@ -31,6 +33,11 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.2
 """How often a new list is shown."""
+
+LOOK_S = 0.005
+
+FIRST_PICTURE_S = 0.3
+"""How long the first picture waits for the list; before, it would be empty and as costly as the next."""
 
 OVER = ("failed", "stopped", "lost")
 """Statuses of runs that can be resumed."""
@@ -99,12 +106,16 @@ class RunsScreen(CoveredScreenFix[None]):
         yield RunDetails()
         yield SteadyFooter("clone", "filter")
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self.query_one("#filter").display = False
         self._lister.start()
-        self._show()
+        until = time.monotonic() + FIRST_PICTURE_S
+        while self._listing is None and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+            self._take()
+        if self._listing is None:
+            self._show()
         self.set_interval(TICK_S, self._take)
-        self._take()
 
     def on_unmount(self) -> None:
         self._lister.close()

@@ -19,7 +19,7 @@ from tuiapp.widgets.text_panel import TextPanel
 
 
 class DevicePanel(TextPanel):
-    WAITING = "waiting for the first sample…"
+    WAITING = "sampling…"
     LEAST_WIDTH = 34
 
     def lines(self, state: RunState, width: int) -> list[Content]:
