@@ -275,7 +275,7 @@ async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) 
         await pilot.press("s")
         await asked(pilot)
         words = "\n".join(str(line.content) for line in app.screen.query(Static))
-        assert "Otherwise it gets SIGTERM, and SIGKILL if it is still there after 1m 30s." in words
+        assert "Otherwise it gets SIGTERM, and SIGKILL if it still runs after 1m 30s." in words
         await pilot.click("#stop")
         assert await told(pilot, app.run_dir) == ["stop"]
         app.feed.events += [ended("stopped")]

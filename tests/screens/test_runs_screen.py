@@ -228,7 +228,12 @@ async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -
 
     empty: list[bool] = []
     show = RunsScreen._show
-    monkeypatch.setattr(RunsScreen, "_show", lambda self: (empty.append(self._listing is None), show(self)))
+
+    def note(screen: RunsScreen) -> None:
+        empty.append(screen._listing is None)
+        show(screen)
+
+    monkeypatch.setattr(RunsScreen, "_show", note)
     app = RunsApp(Late(THREE))
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 3)

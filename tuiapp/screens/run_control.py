@@ -41,12 +41,12 @@ async def confirm_stop(
     if again:
         what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
         if grace_s is not None:
-            what = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
+            what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
         title, answers = "Stop now?", [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
     elif grace_s is not None:
         what = (
             "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
-            f"and SIGKILL if it is still there after {format_duration(grace_s)}."
+            f"and SIGKILL if it still runs after {format_duration(grace_s)}."
         )
         title, answers = "Stop this script?", [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")]
     else:
