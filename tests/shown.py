@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from textual.app import App
+
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.widgets.log_rows import LogRows
@@ -29,3 +33,7 @@ def is_current(chart: LossChart) -> bool:
 def shown_lines(log: LogView) -> list[str]:
     """The displayed rows without time and rank."""
     return log.query_one(LogRows).texts()
+
+
+def notices(app: App[Any]) -> str:
+    return "\n".join(note.message for note in app._notifications)

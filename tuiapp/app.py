@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on, work
 from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -22,8 +24,8 @@ from tuiapp.library.find import list_runs
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
-from tuiapp.screens.palette import system_commands
-from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, RunLaunched
+from tuiapp.screens.palette import Palette, system_commands
+from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, RunLaunched
 from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from trainers.config.machine import Machine
     from trainers.config.run_config import RunConfig
     from tuiapp.screens.configure import ConfigureScreen, Launcher
+
+JUST_S = 1.0
+"""A warning younger than this may be of what opens a screen, as of a run that is resumed."""
 
 STRAYS_S = 0.5
 """Delay before strays are looked for."""
@@ -55,6 +60,7 @@ class TuiApp(ReliableTimers, App[None]):
         Binding("f1,question_mark", "toggle_help", "Keys", id="app.help", show=False),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
+        Binding("ctrl+p", "command_palette", "More", tooltip="Find an action by name", id="app.palette", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend", tooltip="Suspend tuiapp", id="app.suspend", show=False),
         Binding("ctrl+q", "leave", "Leave", id="app.leave", show=False, priority=True),
     ]
@@ -203,6 +209,14 @@ class TuiApp(ReliableTimers, App[None]):
 
         self._push(CompareScreen(event.runs))
 
+    @on(CompareWith)
+    def _choose_other(self, event: CompareWith) -> None:
+        from tuiapp.screens.runs import RunsScreen
+
+        self.action_show_runs()
+        if isinstance(self.screen, RunsScreen):
+            self.screen.mark_alone(event.run)
+
     @on(CloneRun)
     def _clone(self, event: CloneRun) -> None:
         form = self._form()
@@ -213,9 +227,24 @@ class TuiApp(ReliableTimers, App[None]):
         form.load_like(event.run, event.config)
 
     def _push(self, screen: Screen[Any]) -> None:
+        self._drop_notices()
         self.push_screen(screen)
         self.call_after_refresh(freeze_gc, may_be_gone=self._has_pushed)
         self._has_pushed = True
+
+    def pop_screen(self) -> AwaitComplete:
+        if not isinstance(self.screen, ModalScreen):
+            self._drop_notices()
+        return super().pop_screen()
+
+    def _drop_notices(self) -> None:
+        """Removes the notices of the screen that is left, but for a warning of what opens the next."""
+        for note in [
+            note
+            for note in self._notifications
+            if note.severity == "information" or note.raised_at < time.time() - JUST_S
+        ]:
+            self._unnotify(note)
 
     def _back_to(self, is_wanted: Callable[[Screen[Any]], bool]) -> bool:
         """Pops the screens above the wanted one; returns whether there is one."""
@@ -249,6 +278,19 @@ class TuiApp(ReliableTimers, App[None]):
             from tuiapp.screens.keys_help import KeysHelp
 
             self.push_screen(KeysHelp(self.screen))
+
+    def action_command_palette(self) -> None:
+        if not isinstance(self.screen, ModalScreen):
+            self.push_screen(Palette(self.get_system_commands(self.screen)))
+
+    def search_themes(self) -> None:
+        from tuiapp.screens.theme_list import ThemeList
+
+        def save(name: str | None) -> None:
+            if name:
+                self._preferences.save_theme(name)
+
+        self.push_screen(ThemeList(), save)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         yield from system_commands(self, screen, super().get_system_commands(screen))

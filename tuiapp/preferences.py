@@ -12,7 +12,7 @@ from typing import Any
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
-from textual.theme import BUILTIN_THEMES, Theme
+from textual.theme import BUILTIN_THEMES
 
 from trainers.config.options import Problem, suggest
 from trainers.config.settings import Settings, save_setting, settings_path
@@ -42,7 +42,6 @@ class Preferences:
 
     def begin(self) -> None:
         app = self._app
-        app.theme_changed_signal.subscribe(app, self._save_theme)
         if self.settings.keys:
             app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
             # It imports every screen, which must not delay the first picture.
@@ -63,9 +62,9 @@ class Preferences:
                 markup=False,
             )
 
-    def _save_theme(self, theme: Theme) -> None:
+    def save_theme(self, name: str) -> None:
         try:
-            save_setting("theme", theme.name)
+            save_setting("theme", name)
         except (
             OSError,
             ValueError,

@@ -49,6 +49,29 @@ def test_a_run_from_a_preset_to_its_end(runs_dir: Path) -> None:
         assert terminal.restored()
 
 
+def test_keys_typed_while_the_screen_changes_reach_the_new_one(runs_dir: Path) -> None:
+    with Terminal(TUIAPP, lines=45) as terminal:
+        launch(terminal, "brief", "RUNNING|COMPLETED")
+        terminal.wait("COMPLETED")
+        terminal.press("escape")
+        terminal.wait("Launch")
+        terminal.click(r"(?<=Epochs          )\d+")
+        terminal.wait_for_cursor("Epochs  ")
+        terminal.press("ctrl+r", "5", "/", "needle")
+        terminal.wait("1 of|0 of|only lines with “needle”", START_S)
+        terminal.wait("COMPLETED")
+        for run in list_runs(runs_dir):
+            with watching(run) as watched:
+                assert watched.end().status == "completed"
+        terminal.press("escape")
+        terminal.wait_gone("needle")
+        terminal.press("g", "/compl")
+        terminal.wait("2 runs")
+        terminal.wait(r"│ +compl")
+        terminal.press("ctrl+q")
+        assert terminal.wait_exit() == 0
+
+
 def test_a_changed_value_changes_the_command_and_is_kept_as_a_preset() -> None:
     with Terminal(TUIAPP, lines=45) as terminal:
         terminal.wait(READY)
@@ -169,7 +192,7 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.press("ctrl+g")
         terminal.wait("2 runs")
         terminal.wait("completed")
-        terminal.press("x", "x")
+        terminal.press("x", "down", "x")
         terminal.wait("2 marked")
         terminal.press("c")
         terminal.wait("Compare 2 runs")

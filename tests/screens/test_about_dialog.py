@@ -131,7 +131,7 @@ async def test_the_form_refuses_a_name_beside_its_field(start: Start, launches: 
 def test_runs_left_behind_are_named(run: RunDir) -> None:
     change_about(run, Change(name="baseline"))
     named = f"baseline · {h.RUN_ID}"
-    assert named in _question([run])._text
+    assert named in _question([run]).text
     assert farewell([run], ()) == f"Run {named} continues. Watch it: tuiapp attach {h.RUN_ID}"
     assert farewell([run], [run]).startswith(f"Run {named} is stopping.")
 

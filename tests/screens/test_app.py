@@ -14,9 +14,10 @@ from textual.events import Paste, Resize
 from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from tests.screens.configure_app import screen, until
+from tests.shown import notices
 from trainers.config.machine import Machine
 from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract.mailbox import take
@@ -24,6 +25,7 @@ from trainers.contract.rundir import RunDir
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
@@ -105,6 +107,43 @@ async def test_a_live_run_is_left_or_stopped(
     assert app.farewell.startswith(farewell)
 
 
+async def test_the_question_on_leaving_says_that_the_run_has_ended(tmp_path: Path, machine: Machine) -> None:
+    run = make_run(tmp_path)
+    lock = run.take_lock()
+    app = make_app(tmp_path, machine, run)
+    async with app.run_test() as pilot:
+        await pilot.press("q")
+        dialog = await asked(pilot)
+        await pilot.press("right", "right")
+        os.close(lock)
+        await until(pilot, lambda: dialog.query_one("#dialog").border_title == "The run has ended")
+        assert [button.id for button in dialog.query(Button)] == ["leave", "cancel"]
+        await pilot.press("enter")
+        await until(pilot, lambda: app._exit)
+    assert take(run.commands) == []
+
+
+async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) -> None:
+    app = make_app(tmp_path, machine, make_run(tmp_path))
+    async with app.run_test() as pilot:
+        await pilot.press("6")
+        assert "No failure or hang." in notices(app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, KeysHelp))
+        assert notices(app)
+        await pilot.press("escape", "g")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+        assert not notices(app)
+        app.notify("It was removed.", severity="warning")
+        await pilot.press("f3")
+        await until(pilot, lambda: isinstance(app.screen, DevicesScreen))
+        assert notices(app) == "It was removed."
+        app.notify("later")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+        assert "later" not in notices(app)
+
+
 @pytest.mark.parametrize("keys", [["escape"], ["left", "enter"]])
 async def test_leaving_can_be_called_off(tmp_path: Path, machine: Machine, live: RunDir, keys: list[str]) -> None:
     app = make_app(tmp_path, machine, live)
@@ -123,7 +162,7 @@ async def test_back_to_configure_and_to_the_run_again(tmp_path: Path, machine: M
     app = make_app(tmp_path, machine, live)
     async with app.run_test() as pilot:
         assert isinstance(app.screen, RunScreen)
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         await pilot.press("ctrl+q")
         await asked(pilot)
@@ -152,7 +191,7 @@ async def test_a_launched_run_is_shown(tmp_path: Path, machine: Machine, live: R
         await ready(pilot)
         await pilot.press("ctrl+r")
         await until(pilot, lambda: isinstance(app.screen, RunScreen))
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: isinstance(app.screen, ConfigureScreen))
         assert isinstance(app.screen, ConfigureScreen)
         assert not app.screen.launching

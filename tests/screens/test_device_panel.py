@@ -106,7 +106,7 @@ async def test_what_has_failed_is_said_beneath_what_is_known() -> None:
 
 
 async def test_samples_that_have_not_come() -> None:
-    assert "waiting for the first sample" in (await shown(h.beginning(2), NORMAL))[0]
+    assert "sampling…" in (await shown(h.beginning(2), NORMAL))[0]
     over = [*h.beginning(2), h.ended("completed", 4.0)]
     assert "the run has no samples" in (await shown(over, NORMAL))[0]
 

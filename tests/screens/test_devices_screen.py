@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from textual.app import App
 from tests import histories as h
 from tests.screens.run_app import until
 from trainers.config.machine import Machine
-from trainers.contract.events import AnyEvent, Event, TelemetrySource
+from trainers.contract.events import AnyEvent, Event, HostSample, TelemetrySource
 from tuiapp.app import TuiApp
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.screens.devices import DevicesScreen
@@ -81,3 +82,13 @@ async def test_it_opens_from_anywhere_once(tmp_path: Path, machine: Machine) -> 
         await until(pilot, lambda: "host CPU" in text_of(app) or "▲ sampler" in text_of(app))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DevicesScreen))
+
+
+def test_the_first_sample_does_not_wait_for_the_interval(tmp_path: Path) -> None:
+    feed = SamplerFeed(tmp_path, 3600)
+    try:
+        deadline = time.monotonic() + 60
+        while not any(isinstance(event, HostSample) for event in feed.read(0.1)):
+            assert time.monotonic() < deadline
+    finally:
+        feed.close()

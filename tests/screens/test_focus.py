@@ -22,6 +22,7 @@ from tests.shown import is_read
 from tests.snapshots.screen_text import screen_text
 from tests.snapshots.stage import Stage, folded, run_screen
 from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.leave import _question
@@ -41,7 +42,7 @@ SCREENS: dict[str, Build] = {
     "runs": lambda directory: RunsScreen(HOME, ListLister(RUNS, "")),
     "compare": lambda directory: CompareScreen(make_runs(directory, 2)),
     "devices": lambda directory: DevicesScreen(HOME, Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
-    "leave": lambda directory: _question([RUNS[0].directory]),
+    "leave": lambda directory: Choice(*_question([RUNS[0].directory])),
     "export": lambda directory: ExportDialog(h.RUN_ID),
     "save": lambda directory: SavePreset(suggested="mine", existing=()),
 }

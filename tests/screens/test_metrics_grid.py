@@ -118,7 +118,7 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         assert str(legend.render()) == "train/loss  rank  0 ━  1 ━"
         await pilot.press("plus")
         await drawn(pilot, app)
-        assert "50 % in sight" in heading(app)
+        assert "showing 50 %" in heading(app)
         await pilot.press("0", "v", "left")
         await drawn(pilot, app)
         assert str(legend.render()).startswith("step 11")
@@ -145,7 +145,7 @@ async def test_the_filter_narrows_and_escape_takes_it_back() -> None:
         assert app.screen.query_one("#filter", Input).display
         await pilot.press("slash", *" x")
         await pilot.pause()
-        assert "no metric has all these words" in text_of(app.screen)
+        assert "No metric matches all these words" in text_of(app.screen)
         await pilot.press("escape")
         await drawn(pilot, app)
         assert len(shown(app)) == 4

@@ -96,9 +96,10 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
         await pilot.press("s")
         await asked(pilot)
         app.feed.events += [h.ended("completed", 17.5, reason="290 of 290 steps")]
-        await until(pilot, lambda: app.run_screen.state.status == "completed")
-        await pilot.click("#stop")
-        await until(pilot, lambda: "This run has ended meanwhile." in said(app))
+        await until(pilot, lambda: bool(app.screen.query("#ok")))
+        assert app.screen.query_one("#dialog").border_title == "This run has ended"
+        await pilot.press("enter")
+        await until(pilot, lambda: app.screen is app.run_screen)
         assert mailbox.take(app.run_dir.commands) == []
 
 
@@ -274,7 +275,7 @@ async def test_a_script_is_stopped_by_sigterm_and_started_again(tmp_path: Path) 
         await pilot.press("s")
         await asked(pilot)
         words = "\n".join(str(line.content) for line in app.screen.query(Static))
-        assert "Otherwise it gets SIGTERM, and SIGKILL if it is still there after 1m 30s." in words
+        assert "Otherwise it gets SIGTERM, and SIGKILL if it still runs after 1m 30s." in words
         await pilot.click("#stop")
         assert await told(pilot, app.run_dir) == ["stop"]
         app.feed.events += [ended("stopped")]

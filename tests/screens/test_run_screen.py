@@ -209,7 +209,7 @@ async def test_leaving() -> None:
         await settled(pilot, app)
         await pilot.press("q")
         assert app.left == 1
-        await pilot.press("escape")
+        await pilot.press("escape", "escape")
         await until(pilot, lambda: app.screen is not app.run_screen)
         await until(pilot, lambda: app.feed.calls == ["start", "close"])
 

@@ -12,8 +12,10 @@ from textual.widgets import Input, Static
 from tests.screens.run_app import until
 from tests.screens.runs_app import HOME, ListLister, RunsApp, info
 from trainers.contract.events import Facts
+from tuiapp.feeds.runs_feed import Listing
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
+from tuiapp.screens.runs import RunsScreen
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_table import RunTable
 
@@ -124,7 +126,7 @@ async def test_marked_runs_are_compared() -> None:
         await until(pilot, lambda: len(app.rows) == 3)
         await pilot.press("c")
         assert app.asked == []
-        await pilot.press("x", "x")
+        await pilot.press("x", "down", "x")
         assert [row[:2] for row in app.rows] == ["a ", "b ", "  "]
         await pilot.press("c")
         await until(pilot, lambda: bool(app.asked))
@@ -138,7 +140,7 @@ async def test_more_than_eight_are_not_compared() -> None:
     app = RunsApp(ListLister([info(n) for n in range(9)]))
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 9)
-        await pilot.press(*"xxxxxxxxx", "c")
+        await pilot.press(*["x", "down"] * 9, "c")
         await pilot.pause()
         assert app.asked == []
         assert len(app.runs_screen._marked) == 9
@@ -216,3 +218,23 @@ async def test_selected_text_is_marked() -> None:
         chosen = app.runs_screen.get_component_rich_style("screen--selection").bgcolor
         marked = [style is not None and style.bgcolor == chosen for _, style, _ in table.render_line(2)]
         assert marked == [False, True, *[False] * (len(marked) - 2)]
+
+
+async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(ListLister):
+        def take(self) -> Listing | None:
+            self.calls.append("take")
+            return super().take() if len(self.calls) > 4 else None
+
+    empty: list[bool] = []
+    show = RunsScreen._show
+
+    def note(screen: RunsScreen) -> None:
+        empty.append(screen._listing is None)
+        show(screen)
+
+    monkeypatch.setattr(RunsScreen, "_show", note)
+    app = RunsApp(Late(THREE))
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: len(app.rows) == 3)
+    assert not any(empty)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual.binding import Binding
+from textual.pilot import Pilot
 
 from tests.screens.configure_app import Start, until
 from tests.screens.test_app import make_run
@@ -17,19 +18,38 @@ from trainers.contract.summary import summarise
 from tuiapp.app import TuiApp
 from tuiapp.preferences import bindings, nodes
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.palette import Palette
 from tuiapp.screens.run import RunScreen
+from tuiapp.screens.theme_list import ThemeList
 from tuiapp.state.terminal_facts import wants_ascii
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.key_names import key_problem
+
+
+async def choose_theme(pilot: Pilot[None], *keys: str) -> None:
+    """Through the palette; a theme is shown while the cursor is on it."""
+    await pilot.press("ctrl+p")
+    await until(pilot, lambda: isinstance(pilot.app.screen, Palette))
+    await pilot.press(*"the", "enter")
+    await until(pilot, lambda: isinstance(pilot.app.screen, ThemeList))
+    before = pilot.app.theme
+    for key in keys[:-1]:
+        await pilot.press(key)
+        await pilot.pause()
+        assert key == "up" or pilot.app.theme != before
+    await pilot.press(keys[-1])
+    await until(pilot, lambda: not isinstance(pilot.app.screen, ThemeList))
 
 
 async def test_the_theme_is_taken_and_one_chosen_is_remembered(start: Start) -> None:
     async with start(settings=Settings(theme="gruvbox")) as pilot:
         assert pilot.app.theme == "gruvbox"
         assert not settings_path().exists()
-        pilot.app.theme = "textual-light"
+        await choose_theme(pilot, "down", "down", "up", "escape")
+        assert (pilot.app.theme, settings_path().exists()) == ("gruvbox", False)
+        await choose_theme(pilot, "home", "enter")
         await until(pilot, lambda: settings_path().exists())
-        assert read_settings()[0].theme == "textual-light"
+        assert read_settings()[0].theme == pilot.app.theme == sorted(pilot.app.available_themes)[0]
 
 
 async def test_what_is_wrong_with_the_file_is_said(start: Start) -> None:
@@ -47,7 +67,7 @@ async def test_a_theme_that_cannot_be_written_is_said(start: Start) -> None:
     settings_path().parent.mkdir(parents=True)
     settings_path().write_text("theme =")
     async with start() as pilot:
-        pilot.app.theme = "nord"
+        await choose_theme(pilot, "enter")
         await until(pilot, lambda: any("not saved" in note.title for note in pilot.app._notifications))
         assert settings_path().read_text() == "theme ="
 
@@ -188,7 +208,7 @@ async def test_a_theme_that_cannot_be_kept_is_said_in_words(start: Start) -> Non
     settings_path().parent.parent.mkdir(parents=True, exist_ok=True)
     settings_path().parent.write_text("in the directory's place")
     async with start() as pilot:
-        pilot.app.theme = "nord"
+        await choose_theme(pilot, "enter")
         await until(pilot, lambda: bool(pilot.app._notifications))
         said = [note.message for note in pilot.app._notifications if note.title == "The theme was not saved"]
         assert said

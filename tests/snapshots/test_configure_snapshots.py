@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from tests import histories as h
@@ -26,8 +25,10 @@ from trainers.contract.strays import _TOKEN_DIGITS, Stray
 from trainers.launch import LaunchError
 from tuiapp.library.presets import presets_dir, save_preset
 from tuiapp.screens.confirm import Choice
+from tuiapp.screens.palette import Palette
 from tuiapp.screens.save_preset import SavePreset
 from tuiapp.screens.strays import _question
+from tuiapp.screens.theme_list import ThemeList
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.option_field import OptionField
 
@@ -140,7 +141,7 @@ async def launch(pilot: Pilot[Any]) -> None:
 
 async def themes(pilot: Pilot[Any]) -> None:
     pilot.app.search_themes()
-    await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette))
+    await until(pilot, lambda: isinstance(pilot.app.screen, Palette | ThemeList))
     await pilot.pause(0.5)
 
 

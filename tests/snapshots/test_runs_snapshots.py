@@ -27,6 +27,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.leave import _question
 from tuiapp.screens.run import RunScreen
@@ -94,7 +95,7 @@ def devices(gpus: int, problem: str = "") -> Build:
 
 
 def leaving(count: int) -> Build:
-    return lambda directory: _question([one.directory for one in RUNS[:count]])
+    return lambda directory: Choice(*_question([one.directory for one in RUNS[:count]]))
 
 
 async def compared(pilot: Pilot[Any], screen: Screen[Any]) -> None:
@@ -130,7 +131,7 @@ SCENES: dict[str, Scene] = {
     "runs-none": Scene(runs([])),
     "runs-loading": Scene(runs(None)),
     "runs-problem": Scene(runs([], UNLISTED)),
-    "runs-marked": Scene(runs(RUNS), ("down", "x", "x", "down", "x")),
+    "runs-marked": Scene(runs(RUNS), ("down", "x", "down", "x", "down", "down", "x")),
     "runs-filtered": Scene(runs(RUNS), ("slash", *"completed", "enter", "7")),
     "runs-nothing-found": Scene(runs(RUNS), ("slash", *"imagenet")),
     "runs-help": Scene(runs(RUNS), ("question_mark",)),

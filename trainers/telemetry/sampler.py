@@ -87,6 +87,10 @@ class Guarded:
         return [TelemetrySource(source=self._source.name, problem=problem)]
 
 
+FIRST_S = 0.25
+"""Until the first sample, where the interval is longer: shares need some time to be of."""
+
+
 class Sampler:
     def __init__(self, order: SamplerConfig) -> None:
         self._interval_s = order.interval_s
@@ -119,14 +123,14 @@ class Sampler:
     def run(self) -> None:
         if self._sources:
             threading.Thread(target=self._query_sources, name="gpus", daemon=True).start()
-        due = time.monotonic()
+        due = time.monotonic() + min(FIRST_S, self._interval_s)
         while True:
-            # Samples missed while the machine slept, or during a long call, are not made up for.
-            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
             time.sleep(max(0.0, due - time.monotonic()))
             now = time.monotonic()
             self._send([self._host.sample(now), *self._sample_ranks(now)])
             self._gpus_due.set()
+            # Samples missed while the machine slept, or during a long call, are not made up for.
+            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
 
     def _query_sources(self) -> None:
         try:

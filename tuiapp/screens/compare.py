@@ -103,7 +103,7 @@ class CompareScreen(CoveredScreenFix[None]):
     def compose(self) -> ComposeResult:
         yield CompareChart()
         yield CompareTable()
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("chart('in')", "toggle_log_scale")
 
     def on_mount(self) -> None:
         self.chart.axis = self.axis
@@ -252,6 +252,7 @@ class CompareScreen(CoveredScreenFix[None]):
     def action_grid(self) -> None:
         look = Look(self.metric, self.axis, self.smoothing, self.log_scale)
         self._grid = MetricsGrid(ComparisonSource(self._feed, self._hidden), look, self._pages)
+        self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
     def on_screen_resume(self) -> None:
@@ -277,5 +278,8 @@ class CompareScreen(CoveredScreenFix[None]):
             self._draw()
 
     def action_back(self) -> None:
-        if len(self.app.screen_stack) > 1:
+        """Closes the cursor, else the screen."""
+        if self.chart.cursor is not None:
+            self.chart.cursor = None
+        elif len(self.app.screen_stack) > 1:
             self.dismiss()

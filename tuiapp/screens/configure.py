@@ -92,7 +92,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             yield presets
             yield ConfigForm(texts=to_texts(self._draft.config), draft=self._draft)
         yield LaunchFacts()
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("copy_command", "app.watch")
 
     async def on_mount(self) -> None:
         self.query_one(PresetList).focus()
@@ -104,8 +104,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @property
     def takes_keys(self) -> bool:
-        """Keys typed before the fields exist wait for them."""
-        return any(form.takes_keys for form in self.query(ConfigForm))
+        """Keys typed before the fields exist wait for them; those after a launch are for the run's screen."""
+        return not self.launching and any(form.takes_keys for form in self.query(ConfigForm))
 
     def watch_launching(self, launching: bool) -> None:
         self.query_one(LaunchFacts).launching = launching

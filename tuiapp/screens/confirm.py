@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -25,6 +25,17 @@ BUTTON_FRAME_CELLS = 7
 """Border, padding and gap of a button."""
 
 
+RENEW_S = 0.5
+"""Between two looks whether the question still holds."""
+
+
+class Question(NamedTuple):
+    title: str
+    text: str
+    answers: Sequence[tuple[str, str, str]]
+    """Id, label and variant (default, primary, error, warning) of each; the first is focused."""
+
+
 class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
     """Asks a question; returns the id of the chosen answer, or None on escape."""
 
@@ -36,23 +47,40 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
         Binding("right,down", "app.focus_next", "Next", id="dialog.next", show=False),
     ]
 
-    def __init__(self, title: str, text: str, choices: Sequence[tuple[str, str, str]]) -> None:
-        """`choices`: id, label and variant (default, primary, error, warning) of each answer; the first is focused."""
+    def __init__(
+        self,
+        title: str,
+        text: str,
+        choices: Sequence[tuple[str, str, str]],
+        *,
+        now: Callable[[], Question] | None = None,
+    ) -> None:
+        """`now` returns what is to be asked at that moment; it replaces the question while it is open."""
         super().__init__()
-        self._title = sanitize(title)
-        self._text = "\n".join(sanitize_lines(text))
-        self._choices = choices
+        self._question = Question(title, text, choices)
+        self._now = now
 
     def compose(self) -> ComposeResult:
+        title, text, choices = self._question
         with Vertical(id="dialog") as dialog:
-            dialog.border_title = Content(self._title)
-            if self._text:
-                yield Static(self._text, id="text", markup=False)
+            dialog.border_title = Content(sanitize(title))
+            if text:
+                yield Static("\n".join(sanitize_lines(text)), id="text", markup=False)
             with Container(id="choices") as answers:
-                for choice, label, variant in self._choices:
+                for choice, label, variant in choices:
                     yield Button(Content(label), variant=cast(Variant, variant), id=choice)
-            width = sum(len(label) + BUTTON_FRAME_CELLS for _, label, _ in self._choices)
+            width = sum(len(label) + BUTTON_FRAME_CELLS for _, label, _ in choices)
             answers.set_class(width > ROOM_CELLS, "-stacked")
+
+    def on_mount(self) -> None:
+        if self._now is not None:
+            self.set_interval(RENEW_S, self._renew)
+
+    async def _renew(self) -> None:
+        if self._now is not None and (question := self._now()) != self._question:
+            self._question = question
+            await self.recompose()
+            self.query(Button).first().focus()
 
     @on(Button.Pressed)
     def _answer(self, event: Button.Pressed) -> None:

@@ -39,7 +39,7 @@ class DevicesScreen(CoveredScreenFix[None]):
 
     def compose(self) -> ComposeResult:
         yield DevicePanel(id="devices", classes="-alone")
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter()
 
     def on_mount(self) -> None:
         self.query_one(DevicePanel).border_title = Content("devices of this machine")

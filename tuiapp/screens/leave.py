@@ -10,7 +10,7 @@ from textual.app import App
 from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
 from tuiapp.library.find import titled
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.confirm import Choice, Question
 
 Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
 """The decision: not to leave, to leave the runs running, or to leave after stopping them."""
@@ -21,12 +21,17 @@ COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
 
 async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
     """Asks whether to stop the runs that continue, and sends the command; must run in a worker."""
-    answer = await app.push_screen_wait(_question(runs))
+
+    def now() -> Question:
+        live = [run for run in runs if run.is_live()]
+        return _question(live) if live else _ended(runs)
+
+    answer = await app.push_screen_wait(Choice(*_question(runs), now=now))
     if answer == "leave":
         return "leave"
     if answer not in COMMANDS:
         return "stay"
-    for run in runs:
+    for run in filter(RunDir.is_live, runs):
         try:
             send(run.commands, COMMANDS[answer])
         except OSError as error:
@@ -45,12 +50,12 @@ def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
     )
 
 
-def _question(runs: Sequence[RunDir]) -> Choice:
+def _question(runs: Sequence[RunDir]) -> Question:
     names = "\n".join(map(titled, runs))
-    return Choice(
+    them = "it" if len(runs) == 1 else "them"
+    return Question(
         "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
-        f"{names}\n \nTraining continues after you quit.\n"
-        f"Or end {'it' if len(runs) == 1 else 'them'} with a checkpoint, or kill {'it' if len(runs) == 1 else 'them'}.",
+        f"{names}\n \nTraining continues after you quit.\nOr end {them} with a checkpoint, or kill {them}.",
         [
             ("leave", "Leave running", "primary"),
             ("stop", "Stop and save", "warning"),
@@ -58,3 +63,9 @@ def _question(runs: Sequence[RunDir]) -> Choice:
             ("cancel", "Cancel", "default"),
         ],
     )
+
+
+def _ended(runs: Sequence[RunDir]) -> Question:
+    title = "The run has ended" if len(runs) == 1 else "The runs have ended"
+    names = "\n".join(map(titled, runs))
+    return Question(title, names, [("leave", "Quit", "primary"), ("cancel", "Cancel", "default")])

@@ -90,12 +90,12 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="heading", markup=False)
-        hint = "words that all must be found: train loss …"
+        hint = "match all words: train loss …"
         yield Input(placeholder=hint, id="filter", max_length=MAX_NAME, compact=True)
         yield Static(id="instead", markup=False)
         with Container(id="charts"):
             yield from self._charts
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("axis", "toggle_log_scale")
 
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
@@ -148,7 +148,11 @@ class MetricsGrid(CoveredScreenFix[None]):
         instead = self.query_one("#instead", Static)
         instead.display, grid.display = not names, bool(names)
         if not names:
-            instead.update("no metric has all these words" if self._filter else "waiting for the first metric…")
+            instead.update(
+                "No metric matches all these words. Escape shows all."
+                if self._filter
+                else "waiting for the first metric…"
+            )
         self._draw_all()
 
     @property
@@ -194,9 +198,9 @@ class MetricsGrid(CoveredScreenFix[None]):
 
     def _why_empty(self, chart: GridChart) -> str:
         if chart.window is not None:
-            return "nothing was reported in this part of the run: 0 shows all of it"
+            return "no data in this range: 0 shows the whole run"
         if self.log_scale:
-            return "no value above 0 to be drawn on a logarithmic axis: y goes back"
+            return "no value above 0 for a logarithmic axis: y makes it linear"
         return self._source.why_empty(chart.name_shown)
 
     @on(GridChart.Stale)
@@ -226,7 +230,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         large = self._charts[0]
         settings = [
             place if pages.names else "",
-            f"{100 * large.share_in_sight:.3g} % in sight" if large.window else "",
+            f"showing {100 * large.share_in_sight:.3g} %" if large.window else "",
             f"by {self.axis}",
             *(beyond_words(large.drawn, large.name_shown, every=large.every) if self.large or large.every else ()),
             "logarithmic" if self.log_scale else "",
@@ -327,9 +331,11 @@ class MetricsGrid(CoveredScreenFix[None]):
         self.set_focus(None)
 
     def action_back(self) -> None:
-        """Goes back from the large chart to all, from a filter to all metrics, or else to the screen beneath."""
+        """Closes the cursor, else the large chart, else the filter, else the screen."""
         field = self.query_one("#filter", Input)
-        if self.large:
+        if self._charts[0].cursor is not None:
+            self._charts[0].cursor = None
+        elif self.large:
             self.large = False
         elif field.display:
             field.value, field.display = "", False

@@ -1,32 +1,119 @@
-"""The palette's commands: each one once."""
+"""The palette: every action that works on the screen, the usual ones first, with their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
-from textual.app import App, SystemCommand
-from textual.binding import Binding
+from rich.cells import cell_len
+from textual import on
+from textual.app import App, ComposeResult, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
 from textual.dom import DOMNode
-from textual.screen import Screen
+from textual.fuzzy import Matcher
+from textual.screen import ModalScreen, Screen
+from textual.style import Style
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from tuiapp.terminal.resize import ResizeLoopFix
 
 KEPT = {"Theme", "Maximize", "Minimize", "Screenshot"}
 """Textual's commands that no key of ours has."""
 
+WIDTH = 64
+"""Cells of the box."""
+
+FRAME_CELLS = 6
+"""Its border, padding and scroll bar."""
+
+
+class Palette(ModalScreen[None], ResizeLoopFix[None]):
+    """Lists actions with their keys, searched by name; runs the chosen one after closing.
+
+    Textual's own takes Enter for the list of an earlier search while a new one is under way.
+    """
+
+    CSS_PATH = "palette.tcss"
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p", "dismiss", "Close", id="palette.close"),
+        Binding("down", "move('cursor_down')", "Next action", id="palette.next", show=False),
+        Binding("up", "move('cursor_up')", "Previous action", id="palette.previous", show=False),
+        Binding("pagedown", "move('page_down')", "A page down", id="palette.page-down", show=False),
+        Binding("pageup", "move('page_up')", "A page up", id="palette.page-up", show=False),
+    ]
+
+    def __init__(self, commands: Iterable[SystemCommand]) -> None:
+        super().__init__()
+        self._commands = list(commands)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="dialog") as dialog:
+            dialog.border_title = Content("Actions")
+            yield Input(placeholder="Search", id="search", compact=True)
+            yield OptionList(id="actions", markup=False)
+
+    def on_mount(self) -> None:
+        self._show("")
+
+    def on_resize(self) -> None:
+        self._show(self.query_one(Input).value)
+
+    @on(Input.Changed)
+    def _search(self, event: Input.Changed) -> None:
+        self._show(event.value)
+
+    def _show(self, search: str) -> None:
+        wanted, room = search.strip(), min(WIDTH, self.app.size.width) - FRAME_CELLS
+        matcher = Matcher(wanted, match_style=Style(bold=True, underline=True))
+        found: list[tuple[bool, float, Option]] = []
+        for place, (name, key, _, _) in enumerate(self._commands):
+            score = matcher.match(name) if wanted else 1.0
+            if score > 0:
+                gap = " " * max(1, room - cell_len(name) - cell_len(key))
+                line = Content.assemble(matcher.highlight(name) if wanted else name, gap, key)
+                begins = name.casefold().startswith(wanted.casefold())
+                found.append((not begins, -score, Option(line, id=str(place))))
+        box = self.query_one(OptionList)
+        box.clear_options()
+        box.add_options([option for *_, option in sorted(found, key=lambda one: one[:2])])
+        if found:
+            box.highlighted = 0
+        else:
+            box.add_option(Option("No action has this name.", disabled=True))
+
+    def action_move(self, where: str) -> None:
+        getattr(self.query_one(OptionList), f"action_{where}")()
+
+    @on(Input.Submitted)
+    def _take_highlighted(self) -> None:
+        self.query_one(OptionList).action_select()
+
+    @on(OptionList.OptionSelected)
+    def _run(self, event: OptionList.OptionSelected) -> None:
+        command = self._commands[int(event.option_id or 0)].callback
+        self.dismiss()
+        self.app.call_later(command)
+
 
 def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[SystemCommand]) -> Iterator[SystemCommand]:
-    """Yields Textual's commands and all that has a key on the screen."""
-    yield from (command for command in textuals if command.title in KEPT)
-    said: set[str] = set()
-    for node, binding in own_bindings(screen):
-        # Widgets' keys only move a cursor or the focus unless they have a name. Two keys may do the same,
-        # and a key of the app may be renamed for the footer.
-        if (isinstance(node, App | Screen) or binding.id) and binding.description not in said:
-            said.add(binding.description)
-            action = partial(app.run_action, binding.action, screen)
+    """Yields all that has a key on the screen, the footer's first, and Textual's commands."""
+    said = {"command_palette"}
+    # Stable: what the footer does not have keeps its order, the program's own before the screen's.
+    for node, binding in sorted(own_bindings(screen), key=lambda one: (not one[1].show, not isinstance(one[0], App))):
+        # Widgets' keys only move a cursor or the focus unless they have a name; two keys may do the same.
+        named, action = isinstance(node, App | Screen) or binding.id, binding.action.removeprefix("app.")
+        if named and action not in said:
+            said.add(action)
             title = binding.tooltip or binding.description
-            yield SystemCommand(title, f"Key: {app.get_key_display(binding)}", action)
+            yield SystemCommand(title, app.get_key_display(binding), partial(app.run_action, binding.action, node))
+    for title, _, command, _ in textuals:
+        if title in KEPT:
+            yield SystemCommand(title, "", command)
 
 
 def own_bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:

@@ -31,6 +31,13 @@ class CompareRuns(Message):
 
 
 @dataclass
+class CompareWith(Message):
+    """Lists all runs, for one to be compared with this."""
+
+    run: RunDir
+
+
+@dataclass
 class CloneRun(Message):
     run: RunDir
     config: RunConfig

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -14,12 +15,15 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from trainers.config.options import ConfigError
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
+from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
-from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop
+from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.state.grid import Pages
 from tuiapp.state.run_state import RunState, Topic
@@ -61,6 +65,8 @@ PANELS = ("loss", "devices", "ranks", "sharding", "log", "failure", "predictions
 
 PANEL_WORDS = {"failure": "Failure or hang"}
 
+NOTHING_TO_SHOW = {"failure": "No failure or hang.", "predictions": "No predictions were reported."}
+
 REPLAY_KEYS: list[BindingType] = [
     Binding("space", "replay('pause')", "Pause", id="run.pause", key_display="space"),
     Binding("comma", "replay('back')", "Back 5 %", id="run.back-5", key_display=",", show=False),
@@ -70,7 +76,7 @@ REPLAY_KEYS: list[BindingType] = [
 ]
 
 CHART_KEYS: list[BindingType] = [
-    Binding("m", "chart('metric')", "Metric", id="run.metric"),
+    Binding("m", "chart('metric')", "Metric", tooltip="Choose the metric", id="run.metric"),
     Binding("G", "grid", "Grid", tooltip="All metrics in a grid", id="run.grid"),
     Binding("M", "chart('second')", "Second chart", id="run.second-chart", show=False),
     Binding("y", "chart('log')", "Log y", id="run.log-y", show=False),
@@ -83,11 +89,15 @@ CHART_KEYS: list[BindingType] = [
 ]
 
 RUN_KEYS: list[BindingType] = [
-    Binding("s", "stop", "Stop", id="run.stop"),
-    Binding("c", "checkpoint", "Save", id="run.checkpoint"),
-    Binding("u", "resume", "Resume", id="run.resume"),
+    Binding("s", "stop", "Stop", tooltip="Stop the run", id="run.stop"),
+    Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
+    Binding("u", "resume", "Resume", tooltip="Resume the run", id="run.resume"),
+    Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
+    Binding("x", "compare", "Compare", tooltip="Compare with another run", id="run.compare"),
+    Binding("a", "again", "Again", tooltip="Fill the form to run it again", id="run.again"),
+    Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
     *CHART_KEYS,
-    Binding("r", "next_rank", "Rank", id="run.rank"),
+    Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
     Binding("f", "follow", "Follow", id="run.follow", show=False),
     Binding("n", "find(1)", "Find next", id="run.find-next", show=False),
     Binding("N", "find(-1)", "Find previous", id="run.find-previous", show=False),
@@ -95,18 +105,17 @@ RUN_KEYS: list[BindingType] = [
     Binding("k", "sort_ranks", "Sort ranks", id="run.sort-ranks", show=False),
     Binding("i", "about", "Name, tags, note", id="run.about", show=False),
     Binding("d", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
-    Binding("slash", "search", "Find", id="run.search", key_display="/"),
+    Binding("slash", "search", "Find", tooltip="Search the log", id="run.search", key_display="/"),
     *(
         Binding(str(n), f"panel('{name}')", PANEL_WORDS.get(name, name.capitalize()), id=f"run.panel-{n}", show=False)
         for n, name in enumerate(PANELS, start=1)
     ),
     *REPLAY_KEYS,
-    Binding("question_mark", "app.toggle_help", "Keys", id="app.help", key_display="?"),
-    Binding("g", "app.show_runs", "Runs", id="app.runs"),
+    Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", key_display="?"),
+    Binding("g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
     Binding("escape", "back", "Back", id="run.back", show=False),
-    Binding("q", "app.leave", "Leave", id="app.leave-letter"),
+    Binding("q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave-letter"),
 ]
-"""The footer has to fit 80 columns; the others are in the help and the palette."""
 
 
 class RunScreen(CoveredScreenFix[None]):
@@ -131,6 +140,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._resumer = resumer
         self._asked_to_stop = False
         """This attempt was asked to stop, whether or not it has confirmed."""
+        self._asked_to_leave_at = -math.inf
         self._resuming = False
         self._charts = RunCharts(self, self.arrange_panels)
         self._grid: MetricsGrid | None = None
@@ -141,7 +151,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._arranged: Arrangement | None = None
         self._attempt = 0
         self._offered = (False, False)
-        """Whether the footer offers a checkpoint, and to resume."""
+        """Whether the footer offers what a live run takes, and to resume."""
 
     @property
     def state(self) -> RunState:
@@ -175,7 +185,7 @@ class RunScreen(CoveredScreenFix[None]):
                 yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     async def on_mount(self) -> None:
         for number, name in enumerate(PANELS, start=1):
@@ -230,7 +240,7 @@ class RunScreen(CoveredScreenFix[None]):
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
-            if (offered := (self.is_live, state.can_resume)) != self._offered:
+            if (offered := (state.is_live, state.can_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
@@ -284,6 +294,9 @@ class RunScreen(CoveredScreenFix[None]):
         self.chosen = PANELS[event.index]
 
     def action_panel(self, name: str) -> None:
+        if name in NOTHING_TO_SHOW and not (self.state.fault if name == "failure" else self.state.predictions):
+            self.notify(NOTHING_TO_SHOW[name])
+            return
         self.chosen = "" if self.chosen == name and not self.single else name
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
@@ -291,11 +304,18 @@ class RunScreen(CoveredScreenFix[None]):
             target.focus(scroll_visible=False)
 
     def action_back(self) -> None:
-        """Shows all panels again, or else leaves the screen; the run continues."""
+        """Closes the search, else the cursor, else the large panel; else leaves, a live run's screen when repeated."""
+        log = self.query_one(LogView)
+        if (log.display and log.close_search()) or self._charts.close_cursor():
+            return
         if self.chosen and not self.single:
             self.chosen = ""
         elif len(self.app.screen_stack) > 1:
-            self.dismiss()
+            if self.is_live and time.monotonic() - self._asked_to_leave_at > self.app.NOTIFICATION_TIMEOUT:
+                self._asked_to_leave_at = time.monotonic()
+                self.notify("Esc again leaves this screen. The run continues.")
+            else:
+                self.dismiss()
 
     def action_chart(self, what: str) -> None:
         self._charts.do(what)
@@ -309,6 +329,7 @@ class RunScreen(CoveredScreenFix[None]):
         chart = self._charts.main
         look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
         self._grid = MetricsGrid(RunSource(lambda: self.state, chart.rank), look, self._pages)
+        self.app.clear_notifications()
         self.app.push_screen(self._grid)
 
     def action_next_rank(self) -> None:
@@ -333,9 +354,14 @@ class RunScreen(CoveredScreenFix[None]):
         self.query_one(LogView).next_stream()
 
     def action_find(self, by: int) -> None:
-        if self.single:
+        self._open_log().find(by)
+
+    def _open_log(self) -> LogView:
+        """Makes the log large where it is hidden."""
+        log = self.query_one(LogView)
+        if not log.display:
             self.chosen = "log"
-        self.query_one(LogView).find(by)
+        return log
 
     def action_dismiss_alert(self) -> None:
         self.query_one(AlertStrip).dismiss()
@@ -344,9 +370,7 @@ class RunScreen(CoveredScreenFix[None]):
         self.query_one(LogView).toggle_follow()
 
     def action_search(self) -> None:
-        if self.single:
-            self.chosen = "log"
-        self.query_one(LogView).open_search()
+        self._open_log().open_search()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enables the keys that apply to the run now; of a replay only those that control it."""
@@ -354,10 +378,8 @@ class RunScreen(CoveredScreenFix[None]):
             return self._reader.replay is not None
         if action in ("stop", "checkpoint"):
             return self.is_live
-        if action == "panel" and parameters == ("failure",):
-            return bool(self.state.fault)
-        if action == "panel" and parameters == ("predictions",):
-            return self.state.predictions is not None
+        if action in ("export", "compare", "again"):
+            return not self.state.is_live
         if action == "resume":
             return self.state.can_resume and not self._resuming
         return True
@@ -389,6 +411,24 @@ class RunScreen(CoveredScreenFix[None]):
         grace_s = self.state.stop_grace_s
         if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s):
             self._asked_to_stop = True
+
+    @work(exclusive=True, group="control")
+    async def action_export(self) -> None:
+        from tuiapp.screens.runs_actions import ask_export
+
+        await ask_export(self.app, self.run)
+
+    def action_compare(self) -> None:
+        self.post_message(CompareWith(self.run))
+
+    def action_again(self) -> None:
+        try:
+            self.post_message(CloneRun(self.run, read_config(self.run)))
+        except (ConfigError, OSError) as error:
+            tell(self.app, f"Its configuration cannot be read: {error}", "error")
+
+    def action_copy_path(self) -> None:
+        copy_path(self.app, self.run)
 
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:

@@ -73,6 +73,13 @@ class RunCharts:
         self.second.metric = TEST_ACCURACY
         self.show_titles()
 
+    def close_cursor(self) -> bool:
+        """Ends reading values; returns whether a chart had a cursor."""
+        read = [chart for chart in (self.main, self.second) if chart.cursor is not None]
+        for chart in read:
+            chart.cursor = None
+        return bool(read)
+
     def do(self, what: str) -> None:
         self._does[what]()
         self.show_titles()

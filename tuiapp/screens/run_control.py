@@ -15,7 +15,7 @@ from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import titled
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.confirm import Choice, Question
 from tuiapp.state.text import format_duration, sanitize_lines
 
 Resumer: TypeAlias = Callable[[RunDir], Resumed]
@@ -42,19 +42,21 @@ async def confirm_stop(
     if again:
         what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
         if grace_s is not None:
-            what = "is to end on SIGTERM. Stopping now ends it with SIGKILL after two seconds."
+            what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
         title, answers = "Stop now?", [("wait", "Keep waiting", "default"), ("stop-now", "Stop now", "error")]
     elif grace_s is not None:
         what = (
             "ends before its next step if it asks should_stop(). Otherwise it gets SIGTERM, "
-            f"and SIGKILL if it is still there after {format_duration(grace_s)}."
+            f"and SIGKILL if it still runs after {format_duration(grace_s)}."
         )
         title, answers = "Stop this script?", [("stop", "Stop", "warning"), ("run-on", "Keep running", "default")]
     else:
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
         title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    choice = Choice(title, f"{titled(run)}\n{what}", answers)
-    answer = await app.push_screen_wait(choice)
+    name = titled(run)
+    question = Question(title, f"{name}\n{what}", answers)
+    ended = Question("This run has ended", f"{name}\nThere is nothing left to stop.", [("ok", "OK", "default")])
+    answer = await app.push_screen_wait(Choice(*question, now=lambda: question if is_live() else ended))
     if answer not in ("stop", "stop-now"):
         return False
     if not is_live():
@@ -112,6 +114,12 @@ async def confirm_resume(
     for note in resumed.notes:
         tell(app, note, "warning")
     return True
+
+
+def copy_path(app: App[Any], run: RunDir) -> None:
+    """Copies the path of a run's directory."""
+    app.copy_to_clipboard(str(run.path))
+    tell(app, str(run.path), "information", title="Copied")
 
 
 def tell(app: App[Any], text: str, severity: Literal["information", "warning", "error"], *, title: str = "") -> None:

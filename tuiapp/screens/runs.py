@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from string import ascii_lowercase
 from typing import ClassVar
@@ -19,7 +21,7 @@ from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
-from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, tell
+from tuiapp.screens.run_control import Resumer, confirm_resume, confirm_stop, copy_path, tell
 from tuiapp.screens.runs_actions import ask_export, confirm_delete
 from tuiapp.state.comparison import MOST
 from tuiapp.state.run_list import BY_NAME, COLUMNS, NEWEST, choose, order, title
@@ -32,6 +34,11 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 TICK_S = 0.2
 """How often a new list is shown."""
+
+LOOK_S = 0.005
+
+FIRST_PICTURE_S = 0.3
+"""How long the first picture waits for the list; before, it would be empty and as costly as the next."""
 
 OVER = ("failed", "stopped", "lost")
 """Statuses of runs that can be resumed."""
@@ -59,7 +66,6 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding("u", "resume", "Resume", tooltip="Resume the run", id="runs.resume"),
         Binding("s", "stop", "Stop", tooltip="Stop the run", id="runs.stop"),
         Binding("slash", "filter", "Filter", key_display="/", tooltip="Filter by words", id="runs.filter"),
-        # With these the footer would not fit 80 columns.
         Binding("e", "export", "Export", tooltip="Export its figures", id="runs.export", show=False),
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
@@ -103,14 +109,18 @@ class RunsScreen(CoveredScreenFix[None]):
         yield Static(id="instead", markup=False)
         yield RunTable()
         yield RunDetails()
-        yield SteadyFooter(show_command_palette=False)
+        yield SteadyFooter("clone", "filter")
 
-    def on_mount(self) -> None:
+    async def on_mount(self) -> None:
         self.query_one("#filter").display = False
         self._lister.start()
-        self._show()
+        until = time.monotonic() + FIRST_PICTURE_S
+        while self._listing is None and time.monotonic() < until:
+            await asyncio.sleep(LOOK_S)
+            self._take()
+        if self._listing is None:
+            self._show()
         self.set_interval(TICK_S, self._take)
-        self._take()
 
     def on_unmount(self) -> None:
         self._lister.close()
@@ -200,7 +210,13 @@ class RunsScreen(CoveredScreenFix[None]):
         else:
             self._marked.append(run)
         self._show()
-        self.query_one(RunTable).action_move(1)
+
+    def mark_alone(self, run: RunDir) -> None:
+        """Marks the run that another one is to be compared with."""
+        self._marked = [run]
+        if self.is_mounted:
+            self._show()
+        self.notify("Go to another run; c compares the two.")
 
     def action_unmark(self) -> None:
         self._marked.clear()
@@ -246,7 +262,7 @@ class RunsScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
         if (info := self.current) and not self._tell_older(info, "exported"):
-            await ask_export(self.app, info)
+            await ask_export(self.app, info.directory)
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:
@@ -265,8 +281,7 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def action_copy_path(self) -> None:
         if info := self.current:
-            self.app.copy_to_clipboard(str(info.directory.path))
-            tell(self.app, str(info.directory.path), "information", title="Copied")
+            copy_path(self.app, info.directory)
 
     def action_sort(self, name: str) -> None:
         self._reverse = not self._reverse if self._by == name else False

@@ -9,6 +9,7 @@ from typing import Any
 from textual.app import App
 
 from trainers.contract.gaps import find_gaps
+from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from tuiapp.library.export import ExportError, export_to
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
@@ -59,15 +60,15 @@ def _delete(infos: Sequence[RunInfo]) -> list[str]:
     return problems
 
 
-async def ask_export(app: App[Any], info: RunInfo) -> None:
+async def ask_export(app: App[Any], run: RunDir) -> None:
     """Exports a run's figures to a file; must run in a worker."""
-    wanted = await app.push_screen_wait(ExportDialog(info.directory.run_id))
+    wanted = await app.push_screen_wait(ExportDialog(run.run_id))
     if wanted is None:
         return
     app.notify("Exporting…")
     try:
-        count = await asyncio.to_thread(export_to, wanted.path, info.directory, wanted.what, wanted.form)
-        missing = (await asyncio.to_thread(find_gaps, info.directory.journal)).words
+        count = await asyncio.to_thread(export_to, wanted.path, run, wanted.what, wanted.form)
+        missing = (await asyncio.to_thread(find_gaps, run.journal)).words
     except ExportError as error:
         tell(app, str(error), "error", title="Not exported")
     else:

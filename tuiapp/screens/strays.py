@@ -29,7 +29,7 @@ async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
     left = await asyncio.to_thread(end_strays, strays)
     if left:
         pids = ", ".join(str(stray.pid) for stray in left)
-        app.notify(f"Still there: pid {pids}; a driver may hold them.", severity="warning", markup=False)
+        app.notify(f"Still running: pid {pids}. A driver may hold them.", severity="warning", markup=False)
     else:
         app.notify("Ended 1 process." if len(strays) == 1 else f"Ended {len(strays)} processes.", markup=False)
 

@@ -101,8 +101,9 @@ def apply(state: RunState, event: object) -> None:
                     state.stacks.clear()
             else:
                 state.alerts.append(event)
-            harmless = event.severity == "info" or event.ended
-            _log(state, event, event.text, rank=event.rank, stream="event" if harmless else "problem")
+            streams: dict[str, Stream] = {"warning": "warning", "error": "problem"}
+            stream = "event" if event.ended else streams.get(event.severity, "event")
+            _log(state, event, event.text, rank=event.rank, stream=stream)
             state.changed.add("alerts")
         case ev.Stacks():
             if 0 <= event.rank < MAX_RANKS:
@@ -122,7 +123,7 @@ def apply(state: RunState, event: object) -> None:
             while state.checkpoints and state.checkpoints[-1].step >= event.step:
                 state.checkpoints.pop()
             state.checkpoints.append(event)
-            _log(state, event, describe_checkpoint(event))
+            _log(state, event, describe_checkpoint(event), stream="checkpoint")
             state.changed |= {"run", "curves"}
         case ev.RankFailed():
             if len(state.failures) < MAX_RANKS:
@@ -134,7 +135,7 @@ def apply(state: RunState, event: object) -> None:
         case ev.RunEnded():
             state.ended = event
             words = join_words([event.status, event.reason])
-            _log(state, event, words, stream="problem" if event.status == "failed" else "event")
+            _log(state, event, words, stream="problem" if event.status == "failed" else "milestone")
             state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
 
 
@@ -221,11 +222,11 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     if state.gaps.count > gaps:
         state.changed.add("alerts")
     if state.curves.full and not full:
-        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="problem")
+        _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="warning")
     if is_logged(event):
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in (TEST_LOSS, TEST_ACCURACY):
             if name in event.values:
                 shown, value = metric(name), event.values[name][-1]
                 words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
-        _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]))
+        _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]), stream="milestone")

@@ -29,7 +29,8 @@ from tuiapp.state.text import sanitize, without_directories
 
 RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
-Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "problem"]  # "event", "problem": milestones of the run
+# What a rank has written, and what is said of the run.
+Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "milestone", "checkpoint", "warning", "problem"]
 # A part of the screen.
 Topic: TypeAlias = Literal["run", "curves", "ranks", "devices", "sharding", "log", "alerts", "predictions"]
 

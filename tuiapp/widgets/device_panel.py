@@ -33,7 +33,7 @@ LOOK_S = 2.0
 
 
 class DevicePanel(TextPanel):
-    WAITING = "waiting for the first sample…"
+    WAITING = "sampling…"
     LEAST_WIDTH = 34
 
     sort: reactive[ProcessKey] = reactive("rank", init=False)

@@ -23,6 +23,8 @@ MAX_ROWS = 20_000
 
 PREFIX_CELLS = 18
 
+SIGNS = {"milestone": "◆", "checkpoint": "↓", "warning": "▲", "problem": "✖"}
+
 
 _Row: TypeAlias = tuple[LogEntry, str]
 """A log entry and the part of its text in this row."""
@@ -38,6 +40,9 @@ class LogRows(ScrollView, can_focus=True):
         "log--stderr",
         "log--run",
         "log--event",
+        "log--milestone",
+        "log--checkpoint",
+        "log--warning",
         "log--problem",
         "log--found",
     }
@@ -141,7 +146,7 @@ class LogRows(ScrollView, can_focus=True):
         if number and self._rows[number - 1][0] is entry:
             return " " * PREFIX_CELLS
         who = "run" if entry.rank is None else f"rank {entry.rank}"
-        return f"{format_clock(entry.time)} {fit(who, 7)}  "
+        return f"{format_clock(entry.time)} {fit(who, 7)}{SIGNS.get(entry.stream, ' ')} "
 
     def _marked(self, text: str, style: Style, number: int) -> list[Segment]:
         wanted, folded = self.needle.casefold(), text.casefold()

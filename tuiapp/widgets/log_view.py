@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.widgets import Input, Static
@@ -17,7 +14,12 @@ from tuiapp.widgets.log_rows import LogRows
 
 PLACEHOLDER = "show only lines with…  (enter, then n N: next, previous · escape: all lines)"
 
-STREAMS: tuple[tuple[str, ...], ...] = ((), ("stdout",), ("stderr",), ("run", "event", "problem"))
+STREAMS: tuple[tuple[str, ...], ...] = (
+    (),
+    ("stdout",),
+    ("stderr",),
+    ("run", "event", "milestone", "checkpoint", "warning", "problem"),
+)
 """What the stream key cycles through: all, stdout, stderr, the run's own messages."""
 
 
@@ -38,7 +40,10 @@ class LogView(Vertical):
             & > .log--stderr { color: $foreground; }
             & > .log--stdout { color: $foreground; }
             & > .log--run { color: $text-accent; }
-            & > .log--event { color: $text-primary; }
+            & > .log--event { color: $text-muted; }
+            & > .log--milestone { color: $text-primary; text-style: bold; }
+            & > .log--checkpoint { color: $text-success; }
+            & > .log--warning { color: $text-warning; }
             & > .log--problem { color: $text-error; text-style: bold; }
             & > .log--found { text-style: reverse; }
         }
@@ -47,12 +52,6 @@ class LogView(Vertical):
         &.-searching Input { display: block; }
     }
     """
-
-    BINDING_GROUP_TITLE = "Log"
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "close_search", "Close search", id="log.close-search", show=False)
-    ]
 
     rank: reactive[int | None] = reactive(None)
     pattern: reactive[str] = reactive("")
@@ -122,15 +121,15 @@ class LogView(Vertical):
         self._place = f"“{rows.needle}” {number} of {count} · n N" if count else f"“{rows.needle}” was not found"
         self._show_status()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leaves escape to the screen unless a search is open."""
-        return self.has_class("-searching") or bool(self._place) if action == "close_search" else True
-
-    def action_close_search(self) -> None:
+    def close_search(self) -> bool:
+        """Shows all lines again; returns whether there was a search."""
+        if not self.has_class("-searching") and not self._place:
+            return False
         self.remove_class("-searching")
         self.query_one(Input).value = ""
         self.pattern = self._place = self.query_one(LogRows).needle = ""
         self.query_one(LogRows).focus()
+        return True
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
