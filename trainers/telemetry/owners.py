@@ -37,7 +37,13 @@ class Owners:
 
     def _find(self, pid: int) -> tuple[psutil.Process, GpuProcess]:
         process = psutil.Process(pid)
-        pids = [pid, *(ancestor.pid for ancestor in process.parents())]
+        pids: list[int] = []
+        ancestor: psutil.Process | None = process
+        # Those of other users may be hidden (hidepid=1 of proc).
+        with contextlib.suppress(psutil.AccessDenied):
+            while ancestor is not None:
+                pids.append(ancestor.pid)
+                ancestor = ancestor.parent()
         rank = next((self._ranks[one] for one in pids if one in self._ranks), None)
         found = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
         self._known[pid] = found
