@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from trainers.telemetry import owners
+
 DESCRIBE = """
 import os
 os.environ["TUIAPP_TELEMETRY_HOST_PIDS"] = "1"
@@ -29,3 +31,14 @@ def test_a_rank_below_a_process_that_may_not_be_read(hidepid: str) -> None:
         pytest.skip("may not mount proc")
     found = subprocess.run([*HIDDEN, hidepid, sys.executable, "-c", DESCRIBE], capture_output=True, timeout=60)
     assert found.stdout.decode() == "3 True 5\n", found.stderr.decode()
+
+
+def test_processes_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUIAPP_TELEMETRY_HOST_PIDS", "1")
+    monkeypatch.setattr(owners, "KEPT", 4)
+    known = owners.Owners({})
+    for _ in range(10):
+        with subprocess.Popen(["sleep", "60"]) as process:
+            assert known.describe(process.pid, 5).pid == process.pid
+            process.kill()
+    assert len(known._known) <= 4

@@ -16,6 +16,9 @@ HOST_PID_NAMESPACE = 0xEFFFFFFC
 HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
 """Environment variable, 1 or 0, that overrides whether the driver's pids are taken for valid here."""
 
+KEPT = 1000
+"""How many processes are remembered: on a shared machine thousands come and go beside a long run."""
+
 
 class Owners:
     def __init__(self, ranks: Mapping[int, int]) -> None:
@@ -45,6 +48,8 @@ class Owners:
                 pids.append(ancestor.pid)
                 ancestor = ancestor.parent()
         rank = next((self._ranks[one] for one in pids if one in self._ranks), None)
+        if len(self._known) >= KEPT:
+            self._known.clear()
         found = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
         self._known[pid] = found
         return found
