@@ -390,7 +390,9 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
     while not (begun := [event for event in reader.read() if isinstance(event, RunStarted)]):
         if process.poll() is not None or time.monotonic() > deadline:
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
-            raise LaunchError(f"The run's supervisor did not start (exit code {process.returncode}).\n{said}")
+            code = process.returncode
+            why = f"within {START_TIMEOUT_S:.0f} s" if code is None else f"(exit code {code})"
+            raise LaunchError(f"The run's supervisor did not start {why}.\n{said}")
         time.sleep(0.005)
     return begun[0]
 

@@ -93,6 +93,14 @@ def test_a_gpu_that_is_lost_does_not_hide_the_others(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("fault", ["nvmlDeviceGetTotalEccErrors crash", "nvmlDeviceGetFieldValues hang 600"])
+def test_a_driver_that_fails_at_what_only_a_sampler_asks_still_trains(tmp_path: Path, fault: str) -> None:
+    machine = inspect_with(tmp_path, gpu("GPU-aaaa", "Fake A", f"fault {fault}"), 5)
+    assert [found.uuid for found in machine.gpus] == ["GPU-aaaa"]
+    assert machine.gpu_problem == ""
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("fault", "problem"),
     [

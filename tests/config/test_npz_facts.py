@@ -148,6 +148,16 @@ def test_an_array_that_numpy_did_not_write(file: Path) -> None:
     assert "x_train is not a NumPy array" in refusal(file)
 
 
+def test_a_header_that_cannot_be_read(file: Path) -> None:
+    write_npz(file, make_arrays())
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data.replace(b"}", b"\0", 1))
+    assert "x_train is not a NumPy array" in refusal(file)
+
+
 def test_a_header_that_promises_more_than_is_there(file: Path) -> None:
     write_npz(file, make_arrays())
     with zipfile.ZipFile(file) as archive:

@@ -174,6 +174,13 @@ def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.Monk
     assert list_runs(runs_dir) == []
 
 
+def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.launch.START_TIMEOUT_S", 0.0)
+    with pytest.raises(LaunchError, match="supervisor did not start within 0 s"):
+        launch(MLP, runs_dir)
+    _wait_no_process(runs_dir)
+
+
 def test_a_start_from_a_directory_that_was_removed(runs_dir: Path, fake: Callable[..., None], tmp_path: Path) -> None:
     fake()
     gone = tmp_path / "gone"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,17 @@ def test_floats_are_taken_as_they_are(file: Path, dtype: str) -> None:
     assert data.x_train.flags.writeable
     assert (data.x_train == arrays["x_train"].astype(np.float32)).all()
     assert (data.y_train == arrays["y_train"]).all()
+
+
+def test_float64_is_in_memory_only_as_float32(file: Path) -> None:
+    facts = find_dataset(write_npz(file, make_arrays((64, 64, 3), train=300, test=2)))
+    tracemalloc.start()
+    try:
+        load(facts)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < facts.decoded_bytes + (8 << 20)
 
 
 def test_bytes_stay_bytes_and_grey_images_get_a_channel(file: Path) -> None:

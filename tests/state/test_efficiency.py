@@ -62,6 +62,15 @@ def test_energy_goes_on_over_a_gap_and_utilization_does_not() -> None:
     assert figures.gpu_idle_share == pytest.approx(0.25)
 
 
+def test_energy_that_no_sampler_counted_is_not_spread_over_its_time() -> None:
+    events = [*h.beginning(1, gpus=True), *second(0, gpus=1), *second(10, gpus=1)]
+    # The sampler's library was disabled for 10 min; another sampler counts on from 5,000 J.
+    for number in range(600, 611):
+        sample = msgspec.structs.replace(h.device_sample(0, float(number)), energy_j=500.0 * (number - 590))
+        events.append(sample)
+    assert meter(events).efficiency().power_w == pytest.approx(500)
+
+
 def test_a_second_attempt_adds_to_the_first() -> None:
     first = [*h.beginning(1, gpus=True), *second(0, gpus=1), *second(10, gpus=1)]
     again = [h.started(1, gpus=True, attempt=2), h.rank_started(0, gpus=True), *second(0, gpus=1), *second(5, gpus=1)]

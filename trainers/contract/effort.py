@@ -83,8 +83,10 @@ class EffortMeter:
             effort.busy_gpu_seconds += passed * sample.utilization_percent / 100
             effort.sampled_gpu_seconds += passed
         if sample.energy_j is not None:
-            # Its figure continues over a gap, and so does the total.
             mono, energy = self._energy.get(sample.uuid, (sample.mono, sample.energy_j))
-            effort.energy_j += max(0.0, sample.energy_j - energy)
-            effort.energy_gpu_seconds += max(0.0, sample.mono - mono)
+            gained, passed = max(0.0, sample.energy_j - energy), max(0.0, sample.mono - mono)
+            # Its figure continues over a gap, and so does the total, unless it was a sampler that was missing.
+            if gained or passed <= GAP_S:
+                effort.energy_j += gained
+                effort.energy_gpu_seconds += passed
             self._energy[sample.uuid] = sample.mono, sample.energy_j

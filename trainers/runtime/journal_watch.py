@@ -12,7 +12,7 @@ import msgspec
 
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalWriter
-from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.lock_note import LockNote, signal_trouble, write_note
 from trainers.contract.process_identity import identity, machine
 
 RENEW_S = 1.0
@@ -88,4 +88,6 @@ class JournalWatch:
         if self._lock is None:
             return
         note = msgspec.structs.replace(self._note, trouble=trouble, over=self._note.over and trouble != "")
-        write_note(self._lock, note)
+        written = write_note(self._lock, note)
+        blocked = self._journal.blocked
+        signal_trouble(self._lock, None if written or blocked is None else blocked.errno, over=note.over)

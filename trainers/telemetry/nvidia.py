@@ -11,7 +11,7 @@ from trainers.contract.events import PLACE
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners
-from trainers.telemetry.source import DeadGpu, Gpu, SourceError
+from trainers.telemetry.source import DeadGpu, SourceError
 
 
 class NvmlSource:
@@ -23,7 +23,7 @@ class NvmlSource:
         self._wanted, self._owners, self._energy = gpus, owners, energy
         self.no_gpus = "it finds no GPU" if gpus == "all" else "it finds none of the run's GPUs"
 
-    def open(self) -> Sequence[Gpu]:
+    def open(self) -> Sequence[NvmlGpu | DeadGpu]:
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
@@ -53,7 +53,7 @@ class NvmlSource:
         except nvml.NVMLError as error:
             return None, f"{PLACE}{index}", str(error)
 
-    def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> Gpu:
+    def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> NvmlGpu | DeadGpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
         if handle is None:
             return DeadGpu(index, uuid, problem)

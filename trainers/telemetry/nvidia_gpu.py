@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
+from trainers.config import machine
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, MigInstance
 from trainers.telemetry.energy import EnergyCount
@@ -98,6 +99,20 @@ class NvmlGpu:
             "ecc_uncorrected": question("nvmlDeviceGetTotalEccErrors", 1, nvml.NVML_VOLATILE_ECC),
         }
         self._mig_mode = question("nvmlDeviceGetMigMode")
+
+    def describe(self, now: float) -> machine.Gpu:
+        """What a launch asks: no more than that, since a driver may crash or hang at the rest, and still train."""
+        utilization, memory = self._utilization.ask(now), self._memory.ask(now)
+        processes = self._list([_first(self._drawing, now), _first(self._computing, now)])
+        return machine.Gpu(
+            index=self.index,
+            uuid=self.uuid,
+            name=self.name,
+            memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+            memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+            utilization_percent=_number(utilization.gpu, 100) if utilization else None,
+            processes=None if processes is None else tuple(processes),
+        )
 
     def sample(self, now: float) -> DeviceSample:
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)

@@ -16,6 +16,9 @@ HOST_PID_NAMESPACE = 0xEFFFFFFC
 HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
 """Environment variable, 1 or 0, that overrides whether the driver's pids are taken for valid here."""
 
+KEPT = 1000
+"""How many processes are remembered: on a shared machine thousands come and go beside a long run."""
+
 
 class Owners:
     def __init__(self, ranks: Mapping[int, int]) -> None:
@@ -37,8 +40,16 @@ class Owners:
 
     def _find(self, pid: int) -> tuple[psutil.Process, GpuProcess]:
         process = psutil.Process(pid)
-        pids = [pid, *(ancestor.pid for ancestor in process.parents())]
+        pids: list[int] = []
+        ancestor: psutil.Process | None = process
+        # Those of other users may be hidden (hidepid=1 of proc).
+        with contextlib.suppress(psutil.AccessDenied):
+            while ancestor is not None:
+                pids.append(ancestor.pid)
+                ancestor = ancestor.parent()
         rank = next((self._ranks[one] for one in pids if one in self._ranks), None)
+        if len(self._known) >= KEPT:
+            self._known.clear()
         found = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
         self._known[pid] = found
         return found

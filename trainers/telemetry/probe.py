@@ -9,7 +9,7 @@ import time
 import msgspec
 import pynvml
 
-from trainers.config.machine import Gpu, GpuReport
+from trainers.config.machine import GpuReport
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia import NvmlSource
 from trainers.telemetry.owners import Owners
@@ -23,23 +23,10 @@ def read_gpus() -> GpuReport:
     try:
         for gpu in source.open():
             try:
-                sample = gpu.sample(time.monotonic())
+                gpus.append(gpu.describe(time.monotonic()))
             except SourceError as error:
                 # A lost GPU does not keep runs from the others.
                 problem = f"NVML: {error}"
-                continue
-            busy = sample.utilization_percent
-            gpus.append(
-                Gpu(
-                    index=sample.index,
-                    uuid=sample.uuid,
-                    name=sample.name,
-                    memory_total_bytes=sample.memory_total_bytes,
-                    memory_used_bytes=sample.memory_used_bytes,
-                    utilization_percent=None if busy is None else int(busy),
-                    processes=None if sample.processes is None else tuple(sample.processes),
-                )
-            )
     except SourceError as error:
         problem = f"NVML: {error}"
     with contextlib.suppress(pynvml.NVMLError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from trainers.config import machine
 from trainers.contract.events import DeviceSample
 
 
@@ -35,6 +36,9 @@ class DeadGpu:
 
     def __init__(self, index: int, uuid: str, problem: str) -> None:
         self.index, self.uuid, self._problem = index, uuid, problem
+
+    def describe(self, now: float) -> machine.Gpu:
+        raise SourceError(self._problem)
 
     def sample(self, now: float) -> DeviceSample:
         raise SourceError(self._problem)
