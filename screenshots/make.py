@@ -142,7 +142,7 @@ def _runs_and_compare() -> None:
         _take(terminal, "devices")
         terminal.press("escape", "ctrl+g")
         terminal.wait("5 runs")
-        terminal.press("x", "x", "end", "x")
+        terminal.press("x", "down", "x", "end", "x")
         terminal.wait("3 marked")
         _take(terminal, "runs")
         terminal.press("c")
