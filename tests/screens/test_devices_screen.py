@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -64,7 +65,7 @@ async def test_a_sampler_that_ends_says_why_and_is_started_anew(
         await app.push_screen(DevicesScreen(tmp_path, feed))
         for _ in range(2):
             await until(pilot, lambda: "host memory" in text_of(app) and "▲ sampler" not in text_of(app))
-            next(child for child in psutil.Process().children() if "trainers.telemetry" in child.cmdline()).kill()
+            _sampler().kill()
             # It may have been killed while it looked for a driver, which then gets the blame.
             await until(pilot, lambda: "died of SIGKILL" in text_of(app))
         await pilot.press("escape")
@@ -92,3 +93,12 @@ def test_the_first_sample_does_not_wait_for_the_interval(tmp_path: Path) -> None
             assert time.monotonic() < deadline
     finally:
         feed.close()
+
+
+def _sampler() -> psutil.Process:
+    """The one that runs: an earlier one may not be reaped yet."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "trainers.telemetry" in child.cmdline():
+                return child
+    raise AssertionError("no sampler runs")

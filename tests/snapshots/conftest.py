@@ -17,6 +17,7 @@ from textual.app import App
 from textual.pilot import Pilot
 
 from tests.snapshots.screen_text import screen_text
+from tuiapp.state.devices.process_list import Seen
 
 PATIENCE_S = 15.0
 """How long a picture that differs may still become the expected one: a loaded machine draws late."""
@@ -52,6 +53,12 @@ class ScreenTextExtension(SingleFileSnapshotExtension):
 def _always_the_same(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    # Pictures show no process of the machine that makes them.
+    seen = {
+        pid: Seen(1, "ada", 12.5 * (pid - 4120), 400 << 20, f"python train.py --shard {pid - 4120}")
+        for pid in range(4121, 4127)
+    }
+    monkeypatch.setattr("tuiapp.library.processes.ProcessReader.read", lambda _: seen)
     time.tzset()
     yield
     monkeypatch.undo()

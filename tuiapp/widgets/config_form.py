@@ -73,8 +73,17 @@ class ConfigForm(VerticalScroll, can_focus=False):
         grid-size: 1;
         grid-rows: auto;
         grid-gutter: 0 2;
+        layers: default help;
 
-        #help { dock: bottom; height: auto; display: none; color: $text-muted; background: $surface; padding: 0 1; }
+        #help {
+            layer: help;
+            dock: bottom;
+            height: auto;
+            display: none;
+            color: $text-muted;
+            background: $surface;
+            padding: 0 1;
+        }
 
         .group {
             height: auto;

@@ -91,6 +91,9 @@ class Plot(Widget):
 
     def show(self, chart: Chart, cursor: int | None = None) -> None:
         """Repaints only what changed; `cursor` is in columns of dots, two per cell."""
+        if not self.size:
+            # Hidden: it is drawn when it gets a size.
+            return
         cells = rasterize(chart, self.columns, self.rows, None if cursor is None else cursor // 2)
         theme = self.app.theme
         axes_of = (self.size, theme, chart.x_range, chart.y_range, chart.x_ticks, chart.y_ticks)
