@@ -26,6 +26,7 @@ import numpy as np
 
 from tests.processes.harness import Watched
 from trainers.config.catalog import BACKENDS
+from trainers.config.datasets import find_dataset
 from trainers.contract.events import Phase
 from trainers.contract.metrics import STEP_TIME
 from trainers.contract.rundir import RunDir
@@ -137,7 +138,7 @@ def main() -> None:
     print("| backend | model | devices | tuiapp, examples/s | bare loop | | tuiapp, s to the first step | bare loop |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        arrays = datasets.load(options.dataset)
+        arrays = datasets.load(find_dataset(options.dataset))
         data = str(Path(directory) / "arrays.npz")
         np.savez(data, x_train=arrays.x_train, y_train=arrays.y_train)
         for backend in options.backends:
