@@ -9,7 +9,7 @@ from pathlib import Path
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.tensorboard import EventFiles
-from tuiapp.library.export_facts import config_of
+from tuiapp.library.script_facts import config_of
 
 
 def write(directory: Path, run: RunDir, wants: Callable[[str], bool]) -> int:

@@ -25,7 +25,7 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
-from tuiapp.library.export_facts import with_facts
+from tuiapp.library.script_facts import with_facts
 from tuiapp.state.comparison import known_values
 
 STEPS_AT_ONCE = 4096  # rows that wait for what other ranks report of their steps

@@ -10,10 +10,11 @@ from string import ascii_lowercase
 from trainers.config.run_config import to_toml_values
 from trainers.contract.summary import summarise
 from tuiapp.library.find import find_run
+from tuiapp.library.script_facts import with_facts
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.run_list import tags, title
 from tuiapp.state.text import join_words, sanitize
-from tuiapp.verbs.facts import UsageError, list_facts, with_facts
+from tuiapp.verbs.facts import UsageError, list_facts
 from tuiapp.verbs.sources import runs_dir
 
 WIDEST = 24  # characters of a value in the table; --json has all of it

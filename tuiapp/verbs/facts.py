@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED
 from trainers.config.options import ConfigError
@@ -43,13 +41,6 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "reason": info.reason,
         "problem": info.problem,
     }
-
-
-def with_facts(info: RunInfo) -> RunInfo:
-    """Completes what a script says of its run, of which lists read only the ends of its journal."""
-    if info.config is None or BACKENDS[info.config.backend].builtin:
-        return info
-    return replace(info, facts=read_through(info)[1].facts)
 
 
 def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:

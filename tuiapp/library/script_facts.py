@@ -1,9 +1,10 @@
-"""What an export says of a run beside its figures."""
+"""What a script says of its run, complete: for exports and comparisons."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from trainers.config.catalog import BACKENDS
 from trainers.contract.digest import read_digest
 from trainers.contract.events import Facts
 from trainers.contract.journal import JournalReader
@@ -14,6 +15,8 @@ from tuiapp.state.comparison import known_values
 
 def with_facts(info: RunInfo) -> RunInfo:
     """Completes what a script says of its run, of which a summary reads only the ends of the journal."""
+    if not info.is_readable or (info.config is not None and BACKENDS[info.config.backend].builtin):
+        return info
     facts = Facts(time=0.0, mono=0.0)
     digest = read_digest(info.directory)
     events = digest.events if digest else []
