@@ -292,7 +292,7 @@ def _keep_number(value: Any) -> float:
 
 
 def _refuse(_: Any) -> Any:
-    raise TypeError("a text is no number")
+    raise TypeError("text is not a number")
 
 
 _KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float}
@@ -339,7 +339,7 @@ def init(
         _run._tell(config, name, total_steps)
         if _.get("sync_tensorboard"):
             _run._say_once(
-                "sync_tensorboard does nothing; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
+                "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files"
             )
     except Exception as error:
         print(f"tuiapp: nothing is reported: {error}", file=sys.stderr)
@@ -537,7 +537,7 @@ _names_said: set[str] = set()
 def _unsupported(name: str) -> Dropped:
     if name not in _names_said:
         _names_said.add(name)
-        print(f"tuiapp: {name} is not supported: it does nothing", file=sys.stderr)
+        print(f"tuiapp: {name} is not supported and has no effect", file=sys.stderr)
     return _dropped
 
 

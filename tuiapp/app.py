@@ -261,7 +261,7 @@ class TuiApp(ReliableTimers, App[None]):
     @work(group="leave")
     async def action_leave(self) -> None:
         if isinstance(self.screen, ModalScreen):
-            self.notify("Answer the question first: escape cancels.", markup=False)
+            self.notify("Answer the question first. Escape cancels it.", markup=False)
             return
         if self._configure and self._configure.launching:
             self.notify("A run is starting. Quit once it has started.", severity="warning", markup=False)

@@ -64,7 +64,7 @@ def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -
         apply(state, event)
     narrator = LiveNarrator(stream, RUN) if bar else PlainNarrator(stream, RUN)
     for seconds in (1, 2):
-        state.note_trouble(f"the journal cannot be written for {seconds} s: No space left on device")
+        state.note_trouble(f"the journal has not been writable for {seconds} s: No space left on device")
         narrator.tick(state)
     lines = [line for line in stream.getvalue().splitlines() if line[2:3] == ":"]
     assert [line.split("  ", 1)[1] for line in lines] == [

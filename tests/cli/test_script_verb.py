@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "none": (["--set", "backend=script"], "script: is empty; it must be the path of a Python script, or module:NAME."),
     "module": (["-m", "a b"], "script: 'module:a b' is not allowed; after module: the name of a module must follow."),
     "both": (["train.py", "-m", "package.train"], "-m package.train names what to run: leave out 'train.py'."),
-    "pattern": (["train.py", "--set", "output_pattern=(loss"], "output_pattern: '(loss' is no regular expression: "),
+    "pattern": (["train.py", "--set", "output_pattern=(loss"], "output_pattern: '(loss' is not a regular expression: "),
     "no-group": (["train.py", "--set", "output_pattern=loss"], "'loss' has no named group; name each metric, as (?P<"),
     "only-step": (["train.py", "--set", r"output_pattern=(?P<step>\d+)"], "has no named group; name each metric"),
     "quoting": (["train.py", "--set", "arguments=--name 'x"], 'arguments: "--name \'x" cannot be split into words'),
@@ -48,7 +48,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "python": (["train.py", "--set", "python=no-such-python"], "python: 'no-such-python' is no program that can be"),
     "python-file": (["train.py", "--set", "python=./train.py"], "python: './train.py' is no program that can be"),
     "cwd": (["train.py", "--set", "working_directory=nowhere"], "working_directory: ", "does not exist."),
-    "cwd-file": (["train.py", "--set", "working_directory=train.py"], "train.py' is no directory."),
+    "cwd-file": (["train.py", "--set", "working_directory=train.py"], "train.py' is not a directory."),
     "grace": (["train.py", "--set", "stop_grace_s=-1"], "stop_grace_s: -1.0 is not allowed", "of at least 0"),
     "builtin": (["train.py", "--set", "epochs=5"], "epochs: 5 would have no effect with backend script", "after --"),
     "arguments": (

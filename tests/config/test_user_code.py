@@ -71,7 +71,7 @@ def test_refusals(file: Path, value: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (b"def f(:\n", "line 1, is no Python: invalid syntax"),
+        (b"def f(:\n", "line 1, is not valid Python: invalid syntax"),
         (b"\xff\xfe", "is not UTF-8 text; it must be Python source text."),
         (b"x = 0\n" * 200_000, "is longer than 1024 KiB"),
         (b"(" * 10_000, "is no Python"),

@@ -181,7 +181,7 @@ def test_a_script_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path,
         run.wait(LogLine, lambda event: event.text == "ready")
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
-        assert "did not end on SIGTERM: SIGKILL" in run.wait(LogLine, lambda event: event.rank is None).text
+        assert "did not end on SIGTERM: sent SIGKILL" in run.wait(LogLine, lambda event: event.rank is None).text
 
 
 def test_a_script_is_started_again_in_the_same_run(tmp_path: Path, runs_dir: Path) -> None:

@@ -470,7 +470,7 @@ def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
             wandb.log()
     """)
     )
-    assert "sync_tensorboard does nothing; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files" in error
+    assert "sync_tensorboard has no effect; tuiapp run SCRIPT --set tensorboard_dir=DIR charts its files" in error
     watched = the_run(runs_dir)
     watched.end()
     assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0}

@@ -132,7 +132,7 @@ def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path)
         assert run.end().status == "failed"
         (failed,) = run.of(RankFailed)
         run.wait_gone()
-    assert failed.error.endswith("All ranks must get the same: give random numbers a seed.")
+    assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
 
 
 def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:

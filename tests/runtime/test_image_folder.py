@@ -178,7 +178,7 @@ def test_refusals(folder: Path) -> None:
 
     assert refusal() == f"{folder} cannot be read: No such file or directory."
     folder.write_text("")
-    assert refusal() == f"{folder} is no folder."
+    assert refusal() == f"{folder} is not a folder."
     folder.unlink()
     folder.mkdir()
     assert refusal() == f"{folder} has 0 folders; it must have one for each class, two at least."

@@ -95,7 +95,7 @@ def refusal(path: Path) -> str:
 def test_refusals(path: Path) -> None:
     assert refusal(path) == f"{path} is not there."
     path.mkdir()
-    assert refusal(path) == f"{path} has no .parquet file, and no .arrow file of save_to_disk."
+    assert refusal(path) == f"{path} has neither .parquet files nor .arrow files of save_to_disk."
     file = path / "test.parquet"
     write_parquet(file, table(6))
     assert refusal(path) == f"{path} has the splits test, but no train."

@@ -113,7 +113,7 @@ def test_ranks_that_do_not_stop_get_sigterm_and_then_sigkill(run: Run) -> None:
     run.advance(STOP_GRACE_S + TERM_GRACE_S)
     assert run.signals() == [[signal.SIGTERM, signal.SIGKILL]] * 2
     texts = [event.text for event in run.said if isinstance(event, LogLine)]
-    assert texts == [f"rank {rank} did not end on SIGTERM: SIGKILL" for rank in (1, 2)]
+    assert texts == [f"rank {rank} did not end on SIGTERM: sent SIGKILL" for rank in (1, 2)]
     run.advance(STOP_GRACE_S + 2 * TERM_GRACE_S)
     assert run.signals() == [[signal.SIGTERM, signal.SIGKILL, signal.SIGKILL]] * 2
 

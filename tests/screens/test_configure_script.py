@@ -62,7 +62,7 @@ async def test_what_is_wrong_is_said_beside_its_field(start: Start, here: Path) 
             ("arguments", "'x", "cannot be split into words"),
             ("environment", "A", "sets no variable"),
             ("output_pattern", "loss", "has no named group"),
-            ("python", "nothing", "is no program that can be executed"),
+            ("python", "nothing", "is not an executable program"),
             ("working_directory", "nowhere", "does not exist"),
         ):
             await type_into(pilot, key, text)

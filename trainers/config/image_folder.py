@@ -51,7 +51,7 @@ def _folders(path: Path) -> list[str]:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except NotADirectoryError:
-        raise DatasetError(f"{path} is no folder.") from None
+        raise DatasetError(f"{path} is not a folder.") from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise DatasetError(f"{path} cannot be read: {why}.") from error

@@ -176,7 +176,7 @@ class Option:
             raise self._refuse(value, f" It has more than {MAX_CHARACTERS:,} characters.")
         # No process can be given a NUL, no file of ours holds what is not UTF-8.
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise self._refuse(value, " It has characters that are no text.")
+            raise self._refuse(value, " It has characters that are not text.")
 
     def prefix_of(self, text: str) -> str:
         return next((prefix for prefix in self.prefixes if text.startswith(prefix)), "")

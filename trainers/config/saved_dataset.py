@@ -31,7 +31,7 @@ def find_splits(path: Path) -> Splits:
         if path.is_file() and path.suffix in SUFFIXES:
             return Splits((path,), ())
         if not path.is_dir():
-            found = "is no directory, and no .parquet file" if path.exists() else "is not there"
+            found = "is neither a directory nor a .parquet file" if path.exists() else "is not there"
             raise DatasetError(f"{path} {found}.")
         files = sorted(
             file
@@ -44,7 +44,7 @@ def find_splits(path: Path) -> Splits:
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not files:
-        raise DatasetError(f"{path} has no .parquet file, and no .arrow file of save_to_disk.")
+        raise DatasetError(f"{path} has neither .parquet files nor .arrow files of save_to_disk.")
     named = {file: _split(file.relative_to(path)) for file in files}
     splits = {split for split in named.values() if split}
     if not splits:

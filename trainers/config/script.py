@@ -69,7 +69,7 @@ def check_script(config: RunConfig) -> list[Problem]:
     if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
         problems.append(Problem("script", why))
     if config.python and not _interpreter(config.python):
-        message = f"{config.python!r} is no program that can be executed; leave it empty for {sys.executable}."
+        message = f"{config.python!r} is not an executable program; leave it empty for {sys.executable}."
         problems.append(Problem("python", message))
     directory = _absolute(config.working_directory)
     if not directory:
@@ -79,7 +79,7 @@ def check_script(config: RunConfig) -> list[Problem]:
             problems.append(Problem("working_directory", "the present directory was removed; name another one."))
     elif not os.path.isdir(directory):
         is_file = os.path.exists(directory)
-        why = "is no directory." if is_file else f"does not exist.{_nearest(directory, os.path.isdir)}"
+        why = "is not a directory." if is_file else f"does not exist.{_nearest(directory, os.path.isdir)}"
         problems.append(Problem("working_directory", f"{directory!r} {why}"))
     elif not os.access(directory, os.X_OK):
         problems.append(Problem("working_directory", f"{directory!r} cannot be entered: Permission denied."))
@@ -136,7 +136,7 @@ def _why_no_script(script: str) -> str:
     if not os.path.exists(path):
         return f"there is no file {path!r}.{_nearest(path, os.path.isfile)}"
     if not os.path.isfile(path):
-        return f"{path!r} is no regular file."
+        return f"{path!r} is not a regular file."
     return "" if os.access(path, os.R_OK) else f"{path!r} cannot be read: Permission denied."
 
 

@@ -37,11 +37,11 @@ def read_environment(text: str) -> dict[str, str]:
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compiles an output pattern; raises ValueError if it is no regular expression, or names no metric."""
+    """Compiles an output pattern; raises ValueError if it is not a regular expression, or names no metric."""
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{shown(text)} is no regular expression: {error}.") from None
+        raise ValueError(f"{shown(text)} is not a regular expression: {error}.") from None
     if text and not set(pattern.groupindex) - {STEP}:
         raise ValueError(f"{shown(text)} has no named group; name each metric, as (?P<loss>\\S+).")
     return pattern

@@ -96,9 +96,9 @@ def _read_names(file: Path, _mtime_ns: int, _size: int) -> tuple[str, ...]:
     try:
         tree = ast.parse(read_text(file), str(file))
     except SyntaxError as error:
-        raise UserCodeError(f"{file}, line {error.lineno}, is no Python: {error.msg}.") from error
+        raise UserCodeError(f"{file}, line {error.lineno}, is not valid Python: {error.msg}.") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UserCodeError(f"{file} is no Python: {error}.") from error
+        raise UserCodeError(f"{file} is not valid Python: {error}.") from error
     return tuple(dict.fromkeys(_defined(tree.body)))
 
 

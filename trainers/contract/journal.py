@@ -37,7 +37,7 @@ _numbered = msgspec.json.Decoder(_Numbered)
 class JournalWriter:
     """Appends events to a journal, made with mode 0600 or its torn tail cut off.
 
-    Raises OSError if it cannot be opened for appending, or is no regular file.
+    Raises OSError if it cannot be opened for appending, or is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -132,7 +132,7 @@ class RunDir:
     def take_lock(self, timeout_s: float = 2.0) -> int:
         """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.
 
-        Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is no regular file.
+        Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is not a regular file.
         """
         fd = open_regular(self.lock, os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + timeout_s

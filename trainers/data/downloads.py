@@ -112,7 +112,7 @@ def _download(dataset: str, file: DataFile, path: Path) -> None:
     tried = "\n".join(f"  {url}: {problem}" for url, problem in problems.items())
     raise DatasetError(
         f"{dataset}'s {file.name} cannot be downloaded:\n{tried}\n"
-        f"Without a network, put it there by hand: {path}, or into a folder that {DATA_DIR} names."
+        f"Without a network, copy it there yourself: {path}, or into a folder that {DATA_DIR} names."
     )
 
 

@@ -47,7 +47,7 @@ def open_cached(key: str) -> tuple[npt.NDArray[np.uint8], Labels] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{directory} cannot be read ({error}); delete it, and it is made again.") from error
+        raise DatasetError(f"{directory} cannot be read ({error}); delete it; it will be made again.") from error
 
 
 def decode_all(
@@ -79,7 +79,7 @@ def decode_all(
         wanted = len(labels) * size * size * CHANNELS / 1e9
         raise DatasetError(
             f"the decoded images of {what}, {wanted:,.1f} GB, cannot be kept in {directory.parent}: "
-            f"{error.strerror or error}. Make room there, or name another cache directory in XDG_CACHE_HOME."
+            f"{error.strerror or error}. Free space there, or name another cache directory in XDG_CACHE_HOME."
         ) from error
     made = open_cached(key)
     assert made is not None
@@ -98,7 +98,7 @@ def decode(picture: Picture, size: int) -> npt.NDArray[np.uint8]:
     # Pillow raises what its parsers come upon: SyntaxError, struct.error, zlib.error …
     except Exception as error:
         why = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise DatasetError(f"{picture.name} cannot be decoded: {why}. Replace it, or take it away.") from error
+        raise DatasetError(f"{picture.name} cannot be decoded: {why}. Replace or remove it.") from error
 
 
 def _write_images(path: Path, what: str, count: int, size: int, pictures: Iterable[Picture]) -> None:

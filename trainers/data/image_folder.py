@@ -79,7 +79,7 @@ def read_listing(path: Path, image_size: int) -> Listing:
             found = _images(part / name, digest) if part else []
             if part == train and not found:
                 kinds = ", ".join(SUFFIXES)
-                raise DatasetError(f"{train / name} has no image ({kinds}); delete the folder if it is no class.")
+                raise DatasetError(f"{train / name} has no image ({kinds}); delete the folder if it is not a class.")
             files += found
             labels += [label] * len(found)
         counts.append(len(files))

@@ -44,7 +44,7 @@ def load(facts: Dataset) -> StoredArrays:
     if arrays.x_train.shape[1:] != facts.input_shape or _checksum(facts.name, arrays) != facts.checksum:
         raise DatasetError(
             f"{facts.name} did not return the arrays that it returned when the run was launched. "
-            "All ranks must get the same: give random numbers a seed."
+            "All ranks must get the same: seed your random numbers."
         )
     return arrays
 

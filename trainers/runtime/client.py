@@ -148,7 +148,7 @@ class Client:
             messages += self._packed(names, group)
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
-            text = f"rank {self.rank}: {dropped:,} steps were not recorded: nobody read them for too long"
+            text = f"rank {self.rank}: {dropped:,} steps were not recorded: the supervisor did not read them in time"
             messages.append(Alert(kind="backlog", rank=self.rank, text=text))
         messages += last
         now = monotonic()

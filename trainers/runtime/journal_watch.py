@@ -77,7 +77,7 @@ class JournalWatch:
         waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB buffered"
         lost = f", {self._journal.dropped:,} events lost" if self._journal.dropped else ""
         then = "The run has ended and waits for disk space" if self._note.over else "Training continues"
-        return f"the journal cannot be written for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
+        return f"the journal has not been writable for {seconds:,.0f} s: {self._reason}. {then}; {waiting}{lost}"
 
     def _afterwards(self, seconds: float) -> str:
         lost = self._journal.dropped - self._dropped

@@ -94,14 +94,14 @@ class ScriptMetrics:
             except TimeoutError:
                 self._pattern = None
                 self._idle.pop("output_pattern", None)
-                text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is not used any more"
+                text = f"output_pattern takes more than {MATCH_S:.0f} s for a few lines: it is no longer used"
                 self._out.append(Alert(kind="output-pattern", text=text))
 
     def _sort(self, files: _FileReader) -> None:
         while files.found:
             scalar = files.found.popleft()
             if isinstance(scalar, Path):
-                text = f"{scalar} is no event file, or damaged: it is read no further"
+                text = f"{scalar} is not an event file, or is damaged: the rest of it is not read"
                 self._out.append(LogLine(rank=None, stream="run", text=text))
             else:
                 # A file of a process that no rank is, such as one that it started, is the first rank's.

@@ -80,7 +80,7 @@ class Teardown:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
-                emit(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: SIGKILL"))
+                emit(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: sent SIGKILL"))
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True

@@ -25,11 +25,11 @@ class RemovalError(Exception):
 def remove_run(run: RunDir) -> None:
     """Removes a run; raises `RemovalError` if it is live, not a run's directory, or cannot be deleted."""
     if RUN_ID.fullmatch(run.run_id) is None:
-        raise RemovalError(f"{run.path} does not have a run's name: if it is a run, remove it by hand.")
+        raise RemovalError(f"{run.path} does not have a run's name: if it is a run, remove it yourself.")
     if run.path.is_symlink():
-        raise RemovalError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove either by hand.")
+        raise RemovalError(f"{run.path} is a link to {os.path.realpath(run.path)}: remove one of them yourself.")
     if reason := read_only_reason(run):
-        raise RemovalError(f"{run.run_id} is not removed: {reason}, or remove {run.path} by hand.")
+        raise RemovalError(f"{run.run_id} is not removed: {reason}, or remove {run.path} yourself.")
     lock = _take_lock(run)
     hidden = run.path.with_name(f"{_REMOVED}{run.run_id}-{secrets.token_hex(4)}")
     try:

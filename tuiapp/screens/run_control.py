@@ -60,7 +60,7 @@ async def confirm_stop(
     if answer not in ("stop", "stop-now"):
         return False
     if not is_live():
-        app.notify("This run has ended meanwhile.")
+        app.notify("This run has ended.")
         return False
     if not _send(app, run, "stop-now" if again else "stop"):
         return False

@@ -60,7 +60,7 @@ def save(options: Namespace) -> int:
 def rename(options: Namespace) -> int:
     """Renames a preset."""
     path = rename_preset(options.name, options.new_name)
-    print(f"it is {sanitize(str(path))} now", file=sys.stderr)
+    print(f"renamed to {sanitize(str(path))}", file=sys.stderr)
     return 0
 
 

@@ -69,7 +69,10 @@ async def _serve(listener: socket.socket, command: str) -> None:
     try:
         await web.SockSite(runner, listener).start()
         print(f"{address}/?token={token}", flush=True)
-        print("tuiapp: who has this address can do what you can. Ctrl-C ends the server, not the runs", file=sys.stderr)
+        print(
+            "tuiapp: anyone with this address can do what you can. Ctrl-C ends the server, runs continue",
+            file=sys.stderr,
+        )
         await ended.wait()
     finally:
         await runner.cleanup()

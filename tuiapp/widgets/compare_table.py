@@ -36,8 +36,8 @@ class CompareTable(VerticalScroll):
     BINDING_GROUP_TITLE = "Table"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "shift(-1)", "Columns before", id="table.left", show=False),
-        Binding("right", "shift(1)", "Columns behind", id="table.right", show=False),
+        Binding("left", "shift(-1)", "Columns to the left", id="table.left", show=False),
+        Binding("right", "shift(1)", "Columns to the right", id="table.right", show=False),
     ]
 
     DEFAULT_CSS = """
@@ -142,7 +142,7 @@ class CompareTable(VerticalScroll):
             text = "  ".join(_cut(one.values[place], cells) for one, cells in zip(columns, widths, strict=True))
             lines.append(Content.assemble(legend, (text, row_style)))
         if not self._differ:
-            lines.append(Content.styled("     they differ in no configuration key", MUTED))
+            lines.append(Content.styled("     their configurations are the same", MUTED))
         self.query_one("#rows", Static).update(Content("\n").join(lines))
 
 
