@@ -12,6 +12,7 @@ from tests import interrupted
 from tests.reported import evaluation_event, step_event
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.best import Evaluated
 from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
 from trainers.runtime.tally import Tally
 
@@ -107,7 +108,7 @@ def test_the_last_evaluation_counts() -> None:
 
 def test_the_best_evaluation_is_kept_over_attempts() -> None:
     def evaluated(*accuracies: float, best: float | None = None) -> float | None:
-        tally = Tally(PLAN, 1, best=best)
+        tally = Tally(PLAN, 1, best=Evaluated(accuracy=best))
         for accuracy in accuracies:
             tally.add(evaluation_event(1, None, accuracy))
         return tally.summary(1.0).best_accuracy
@@ -116,6 +117,15 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     assert evaluated(0.5, 0.75, 0.6) == 0.75
     assert evaluated(0.5, best=0.9) == 0.9
     assert evaluated(best=0.9) == 0.9
+
+
+@pytest.mark.parametrize(("by", "expected"), [("accuracy", (0.5, 0.9)), ("loss", (0.3, 0.8))])
+def test_the_best_evaluation_is_one_by_the_metric_of_the_run(by: str, expected: tuple[float, float]) -> None:
+    tally = Tally(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2)
+    for step, (loss, accuracy) in enumerate([(0.5, 0.9), (None, 0.9), (0.3, 0.8), (0.3, 0.7)], 1):
+        tally.add(evaluation_event(step, loss, accuracy))
+    summary = tally.summary(1.0)
+    assert (summary.best_loss, summary.best_accuracy) == expected
 
 
 @pytest.mark.parametrize("history", [h.completed, interrupted.failed, interrupted.stopped])

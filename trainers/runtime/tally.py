@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from trainers.config.plan import Plan
+from trainers.contract.best import NEVER, Evaluated, best_of, evaluations
 from trainers.contract.events import AnyEvent, Metrics, Summary
 from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
 
 
 class Tally:
-    """Sums up a run; `best` is the highest test accuracy of earlier attempts."""
+    """Sums up a run; `best` is the best evaluation of earlier attempts."""
 
-    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
+    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: Evaluated = NEVER) -> None:
         self._plan = plan
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
@@ -34,6 +35,7 @@ class Tally:
             return
         if event.is_training:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        self._best = best_of(self._plan.config.best, [self._best, *evaluations(event)])
         for name, column in event.values.items():
             if name == LOSS:
                 self._loss[event.rank] = column[-1]
@@ -41,8 +43,6 @@ class Tally:
                 self._add_time(event.first_step, column, event.counts or [1] * len(column))
             elif name in (TEST_LOSS, TEST_ACCURACY):
                 self._test[name] = column[-1]
-                if name == TEST_ACCURACY:
-                    self._best = max([one for one in (self._best, *column) if one is not None], default=None)
 
     def summary(self, seconds: float) -> Summary:
         """The run's figures now, `seconds` after its start."""
@@ -57,7 +57,8 @@ class Tally:
             loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
             test_loss=self._test.get(TEST_LOSS),
             test_accuracy=self._test.get(TEST_ACCURACY),
-            best_accuracy=self._best,
+            best_loss=self._best.loss,
+            best_accuracy=self._best.accuracy,
             seconds=seconds,
         )
 
