@@ -24,7 +24,7 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from trainers.config.plan import Plan
-from trainers.contract.best import NEVER, Evaluated
+from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,

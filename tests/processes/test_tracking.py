@@ -119,6 +119,33 @@ def test_all_ranks_of_torchrun_are_one_run(start: Start, runs_dir: Path) -> None
     assert len({event.pid for event in watched.of(RankStarted)}) == 2
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path, last: int) -> None:
+    text = f"""
+        import torch.distributed as dist, tuiapp
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        run = tuiapp.init()
+        tuiapp.log({{"loss": 1.0}}, step=1)
+        for turn in ({1 - last}, {last}):
+            if rank == turn:
+                tuiapp.log({{"test/loss": 0.5 + rank, "test/accuracy": 0.25 + rank / 2}}, step=1)
+                run.finish()
+            dist.barrier()
+        dist.destroy_process_group()
+    """
+    ends_well(start(text, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    watched = the_run(runs_dir)
+    summary = watched.end().summary
+    reported = [event.rank for event in watched.of(Metrics) if "test/loss" in event.values]
+    assert reported == [1 - last, last]
+    assert (summary.test_loss, summary.test_accuracy, summary.best_accuracy) == (0.5, 0.25, 0.25)
+    state = RunState()
+    for event in watched.events:
+        apply(state, event)
+    assert state.test_accuracy == 0.25
+
+
 def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""

@@ -10,7 +10,7 @@ import numpy as np
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.best import Evaluated
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import CheckpointDir, list_checkpoints
 from trainers.contract.resume_point import ResumePoint, first_usable

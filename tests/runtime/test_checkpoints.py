@@ -12,7 +12,7 @@ import numpy as np
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
 from trainers.config.plan import make_plan
-from trainers.contract.best import Evaluated
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.manifest import MANIFEST, best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter

@@ -12,7 +12,7 @@ from tests import interrupted
 from tests.reported import evaluation_event, step_event
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.best import Evaluated
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
 from trainers.runtime.tally import Tally
 
@@ -104,6 +104,17 @@ def test_the_last_evaluation_counts() -> None:
     tally.add(LogLine(rank=0, stream="stdout", text="nothing to add up"))
     summary = tally.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
+
+
+@pytest.mark.parametrize("arrival", [(0, 1), (1, 0)])
+def test_of_ranks_that_evaluate_the_first_counts(arrival: tuple[int, int]) -> None:
+    tally = Tally(PLAN, 2)
+    for step in (10, 20):
+        for rank in arrival:
+            tally.add(evaluation_event(step, step + rank, step / 100 + rank / 10, rank=rank))
+    summary = tally.summary(1.0)
+    assert (summary.test_loss, summary.test_accuracy) == (20, 0.2)
+    assert (summary.best_loss, summary.best_accuracy) == (20, 0.2)
 
 
 def test_the_best_evaluation_is_kept_over_attempts() -> None:

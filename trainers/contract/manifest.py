@@ -16,7 +16,7 @@ import msgspec
 
 from trainers.config.files import read_limited
 from trainers.config.run_config import RunConfig
-from trainers.contract.best import NEVER, Evaluated
+from trainers.contract.evaluations import NEVER, Evaluated
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"

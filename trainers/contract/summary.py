@@ -12,12 +12,12 @@ from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.about import About, read_about
-from trainers.contract.best import best_of, evaluations
+from trainers.contract.evaluations import Evaluations
 from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, mean, total
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 
@@ -146,25 +146,24 @@ def _so_far(
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     unknown = None if isinstance(first, RunStarted) else 0.0
     reports = [event for event in tail if isinstance(event, Metrics)]
-    values: dict[str, list[float | None]] = {}
-    for event in reports:
-        for name, column in event.values.items():
-            values.setdefault(name, []).extend(column)
     step = max((event.last_step for event in reports if event.is_training), default=0)
-    last = tail[-1].time if tail else started
+    newest = tail[-1].time if tail else started
     # Earlier evaluations are known by their checkpoints, if at all.
     by = (config or RunConfig()).best
-    best = best_of(by, [best_saved(run.checkpoints, by), *(one for event in reports for one in evaluations(event))])
+    evaluations = Evaluations(by, best_saved(run.checkpoints, by))
+    for event in reports:
+        evaluations.add(event)
+    last, best = evaluations.last, evaluations.best
     return Summary(
         steps=step,
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
         examples_per_second=_rate(reports),
-        loss=values.get(LOSS, [None])[-1],
-        test_loss=values.get(TEST_LOSS, [None])[-1],
-        test_accuracy=values.get(TEST_ACCURACY, [None])[-1],
+        loss=mean({event.rank: event.values[LOSS][-1] for event in reports if LOSS in event.values}.values()),
+        test_loss=last.loss,
+        test_accuracy=last.accuracy,
         best_loss=best.loss,
         best_accuracy=best.accuracy,
-        seconds=last - started if last and started else 0.0,
+        seconds=newest - started if newest and started else 0.0,
     )
 
 

@@ -16,7 +16,7 @@ from math import isfinite
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from trainers.contract.best import Evaluated
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import (
     Alert,
     Checkpoint,

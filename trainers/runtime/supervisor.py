@@ -32,7 +32,7 @@ from typing import TypeAlias
 from trainers.config.catalog import BACKENDS
 from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
-from trainers.contract.best import NEVER
+from trainers.contract.evaluations import NEVER
 from trainers.contract.events import (
     Alert,
     Checkpoint,

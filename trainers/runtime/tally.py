@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainers.config.plan import Plan
-from trainers.contract.best import NEVER, Evaluated, best_of, evaluations
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import LOSS, STEP_TIME, mean
 
 
 class Tally:
@@ -15,8 +15,7 @@ class Tally:
         self._plan = plan
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
-        self._test: dict[str, float | None] = {}
-        self._best = best
+        self._evaluations = Evaluations(plan.config.best, best)
         self._seconds = self._steps = 0.0
         total, per_epoch = plan.total_steps, plan.steps_per_epoch
         left = total - resumed_from
@@ -35,30 +34,27 @@ class Tally:
             return
         if event.is_training:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
-        self._best = best_of(self._plan.config.best, [self._best, *evaluations(event)])
+        self._evaluations.add(event)
         for name, column in event.values.items():
             if name == LOSS:
                 self._loss[event.rank] = column[-1]
             elif name == STEP_TIME and event.rank == 0:
                 self._add_time(event.first_step, column, event.counts or [1] * len(column))
-            elif name in (TEST_LOSS, TEST_ACCURACY):
-                self._test[name] = column[-1]
 
     def summary(self, seconds: float) -> Summary:
         """The run's figures now, `seconds` after its start."""
         batch = self._plan.config.global_batch_size if self._plan.facts else 0
         rate = self._steps * batch / self._seconds if self._seconds and batch else None
-        losses = list(self._loss.values())
-        finite = [loss for loss in losses if loss is not None]
+        last, best = self._evaluations.last, self._evaluations.best
         return Summary(
             steps=self.step,
             epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else 0.0,
             examples_per_second=rate,
-            loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
-            test_loss=self._test.get(TEST_LOSS),
-            test_accuracy=self._test.get(TEST_ACCURACY),
-            best_loss=self._best.loss,
-            best_accuracy=self._best.accuracy,
+            loss=mean(self._loss.values()),
+            test_loss=last.loss,
+            test_accuracy=last.accuracy,
+            best_loss=best.loss,
+            best_accuracy=best.accuracy,
             seconds=seconds,
         )
 
