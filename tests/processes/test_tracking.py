@@ -50,6 +50,7 @@ def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
     watched = the_run(runs_dir)
     end = watched.end()
     assert (end.status, end.summary.steps, end.summary.loss, end.summary.test_accuracy) == ("completed", 20, 0.05, 0.5)
+    assert end.summary.epochs is None
     assert curve(watched, 0, "loss") == {step: 1 / step for step in range(1, 21)}
     assert curve(watched, 0, "n") == {step: step for step in range(1, 21)}
     assert curve(watched, 0, "nested/deep")[20] == 1.0

@@ -48,7 +48,7 @@ class Tally:
         last, best = self._evaluations.last, self._evaluations.best
         return Summary(
             steps=self.step,
-            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else 0.0,
+            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None,
             examples_per_second=rate,
             loss=mean(self._loss.values()),
             test_loss=last.loss,
