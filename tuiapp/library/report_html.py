@@ -29,7 +29,7 @@ td{min-width:6rem}
 pre{overflow-x:auto;background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.8rem;
 font:13px/1.45 ui-monospace,monospace}
 ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--soft)}
-@media print{body{max-width:none;padding:0}.figures div{break-inside:avoid}}
+@media print{body{max-width:none;padding:0}pre{white-space:pre-wrap}.figures div{break-inside:avoid}}
 """
 
 
