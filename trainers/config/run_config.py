@@ -168,6 +168,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_checkpoints: Annotated[
         int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
     ] = 3
+    best: Annotated[str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"))] = (
+        "accuracy"
+    )
     mirror: Annotated[
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),
