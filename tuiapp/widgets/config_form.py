@@ -78,8 +78,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
         #help {
             layer: help;
             dock: bottom;
-            height: auto;
-            display: none;
+            height: 0;
             color: $text-muted;
             background: $surface;
             padding: 0 1;
@@ -214,7 +213,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
         # What the border has no room for is wrapped above it.
         long = len(words) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):
-            shown.display = long
+            # Hiding it would repaint the whole form.
+            shown.styles.height = "auto" if long else 0
             if long:
                 shown.update(words)
         # Setting `border_subtitle` repaints the whole form.
