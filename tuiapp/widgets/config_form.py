@@ -19,10 +19,9 @@ from trainers.config.datasets import DATASETS, NPZ
 from trainers.config.image_folder import FOLDER
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
-from trainers.config.run_config import OPTIONS
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
-from tuiapp.state.draft import NAME, Draft
+from tuiapp.state.draft import FIELDS, Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
 from tuiapp.widgets.form_picture import form_picture
@@ -46,9 +45,6 @@ NOTES: dict[str, dict[str, str]] = {
     },
 }
 """Configuration key → value → one-line description."""
-
-
-FIELDS = {**OPTIONS, NAME.key: NAME}
 
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""

@@ -10,9 +10,8 @@ from textual.widgets import Button, Static
 
 from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, on_host
-from trainers.config.run_config import OPTIONS
 from trainers.config.script import short_command
-from tuiapp.state.draft import Draft, device_words
+from tuiapp.state.draft import FIELDS, Draft, device_words
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
@@ -93,7 +92,7 @@ class LaunchFacts(Vertical):
 
     @staticmethod
     def _facts(draft: Draft, machine: Machine | None) -> Content:
-        wrong = [option.label for key, option in OPTIONS.items() if key in draft.problems]
+        wrong = [option.label for key, option in FIELDS.items() if key in draft.problems]
         devices = _devices(draft, machine)
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
@@ -109,7 +108,7 @@ class LaunchFacts(Vertical):
                 ("$ ", FAINT),
                 (sanitize(command), "$text-accent"),
             )
-        labels = ", ".join(option.label for key, option in OPTIONS.items() if key in draft.unreadable)
+        labels = ", ".join(option.label for key, option in FIELDS.items() if key in draft.not_in_words)
         return Content.styled(f"no command: fix {labels} first", FAINT)
 
 
