@@ -9,12 +9,14 @@ from socket import gethostname
 import pytest
 from msgspec.structs import replace
 from textual.geometry import Size
+from textual.widgets import Static
 
 from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
 from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.text_panel import TextPanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
 
@@ -153,3 +155,16 @@ async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_s
         looked = panel._looked
         panel.show(app.run_screen.state)
         assert panel._looked == looked
+
+
+@pytest.mark.parametrize("key", ["2", "4"])
+async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await pilot.press(key)
+        panel = app.screen.query_one("#devices" if key == "2" else "#sharding", TextPanel)
+        shown = panel.query_one(Static)
+        for size in (NORMAL, WIDE, SMALL, WIDE):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: shown.size.height == str(shown.content).count("\n") + 1)
