@@ -134,7 +134,10 @@ async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
         await until(pilot, lambda: other.region.area == 0)
 
 
-@pytest.mark.parametrize(("size", "there"), [((200, 60), True), (LARGE, False), (SMALL, False)])
+@pytest.mark.parametrize(
+    ("size", "there"),
+    [((200, 60), True), ((160, 40), True), ((159, 60), False), ((200, 29), False), (LARGE, False), (SMALL, False)],
+)
 async def test_where_there_is_much_room_it_is_there_by_itself(size: tuple[int, int], there: bool) -> None:
     app = RunApp(h.running())
     async with app.run_test(size=size) as pilot:

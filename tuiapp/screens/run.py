@@ -20,7 +20,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
-from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
+from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Arrangement, arrange
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
@@ -201,7 +201,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._reader.close()
 
     def on_resize(self) -> None:
-        self.single = self.size.width < 100 or self.size.height < 30
+        self.single = self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT
         self.arrange_panels()
 
     def _take(self) -> None:
