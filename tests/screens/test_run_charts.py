@@ -302,3 +302,13 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         assert plot.size
         assert plot._cells is not None
         assert plot._cells.inks.shape == (plot.rows, plot.columns)
+
+
+async def test_the_values_at_the_cursor_fit_a_narrow_chart() -> None:
+    app = RunApp(h.running(3))
+    async with app.run_test(size=(160, 40)) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("v", "left")
+        await until(pilot, lambda: "step" in legend(one))
+        assert len(legend(one)) <= one.content_size.width
+        assert legend(one).count("━") == 3
