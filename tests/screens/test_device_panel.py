@@ -116,7 +116,16 @@ async def test_samples_that_have_not_come() -> None:
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
     over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
     assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
-    assert "last sampled at" in "\n".join(await shown(over, WIDE, "2"))
+    app = RunApp(over)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("2")
+        await pilot.pause()
+        panel = app.run_screen.query_one(DevicePanel)
+        assert str(panel.border_subtitle).startswith("last sampled at")
+        assert "last sampled at" not in "\n".join(lines_of(app)), "once is enough"
+        await pilot.resize_terminal(*SMALL)
+        await until(pilot, lambda: "last sampled at" in str(panel.query_one(Static).content))
 
 
 async def test_figures_that_change_leave_all_else_in_its_place() -> None:

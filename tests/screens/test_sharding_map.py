@@ -82,7 +82,8 @@ def test_three_split_dimensions_are_listed() -> None:
 
 
 def test_tall_parts_have_their_shapes_and_bytes() -> None:
-    state = fold(jax_run(2, named("batch", [64, 28], {"batch": 2}, ["batch", None]), named("bias", [8], {"batch": 2}, [None])))
+    mesh = {"batch": 2}
+    state = fold(jax_run(2, named("batch", [64, 28], mesh, ["batch", None]), named("bias", [8], mesh, [None])))
     lines = [str(line) for line in ShardingMap.picture_lines(state, 60, dark=True, height=5)]
     assert len(lines) == 2 * (2 + 5) + 1
     parts = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines[2:7]]
