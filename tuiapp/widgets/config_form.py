@@ -201,6 +201,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
     @on(GpuChecklist.OptionHighlighted)
     @on(events.DescendantFocus)
     @on(events.DescendantBlur)
+    @on(events.Resize)
     def _show_help_of_focus(self) -> None:
         focused = next((field for field in self._fields if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
