@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
@@ -13,6 +14,7 @@ from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.state.chart import Chart
 from tuiapp.state.fold import apply
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
@@ -312,3 +314,16 @@ async def test_the_values_at_the_cursor_fit_a_narrow_chart() -> None:
         await until(pilot, lambda: "step" in legend(one))
         assert len(legend(one)) <= one.content_size.width
         assert legend(one).count("━") == 3
+
+
+@pytest.mark.parametrize("size", [(3, 3), (6, 10), (40, 2), (9, 4)])
+async def test_a_chart_may_have_no_room_for_its_axes(size: tuple[int, int]) -> None:
+    class Bare(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Plot()
+
+    app = Bare()
+    async with app.run_test(size=size) as pilot:
+        app.query_one(Plot).show(Chart(y_ticks=[(0.0, "0.0"), (1.0, "1.0")]))
+        await pilot.pause()
+        assert app._exception is None
