@@ -26,7 +26,7 @@ WIDEST = 20
 
 LEGEND_CELLS = 5
 LEAST_NAME_CELLS = 12
-RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 40  # of a usual run id, and of the columns beside it
+RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 36  # of a usual run id, and of the columns beside it
 GAP = 2  # cells between two columns
 MORE_CELLS = 10  # how many columns do not fit
 
