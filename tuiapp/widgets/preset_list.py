@@ -10,6 +10,7 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.css.styles import RulesMap
+from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.style import Style
@@ -121,7 +122,13 @@ class PresetList(OptionList):
         hint = next((hint for hint in HINTS if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
 
-    @on(events.Resize)
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        # A message would come after the first picture.
+        changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if changed and self.size.width > PADDING_CELLS:
+            self._open_all_that_fit()
+        return changed
+
     def _open_all_that_fit(self) -> None:
         width = self.size.width - PADDING_CELLS
         entries = [_entry(preset, preset.name == self._loaded) for preset in self._presets.values()]
