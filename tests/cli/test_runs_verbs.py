@@ -199,8 +199,8 @@ def test_show_what_a_live_run_cannot_write(tuiapp: Command, runs_dir: Path) -> N
     run = record(runs_dir, COMPLETED, histories.running())
     lock = run.take_lock()
     assert lock is not None
-    write_note(lock, LockNote(trouble="the journal cannot be written for 5 s: No space left on device"))
-    told = "trouble     the journal cannot be written for 5 s: No space left on device"
+    write_note(lock, LockNote(trouble="the journal has not been writable for 5 s: No space left on device"))
+    told = "trouble     the journal has not been writable for 5 s: No space left on device"
     assert told in tuiapp("show", "latest").out.splitlines()
     os.close(lock)
     assert told not in tuiapp("show", "latest").out.splitlines()

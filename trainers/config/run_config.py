@@ -114,7 +114,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     global_batch_size: Annotated[
         int,
-        Option("Devices", "Global batch", "examples a step, over all devices", minimum=1, maximum=1 << 20),
+        Option("Devices", "Global batch", "examples a step, all devices", minimum=1, maximum=1 << 20),
     ] = 48
 
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
