@@ -15,9 +15,9 @@ from trainers.config.catalog import (
     BACKENDS,
     MODELS,
     Backend,
-    installed_version,
     model_size,
 )
+from trainers.config.installed import installed_version
 from trainers.models import flax_models, torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]

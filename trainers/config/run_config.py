@@ -40,6 +40,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Annotated[
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
+    python: Annotated[
+        str, Option("Trainer", "Interpreter", "empty: of [environments], or that of tuiapp", text="program")
+    ] = ""
     script: Annotated[
         str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
     ] = ""
@@ -56,9 +59,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             only=_with_key("processes"),
         ),
     ] = "per-device"
-    python: Annotated[
-        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="program", only=_with_key("python"))
-    ] = ""
     working_directory: Annotated[
         str,
         Option(

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainers.config.catalog import BACKENDS, installed_version
+from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
+from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.settings import is_open_to_others, settings_path
 from trainers.contract.strays import describe_strays, end_strays, find_strays
