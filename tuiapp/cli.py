@@ -140,6 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_records(verbs)
     _add_presets(verbs)
     _add_settings(verbs)
+    _add_environments(verbs)
     _add_devices(verbs)
     doctor = verbs.add_parser("doctor", help="check what can run on this machine, and what prevents the rest")
     doctor.add_argument("--end-strays", action="store_true", help="end processes of runs whose supervisor has died")
@@ -324,6 +325,15 @@ def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     keys = actions.add_parser("keys", help="list the actions and their keys, by the names used in [keys]")
     _json(keys)
     keys.set_defaults(does="settings:keys")
+
+
+def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    env = verbs.add_parser("env", help="list the environments in which the backends' ranks run")
+    env.set_defaults(does="env:list_all", json=False)
+    actions = env.add_subparsers(title="actions", metavar="ACTION")
+    listing = actions.add_parser("list", help="list each backend's interpreter, versions and GPUs (the default)")
+    _json(listing)
+    listing.set_defaults(does="env:list_all")
 
 
 def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -121,7 +121,7 @@ async def test_choice_is_made_with_keys(start: Start) -> None:
 
 
 async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self: ["torch"])
+    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
     async with start() as pilot:
         assert "pip install 'torch" in field(pilot, "backend").problem
         field(pilot, "backend").focus_control()

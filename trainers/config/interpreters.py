@@ -27,8 +27,8 @@ class Interpreter(NamedTuple):
     """Its absolute path, links unresolved: a virtual environment is known by them. As given if it is not there."""
     origin: str
     """What names it: "python" (the key), "settings", "created", or "own"."""
-    named_by: str = ""
-    """The same for people, if somebody named it."""
+    advice: str = "install tuiapp again"
+    """What to do if it does not run."""
 
     @property
     def key(self) -> str:
@@ -48,15 +48,15 @@ class Interpreter(NamedTuple):
 def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | None = None) -> Interpreter:
     """The interpreter of a backend's ranks; `named` is the settings' table [environments], read if not given."""
     if python:
-        return Interpreter(find_program(python) or python, "python", f"python = {python!r}")
+        return Interpreter(find_program(python) or python, "python", f"leave it empty for {sys.executable}")
     framework = BACKENDS[backend].framework
     named = read_settings()[0].environments if named is None else named
     if name := next((name for name in (backend, framework) if name in named), ""):
         given = find_program(named[name]) or named[name]
-        return Interpreter(given, "settings", f"[environments] {name} in {settings_path()}")
+        return Interpreter(given, "settings", f"change [environments] {name} in {settings_path()}")
     if framework and (environments_dir() / framework / COMPLETE).exists():
         created = environments_dir() / framework / "bin" / "python"
-        return Interpreter(str(created), "created", f"the environment {framework}")
+        return Interpreter(str(created), "created", f"make it again: tuiapp env remove {framework}")
     return Interpreter(sys.executable, "own")
 
 
@@ -69,12 +69,13 @@ def find_interpreters() -> dict[str, Interpreter]:
 def why_not(backend: str, interpreter: Interpreter) -> str:
     """Why a backend's ranks cannot run in an interpreter; "" if they can, or if it was never asked what it has."""
     if interpreter.origin != "own" and not find_program(interpreter.python):
-        why = "is no program that can be executed" if os.path.exists(interpreter.python) else "does not exist"
-        return f"{interpreter.python} {why}; {interpreter.named_by} names it."
+        gone = os.sep in interpreter.python and not os.path.exists(interpreter.python)
+        why = "does not exist" if gone else "is no program that can be executed"
+        return f"{interpreter.python!r} {why}; {interpreter.advice}."
     if not BACKENDS[backend].builtin or (installed := interpreter.known) is None:
         return ""
     if installed.problem:
-        return f"{interpreter.python} does not run: {installed.problem}; {interpreter.named_by} names it."
+        return f"{interpreter.python!r} does not run: {installed.problem}; {interpreter.advice}."
     return BACKENDS[backend].unavailable(installed)
 
 

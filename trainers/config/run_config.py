@@ -40,9 +40,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     dataset: Annotated[
         str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
     ] = "digits"
-    python: Annotated[
-        str, Option("Trainer", "Interpreter", "empty: of [environments], or that of tuiapp", text="program")
-    ] = ""
     script: Annotated[
         str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
     ] = ""
@@ -172,6 +169,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),
     ] = OFF
+    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program")] = ""
     nan_policy: Annotated[
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),

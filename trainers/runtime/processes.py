@@ -114,8 +114,8 @@ def _jax_environment(config: RunConfig) -> dict[str, str]:
 class RankProcess:
     """One rank, started by the constructor in its own session; rank 0 inherits `store`, the rendezvous socket.
 
-    `interpreter` runs it; "" is our own. With `script` it is a rank of the user's own script, which knows nothing of the
-    pipes: they have ended at once.
+    `interpreter` runs it; "" is our own. With `script` it is a rank of the user's own script, which knows nothing of
+    the pipes: they have ended at once.
 
     Raises OSError if it cannot be started; nothing is left behind.
     """

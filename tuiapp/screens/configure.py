@@ -23,6 +23,7 @@ from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import launch
+from tuiapp.library.environments import find_environments, look_at_environments
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
@@ -216,6 +217,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
         await self._show_machine()
         self._examine(self._texts)
 
+    def take_environments(self) -> None:
+        """Takes over what the backends' interpreters have answered."""
+        self.query_one(ConfigForm).show_environments()
+        self._examine(self._texts)
+
     @work(thread=True, group="launch")
     def _launch(self, config: RunConfig, about: About) -> None:
         try:
@@ -293,7 +299,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 
 def inspect_for(screen: ConfigureScreen) -> None:
-    """Inspects this machine in a thread and gives the result to a screen."""
+    """Inspects this machine, and the backends' interpreters, in a thread and gives the results to a screen."""
     machine, problem = None, ""
     try:
         machine = inspect_machine()
@@ -302,3 +308,6 @@ def inspect_for(screen: ConfigureScreen) -> None:
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         screen.call_later(screen.take_machine, machine, problem)
+        if any(one.installed is None for one in find_environments()):
+            look_at_environments()
+            screen.call_later(screen.take_environments)
