@@ -75,12 +75,17 @@ class Backend:
         if not wanted:
             return ""
         why = [*([f"{', '.join(missing)} not installed{where}"] if missing else []), *old]
-        return f"{', '.join(why)}: {pip} install {' '.join(f'{one!r}' for one in wanted)}"
+        remedies = [f"{pip} install {' '.join(f'{one!r}' for one in wanted)}"]
+        if installed is OWN:
+            # What has no extra does not go together with tuiapp's own packages.
+            remedies = [*(remedies if self.extras else []), f"tuiapp env create {self.framework}"]
+        return f"{', '.join(why)}: {', or '.join(remedies)}"
 
     def without_gpus(self, installed: Installed = OWN) -> str:
         """Why its framework, as it is installed, cannot use GPUs; "" if it can."""
         if "jax" in self.packages and not any(map(installed.has, JAX_CUDA_PLUGINS)):
-            return "jax is installed without CUDA: pip install 'jax[cuda13]'"
+            pip = "pip" if installed is OWN else f"{shlex.quote(installed.python)} -m pip"
+            return f"jax is installed without CUDA: {pip} install 'jax[cuda13]'"
         torch = installed.version_of("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
             return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,6 +17,7 @@ from textual.reactive import reactive
 from textual.widgets import Button, Static
 from textual.widgets._footer import FooterKey
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
@@ -34,6 +35,9 @@ from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
+
+if TYPE_CHECKING:
+    from tuiapp.widgets.choice_input import ChoiceInput
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 """Starts a run: `trainers.launch.launch`, or a test's replacement."""
@@ -179,6 +183,28 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _examine_changes(self) -> None:
         self._failure = ""
         self._examine(self._texts)
+
+    @work(group="ask")
+    async def on_choice_input_unavailable_chosen(self, event: ChoiceInput.UnavailableChosen) -> None:
+        """Offers to make the environment of a backend that has none, and chooses the backend when it is there."""
+        event.stop()
+        found = next(one for one in find_environments() if one.backend == event.value)
+        if found.interpreter.origin == "settings":
+            self.notify(sanitize(found.unavailable), title=event.value, severity="error", markup=False)
+            return
+        # Imported late: few need it.
+        from tuiapp.screens.environment_dialog import EnvironmentDialog
+
+        dialog = EnvironmentDialog(
+            BACKENDS[event.value].framework,
+            found.unavailable,
+            gpus=bool(self._machine and self._machine.gpus),
+            again=found.interpreter.origin == "created",
+        )
+        if await self.app.push_screen_wait(dialog):
+            self.take_environments()
+            self.query_one(ConfigForm).load({"backend": event.value})
+            self._examine_changes()
 
     @on(PresetList.PresetChosen)
     def _load_chosen(self, event: PresetList.PresetChosen) -> None:
