@@ -197,7 +197,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
         dialog = EnvironmentDialog(
             BACKENDS[event.value].framework,
-            found.unavailable,
+            found.unavailable.partition(", or tuiapp")[0],
             gpus=bool(self._machine and self._machine.gpus),
             again=found.interpreter.origin == "created",
         )

@@ -52,7 +52,7 @@ class EnvironmentDialog(ModalScreen[bool], ResizeLoopFix[bool]):
         except CreateError as error:
             self._fail(str(error))
             return
-        self._say(f"{self._why}\n\nCreates a virtual environment in which its ranks run, in\n{made}")
+        self._say(f"{self._why}\n\nOr create a virtual environment for its ranks,\n{made}")
         self.query_one("#create").focus()
 
     def on_unmount(self) -> None:

@@ -162,7 +162,7 @@ class ChoiceInput(Widget, can_focus=True):
         width = max(map(len, [*self.choices, *self.prefixes]))
         note = self.notes.get(choice, "")
         if reason := self.unavailable.get(choice, ""):
-            note = f"cannot run here (Enter: what to do): {reason}"
+            note = f"cannot run here: {reason.partition(': ')[0]} (Enter: what to do)"
         name = f"{choice}…" if choice in self.prefixes else choice
         # Not fainter than the name: it would be unreadable on the cursor's background.
         return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")
