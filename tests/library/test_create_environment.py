@@ -46,7 +46,7 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     told = tmp_path / "pid"
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
-    uv.write_text(f"#!/bin/sh\nmkdir -p $6/bin; echo $$ > {told}; echo Downloading the world; exec sleep 600\n")
+    uv.write_text(f"#!/bin/sh\necho $$ > {told}; echo Downloading the world; exec sleep 600\n")
     uv.chmod(0o700)
     monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
     yield told

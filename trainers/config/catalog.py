@@ -56,8 +56,9 @@ class Backend:
     def unavailable(self, installed: Installed = OWN) -> str:
         """Why its ranks cannot run in an interpreter, and how to mend that; "" if they can."""
         missing, old = self.missing(installed), []
-        wanted = [requirement for extra in self.extras for requirement in _requirements(extra)] or [*self.packages]
-        wanted, pip, where = wanted if missing else [], "pip", ""
+        wanted, pip, where = [], "pip", ""
+        if missing:
+            wanted = [requirement for extra in self.extras for requirement in _requirements(extra)] or [*self.packages]
         if installed is not OWN:
             pip, where = f"{shlex.quote(installed.python)} -m pip", f" in {installed.python}"
             if _numbers(installed.version) < LEAST_PYTHON:

@@ -178,7 +178,7 @@ def _commands(recipe: Recipe, directory: Path, python: str, *, cuda: bool) -> It
     if uv := shutil.which("uv"):
         # Of all indices the best version, as pip does.
         best = ["--index-strategy", "unsafe-best-match"] if index else []
-        yield [uv, "venv", "--no-project", "--allow-existing", "--python", python, str(directory)]
+        yield [uv, "venv", "--seed", "--no-project", "--allow-existing", "--python", python, str(directory)]
         yield [uv, "pip", "install", "--python", there, *index, *best, *requirements]
     else:
         yield [python, "-m", "venv", str(directory)]
