@@ -121,7 +121,7 @@ def test_one_that_cannot_be_executed_is_refused(tmp_path: Path, machine: Machine
     write_settings(f'[environments]\ntorch-ddp = "{tmp_path}/none"\n')
     key, why = refusal(RunConfig(), tmp_path, machine)
     assert key == "backend"
-    assert why.endswith(f"executed; change [environments] torch-ddp in {settings_path()}.")
+    assert why.endswith(f"program; change [environments] torch-ddp in {settings_path()}.")
 
 
 def test_one_that_cannot_run_ranks_is_refused_with_what_mends_it(tmp_path: Path, machine: Machine) -> None:
