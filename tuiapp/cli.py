@@ -203,6 +203,11 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _runs_dir(checkpoint, again=True)
     checkpoint.set_defaults(does="control:save_checkpoint")
 
+    join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
+    join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
+    join.add_argument("--secret-file", metavar="FILE", help="`secret` in the run's directory; default: asks for it")
+    join.set_defaults(does="join:join_run")
+
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     runs.add_argument(
         "words", nargs="*", metavar="WORD", help="only runs that match all these words: torch-ddp, failed, tag:sweep, …"

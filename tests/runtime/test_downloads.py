@@ -133,7 +133,7 @@ def test_no_mirror_at_all(server: DataServer, monkeypatch: pytest.MonkeyPatch) -
     assert message.startswith(f"mnist's {IMAGES} cannot be downloaded:")
     assert f"{server.url(f'a/{IMAGES}')}: the downloaded file has the wrong checksum" in message
     assert f"{server.url(f'b/{IMAGES}')}: the server answered 404 Not Found" in message
-    assert f"put it there by hand: {cache_dir('mnist') / IMAGES}" in message
+    assert f"copy it there yourself: {cache_dir('mnist') / IMAGES}" in message
     assert "TUIAPP_DATA_DIR" in message
     assert server.asked[f"a/{IMAGES}"] == 2
     assert leftovers() == []

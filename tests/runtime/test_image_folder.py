@@ -128,7 +128,7 @@ def test_a_damaged_image_is_named_and_nothing_is_left(folder: Path, cache: Path)
     name = write_images(folder, each=8)
     damaged = folder / "green" / "5.jpg"
     damaged.write_bytes(damaged.read_bytes()[:300])
-    with pytest.raises(DatasetError, match=r"green/5\.jpg cannot be decoded: .*Replace it, or take it away\."):
+    with pytest.raises(DatasetError, match=r"green/5\.jpg cannot be decoded: .*Replace or remove it\."):
         load(examine(name, 16, 0))
     assert [path.name for path in cache.iterdir()] == [".lock"]
 

@@ -27,6 +27,8 @@ class Backend:
     """True if each device has its own rank process; False if one process owns all devices."""
     max_cpu_devices: int | None = None
     """How many CPU devices it can use; None: no limit of its own."""
+    max_nodes: int | None = None
+    """How many machines; None: no limit of its own."""
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
@@ -34,6 +36,8 @@ class Backend:
     """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
+    takes_listener: bool = True
+    """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
     builtin: bool = True
     """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
     `COMMON_KEYS`.
@@ -189,6 +193,7 @@ BACKENDS = {
             extras=("torch",),
             process_per_device=False,
             max_cpu_devices=1,
+            max_nodes=1,
             keys=("compile",),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
@@ -201,6 +206,7 @@ BACKENDS = {
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             process_per_device=False,
+            takes_listener=False,
         ),
         Backend(
             "jax-pmap",
@@ -209,6 +215,7 @@ BACKENDS = {
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             process_per_device=False,
+            takes_listener=False,
         ),
         Backend(
             "keras-jax",
@@ -217,6 +224,7 @@ BACKENDS = {
             packages=("keras", "jax"),
             extras=("keras", "jax"),
             process_per_device=False,
+            takes_listener=False,
             keras_backend="jax",
         ),
         Backend(
@@ -235,6 +243,7 @@ BACKENDS = {
             packages=(),
             extras=(),
             process_per_device=True,
+            takes_listener=False,
             builtin=False,
             keys=(
                 "script", "arguments", "processes", "python", "working_directory", "environment", "output_pattern",
@@ -244,7 +253,9 @@ BACKENDS = {
     )
 }  # fmt: skip
 
-COMMON_KEYS = ("backend", "platform", "devices", "device_ids", "mirror")
+COMMON_KEYS = (
+    "backend", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "network", "node_grace_s", "mirror",
+)  # fmt: skip
 """Configuration keys that every backend takes."""
 
 

@@ -73,6 +73,16 @@ class RunDir:
         return self.path / "address"
 
     @property
+    def secret(self) -> Path:
+        """What the agents of other nodes prove to know: see `trainers.runtime.nodes`."""
+        return self.path / "secret"
+
+    @property
+    def port(self) -> Path:
+        """Where they connect, as ADDRESS:PORT."""
+        return self.path / "port"
+
+    @property
     def mirror(self) -> Path:
         """How far the run is mirrored: see `trainers.runtime.mirror`."""
         return self.path / "mirror"
