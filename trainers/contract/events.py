@@ -293,6 +293,8 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """The end of its stderr."""
     step: int | None = 0
     """Its last reported step; null if it reports none."""
+    lost: bool = False
+    """Its node is out of reach, as `error` says: what became of the rank itself is not known."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,6 +70,10 @@ class RemoteRank:
         """Its agent reports them."""
         return []
 
+    @property
+    def is_lost(self) -> bool:
+        return self.failed is not None and self.failed[0].lost
+
     def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         if self.failed is None:
             return None
@@ -168,14 +172,14 @@ class Nodes:
             if not link.session:
                 continue
             link.channel.advance(now)
-            quiet = not link.channel.connected or now - link.channel.heard > NAMED_S
+            quiet = now - link.channel.heard > NAMED_S
             if not quiet and link.silent_since is not None:
                 lasted, link.silent_since = now - link.silent_since, None
                 text = f"{link.name} is connected again, after {lasted:.0f} s"
                 self._note(link, "back")
                 self._emit(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
             elif quiet and link.silent_since is None and (link.ranks or not self._begun):
-                link.silent_since = now if not link.channel.connected else link.channel.heard
+                link.silent_since = link.channel.heard
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
                 text = f"{link.name} is not connected; its ranks train on, and are given up after {grace}"
                 self._note(link, "silent")
@@ -308,13 +312,13 @@ class Nodes:
         link.channel.detach()
         self._note(link, "lost")
         since = link.silent_since or now
-        self._fail(link, f"{link.name} was not reached for {now - since:.0f} s", since)
+        self._fail(link, f"{link.name} has been out of reach for {now - since:.0f} s", since)
 
     def _fail(self, link: _Link, why: str, since: float) -> None:
         link.silent_since = None
         ranks, link.ranks = link.ranks, {}
         for process in ranks.values():
-            process.failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since), False
+            process.failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since, lost=True), False
             self._bury(process)
 
     def _note(self, link: _Link, state: NodeState) -> None:

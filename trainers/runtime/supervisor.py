@@ -190,7 +190,8 @@ class Supervisor:
         self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
         self._waits_for_nodes = True
         hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
-        text = f"waiting for {self._nodes.missing} more nodes. On each: {hint}"
+        count = self._nodes.missing
+        text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
         self._emit(LogLine(rank=None, stream="run", text=text))
 
     def _start_ranks(self, address: str) -> None:
@@ -375,7 +376,7 @@ class Supervisor:
         process.close()
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
-        if self._teardown.killing:
+        if self._teardown.killing and not (isinstance(process, RemoteRank) and process.is_lost):
             return
         if failure is None:
             if not process.done:
