@@ -128,16 +128,15 @@ def test_no_record_is_lost_while_a_cable_is_cut(runs_dir: Path, fake: Callable[.
 
 def test_a_cable_that_is_pulled_out_is_plugged_in_again(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake()
-    with launched(ON_TWO, runs_dir) as run, cable(run) as line:
-        with agent(run, line.port):
-            run.at_step(3)
-            port = line.port
-            line.close()
-            with socket.create_server(("127.0.0.1", port)):
-                # It answers nothing: the agent tries again.
-                before = run.last_step(0)
-                run.wait(Alert, lambda alert: alert.kind == "node", NAMED_S)
-                assert run.last_step(0) > before
+    with launched(ON_TWO, runs_dir) as run, cable(run) as line, agent(run, line.port):
+        run.at_step(3)
+        port = line.port
+        line.close()
+        with socket.create_server(("127.0.0.1", port)):
+            # It answers nothing: the agent tries again.
+            before = run.last_step(0)
+            run.wait(Alert, lambda alert: alert.kind == "node", NAMED_S)
+            assert run.last_step(0) > before
 
 
 def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -163,9 +162,11 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path:
             assert stranger.wait(30) == 1
             assert stranger.stderr is not None
             assert "refuses this node: the secret is wrong" in stranger.stderr.read()
-        with agent(run), agent(run, node=1) as second:
+        with agent(run):
+            run.wait(Node)
+            with agent(run, node=1) as second:
+                assert second.wait(30) == 1
             assert run.end().status == "completed"
-            assert second.wait(30) == 1
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * (1 << 20), b"{}\n"], ids=["http", "20 MB", "json"])
