@@ -168,6 +168,8 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--name", metavar="NAME", help="what to call the run; tuiapp note changes it")
     run.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
     run.add_argument("--note", metavar="TEXT", help="a note on the run")
+    run.add_argument("--launcher", metavar="NAME", help="join, ssh or slurm: run on several machines, with nodes=N")
+    run.add_argument("--slurm", metavar="OPTIONS", help="submit it to Slurm, with these options of sbatch")
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)

@@ -27,12 +27,10 @@ def address_of(run: Watched) -> tuple[str, int]:
 
 
 @contextmanager
-def agent(
-    run: Watched, port: int | None = None, secret: Path | None = None, *, node: int | None = None
-) -> Iterator[subprocess.Popen[str]]:
+def agent(run: Watched, port: int | None = None, secret: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     """An agent that joins a run; ended afterwards."""
     host, own = address_of(run)
-    command = [*AGENT, f"{host}:{port or own}", *([str(node)] if node is not None else [])]
+    command = [*AGENT, f"{host}:{port or own}"]
     environment = {**os.environ, SECRET_VARIABLE: str(secret or run.run.secret)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:

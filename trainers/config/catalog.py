@@ -254,7 +254,8 @@ BACKENDS = {
 }  # fmt: skip
 
 COMMON_KEYS = (
-    "backend", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "network", "node_grace_s", "mirror",
+    "backend", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue", "network",
+    "node_grace_s", "mirror",
 )  # fmt: skip
 """Configuration keys that every backend takes."""
 

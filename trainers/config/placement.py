@@ -104,7 +104,7 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
         raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
-    if config.devices > machine.max_cpu_ranks * config.nodes:
+    if config.launcher != "slurm" and config.devices > machine.max_cpu_ranks * config.nodes:
         message = (
             f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "
             f"{machine.max_cpu_ranks} CPU ranks."
@@ -119,9 +119,12 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
 
 
 def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
+    if not machine.gpus and config.launcher == "slurm" and config.devices:
+        # The machine that submits a job need not have what its nodes have.
+        return msgspec.structs.replace(config, platform="cuda")
     if not machine.gpus:
         raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
-    if config.nodes > 1:
+    if config.launcher != "local":
         # Each node picks its own.
         count = config.devices or _count_on_nodes(config, most=len(machine.gpus))
         return msgspec.structs.replace(config, platform="cuda", devices=count)

@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
 
 
-LAUNCHERS = ("join", "ssh")
+LAUNCHERS = ("join", "ssh", "slurm")
 """What starts the processes of a run on several machines."""
 
 _ON_NODES = "launcher", LAUNCHERS
@@ -130,6 +130,14 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Option("Devices", "Hosts", "the other nodes, as ssh knows them", only=("launcher", ("ssh",))),
     ] = ()
+    slurm: Annotated[
+        str,
+        Option("Devices", "Slurm options", "as of sbatch: -p gpu -t 4:00", text="line", only=("launcher", ("slurm",))),
+    ] = ""
+    requeue: Annotated[
+        bool,
+        Option("Devices", "Requeue", "go on after preemption or time", only=("launcher", ("slurm",))),
+    ] = False
     network: Annotated[
         str,
         Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES),
@@ -337,6 +345,13 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
     if config.launcher == "local":
         return []
     problems = []
+    try:
+        split_words(config.slurm)
+    except ValueError as error:
+        problems.append(Problem("slurm", str(error)))
+    if config.launcher == "slurm" and config.platform == "auto":
+        message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
+        problems.append(Problem("platform", message, also=("launcher",)))
     if config.devices % config.nodes:
         message = f"{config.devices} cannot be split evenly over {config.nodes} nodes; "
         problems.append(Problem("devices", message + f"{_multiples(config.devices, config.nodes)}.", also=("nodes",)))

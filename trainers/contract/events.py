@@ -82,6 +82,16 @@ class Node(Event, frozen=True, kw_only=True, tag="node"):
     state: NodeState
 
 
+class Queued(Event, frozen=True, kw_only=True, tag="queued"):
+    """The run's Slurm job waits; written before the supervisor is up."""
+
+    job: str
+    reason: str = ""
+    """Why it waits, as Slurm says it: Priority, Resources …"""
+    start: str = ""
+    """When Slurm expects to start it, in the cluster's local time."""
+
+
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
     rank: int
     phase: PhaseName
@@ -472,6 +482,7 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
 AnyEvent: TypeAlias = (
     RunStarted
     | Node
+    | Queued
     | Phase
     | RankStarted
     | Metrics

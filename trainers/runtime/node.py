@@ -1,8 +1,10 @@
 """One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
 
-    python -m trainers.runtime.node HOST:PORT [NODE]
+    python -m trainers.runtime.node HOST:PORT
+    python -m trainers.runtime.node RUN_DIR
 
-It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin. Ranks, pipes, logs, samples and
+It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
+this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
 the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
 on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
 them.
@@ -17,7 +19,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -29,7 +30,7 @@ from platformdirs import user_data_path
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import inspect_machine
 from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, Phase
+from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
@@ -59,8 +60,8 @@ class RefusedError(Exception):
 
 
 class Agent:
-    def __init__(self, host: str, port: int, secret: bytes, node: int | None = None) -> None:
-        self._host, self._port, self._secret, self._wanted = host, port, secret, node
+    def __init__(self, host: str, port: int, secret: bytes) -> None:
+        self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
         self._channel = Channel(node_wire.to_node, self._forget)
@@ -76,7 +77,8 @@ class Agent:
         self._sampler: SamplerKeeper | None = None
         self._oom = OomWatch(monotonic())
         self._paused = False
-        self._signalled = False
+        self._signals: list[int] = []
+        self._stopping = False
         self._code: int | None = None
         self._interface = ""
 
@@ -100,17 +102,15 @@ class Agent:
         return self._code
 
     def note_signal(self, number: int, _: object) -> None:
-        """Ends this node's ranks: the supervisor sees that they have ended, and names this node."""
-        self._signalled = True
+        """Asks the supervisor to stop the run; a second signal ends this node's ranks."""
+        self._signals.append(number)
 
     def _connect(self, now: float) -> None:
         if now < self._retry_at:
             return
         self._retry_at = now + RETRY_S
         try:
-            connection, welcome = greet(
-                self._host, self._port, self._secret, self._session, self._wanted, self._channel.received
-            )
+            connection, welcome = greet(self._host, self._port, self._secret, self._session, self._channel.received)
         except RefusedError as error:
             self._give_up(str(error))
             return
@@ -124,7 +124,7 @@ class Agent:
             return
         if self._node is None:
             print(f"node {welcome.node}: joined {self._host}:{self._port}", file=sys.stderr)
-        self._node = self._wanted = welcome.node
+        self._node = welcome.node
         self._grace_s, self._refused_since = welcome.grace_s, None
         self._interface = interface_of(connection.getsockname()[0])
         self._channel.attach(connection, welcome.received)
@@ -237,10 +237,16 @@ class Agent:
                     self._forget(process.messages.fd)
                 elif not process.messages.ended:
                     self._watch(process.messages.fd, partial(self._drain, process))
-        if self._signalled:
-            self._signalled = False
-            for process in self._live.values():
-                process.kill(signal.SIGTERM)
+        while self._signals:
+            self._signals.pop()
+            if self._stopping:
+                for process in self._live.values():
+                    process.kill(signal.SIGTERM)
+            elif self._live:
+                self._report(StopRequested(save=True, by=f"SIGTERM on {socket.gethostname()}"))
+            else:
+                self._give_up("ended by a signal")
+            self._stopping = True
 
     def _end(self) -> None:
         if self._sampler is not None:
@@ -254,9 +260,7 @@ class Agent:
         self._channel.detach()
 
 
-def greet(
-    host: str, port: int, secret: bytes, session: str, node: int | None, received: int
-) -> tuple[socket.socket, Welcome]:
+def greet(host: str, port: int, secret: bytes, session: str, received: int) -> tuple[socket.socket, Welcome]:
     """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
     connection = socket.create_connection((host, port), timeout=CONNECT_S)
     try:
@@ -270,7 +274,6 @@ def greet(
             proof=prove(secret, "agent", challenge.nonce, nonce),
             host=socket.gethostname(),
             session=session,
-            node=node,
             received=received,
         )
         connection.sendall(wire.encode(greeting))
@@ -321,23 +324,29 @@ def _why(error: Exception) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
-def read_secret(attempts: int = 100) -> bytes:
-    """Reads the run's secret from its file, which may still be on its way over NFS, or from stdin."""
-    path = os.environ.get(node_wire.SECRET_VARIABLE)
-    if not path:
-        return sys.stdin.readline().strip().encode()
-    for _ in range(attempts):
-        with suppress(FileNotFoundError):
-            return Path(path).read_bytes().strip()
+def read_soon(path: Path, seconds: float = FIRST_CONNECT_S) -> str:
+    """Reads a file that may still have to be written, or be on its way over NFS. Raises OSError."""
+    deadline = monotonic() + seconds
+    while True:
+        try:
+            return path.read_text().strip()
+        except OSError:
+            if monotonic() > deadline:
+                raise
         sleep(0.1)
-    raise FileNotFoundError(path)
 
 
 def main() -> int:
     """Serves one run."""
     make_stdio_disk_full_safe()
-    host, _, port = sys.argv[1].rpartition(":")
-    agent = Agent(host.strip("[]"), int(port), read_secret(), int(sys.argv[2]) if len(sys.argv) > 2 else None)
+    if os.sep in sys.argv[1]:
+        run = RunDir(Path(sys.argv[1]))
+        address, secret = read_soon(run.port), read_soon(run.secret)
+    else:
+        file = os.environ.get(node_wire.SECRET_VARIABLE)
+        address, secret = sys.argv[1], read_soon(Path(file)) if file else sys.stdin.readline().strip()
+    host, _, port = address.rpartition(":")
+    agent = Agent(host.strip("[]"), int(port), secret.encode())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, agent.note_signal)
     return agent.run()

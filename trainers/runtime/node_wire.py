@@ -32,8 +32,6 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     session: str
     """Random; the same over all connections of one agent."""
-    node: int | None = None
-    """The node it wants to be; None: any."""
     received: int = 0
     """The number of the last message it has."""
 

@@ -19,7 +19,7 @@ import msgspec
 
 from trainers.config.files import write_atomically
 from trainers.config.plan import Plan
-from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed
+from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed, StopRequested
 from trainers.contract.rundir import RunDir
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
@@ -103,7 +103,8 @@ class _Link:
 class Nodes:
     """Listens for agents from its construction on; raises OSError if it cannot.
 
-    `take(rank, messages)` gets what ranks report, `bury(rank)` those that have ended, `emit` events.
+    `take(rank, messages)` gets what ranks report, `bury(rank)` those that have ended, `emit` events, `stop` a node's
+    request.
     """
 
     def __init__(
@@ -116,9 +117,17 @@ class Nodes:
         forget: Callable[[int], None],
         take: Callable[[RemoteRank, list[wire.FromRank]], None],
         bury: Callable[[RemoteRank], None],
+        stop: Callable[[StopRequested], None],
     ) -> None:
         self._run, self._plan, self.address = run, plan, address
-        self._emit, self._watch, self._forget, self._take, self._bury = emit, watch, forget, take, bury
+        self._emit, self._watch, self._forget, self._take, self._bury, self._stop = (
+            emit,
+            watch,
+            forget,
+            take,
+            bury,
+            stop,
+        )
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
         self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
@@ -265,13 +274,8 @@ class Nodes:
         for link in self._links.values():
             if link.session == greeting.session:
                 return link
-        free = [link for link in self._links.values() if not link.session]
-        if greeting.node is not None:
-            free = [link for link in free if link.number == greeting.node]
-        if not free:
-            what = "all nodes have" if greeting.node is None else f"node {greeting.node} has"
-            return f"{what} joined already, or the run has no such node"
-        return free[0]
+        free = next((link for link in self._links.values() if not link.session), None)
+        return free or "all nodes have joined already"
 
     def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:
         first = not link.session
@@ -293,6 +297,8 @@ class Nodes:
                     if (process := link.ranks.get(rank)) is not None:
                         mine = self._own(link, content) if isinstance(content, Event) else content
                         self._take(process, [mine])
+                case node_wire.Reported(StopRequested() as request):
+                    self._stop(self._own(link, request))
                 case node_wire.Reported(event):
                     self._emit(self._own(link, event))
                 case node_wire.RankExited(rank, failed, consequence):

@@ -215,7 +215,8 @@ class RankProcess:
                 # As torchrun does: a script that finishes its step needs the workers that load its data.
                 self._process.send_signal(number)
                 number = signal.SIGCONT
-            for one in (number, signal.SIGCONT):
+            # A rank in a Slurm job ignores SIGTERM.
+            for one in (number, *([signal.SIGHUP] if number == signal.SIGTERM else []), signal.SIGCONT):
                 try:
                     os.killpg(self.pid, one)
                 except ProcessLookupError:

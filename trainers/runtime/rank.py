@@ -42,6 +42,9 @@ def main() -> int:
     faulthandler.enable()
     stacks.answer_the_signal(run.rank(rank))
     plan = read_plan(run.plan)
+    if plan.config.launcher == "slurm":
+        # Slurm sends it to every process of a job that it ends: the run saves a checkpoint in the time that is left.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Before anything is loaded: a message may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
     done = read_checkpoint(resume_from).manifest.step if resume_from else 0

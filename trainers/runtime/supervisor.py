@@ -139,7 +139,7 @@ class Supervisor:
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
         self._held = ExitStack()
-        self.requests = Requests(run)
+        self.requests = Requests(run, in_job=self._config.launcher == "slurm")
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
@@ -186,7 +186,7 @@ class Supervisor:
             self._start_ranks(LOOPBACK)
             return
         take = lambda rank, messages: self._take(rank, messages, rank)  # noqa: E731
-        hands = self._emit, self._watch, self._forget, take, self._on_rank_exit
+        hands = self._emit, self._watch, self._forget, take, self._on_rank_exit, self._request_stop
         self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
         self._waits_for_nodes = True
         hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
@@ -492,6 +492,7 @@ def main() -> None:
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
     disk_full_safe_stdio.make_stdio_disk_full_safe()
     lock = int(again[0]) if again else run.take_lock()
+    run.handover.unlink(missing_ok=True)
     resumed = read_checkpoint(run.checkpoints / again[1]) if again and again[1] else None
     supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
     for number in SIGNALS:
