@@ -189,6 +189,8 @@ class Supervisor:
         hands = self._emit, self._watch, self._forget, take, self._on_rank_exit, self._request_stop
         self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
         self._waits_for_nodes = True
+        if self._config.launcher != "join":
+            return
         hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
         count = self._nodes.missing
         text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
@@ -221,6 +223,12 @@ class Supervisor:
         if self._nodes is None:
             return
         self._nodes.advance(now, failing=bool(self._failures))
+        if self._waits_for_nodes and (why := self._nodes.refusal()):
+            # Nothing trains yet: the run ends here.
+            self._waits_for_nodes = False
+            failed = RankFailed(rank=0, error=f"{why}; see supervisor.log", step=None, lost=True)
+            self._failures.append((failed, False))
+            self._emit(failed)
         if self._waits_for_nodes and (self._teardown.stopping or not self._nodes.missing):
             self._waits_for_nodes = False
             if not self._teardown.stopping:
