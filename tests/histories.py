@@ -252,6 +252,7 @@ def summary(step: int, seconds: float, *, world_size: int = 2) -> Summary:
         loss=sum(loss_at(step, rank) for rank in range(world_size)) / world_size,
         test_loss=last.values[TEST_LOSS][0] if last else None,
         test_accuracy=last.values[TEST_ACCURACY][0] if last else None,
+        best_loss=last.values[TEST_LOSS][0] if last else None,
         best_accuracy=last.values[TEST_ACCURACY][0] if last else None,
         seconds=seconds,
     )

@@ -83,7 +83,14 @@ def step_event(
 
 
 def evaluation_event(
-    step: int, loss: float | None, accuracy: float | None, *, examples: int = 360, seconds: float = 0.2, **more: Any
+    step: int,
+    loss: float | None,
+    accuracy: float | None,
+    *,
+    rank: int = 0,
+    examples: int = 360,
+    seconds: float = 0.2,
+    **more: Any,
 ) -> Metrics:
     """An evaluation as the reporter sends it."""
     columns: dict[str, list[float | None]] = {
@@ -92,7 +99,7 @@ def evaluation_event(
         TEST_EXAMPLES: [examples],
         TEST_SECONDS: [seconds],
     }
-    return Metrics(rank=0, first_step=step, values=columns, **more)
+    return Metrics(rank=rank, first_step=step, values=columns, **more)
 
 
 def with_values(event: Metrics, **columns: list[Any] | None) -> Metrics:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from trainers.config.plan import Plan
+from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import (
     MANIFEST,
@@ -90,8 +91,8 @@ class Checkpoints:
         if self._rank == 0:
             self._wait()
             evaluated, began = self._report.evaluated, perf_counter()
-            accuracy = evaluated[1] if evaluated and evaluated[0] == step else None
-            work = step, accuracy, model, state, began
+            result = evaluated[1] if evaluated and evaluated[0] == step else NEVER
+            work = step, result, model, state, began
             self._writer = threading.Thread(target=self._write, args=work, name="checkpoint")
             self._writer.start()
 
@@ -123,7 +124,7 @@ class Checkpoints:
             self._writer.join()
             self._writer = None
 
-    def _write(self, step: int, accuracy: float | None, model: Tensors, state: Tensors, began: float) -> None:
+    def _write(self, step: int, result: Evaluated, model: Tensors, state: Tensors, began: float) -> None:
         name = checkpoint_name(step)
         pending = self._run.checkpoints / f".{name}.pending"
         try:
@@ -133,7 +134,7 @@ class Checkpoints:
                 MODEL_FILE: _write_tensors(pending / MODEL_FILE, model),
                 STATE_FILE: _write_tensors(pending / STATE_FILE, state),
             }
-            manifest = self._describe(step, accuracy, model, files)
+            manifest = self._describe(step, result, model, files)
             _write_durably(pending / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
             _sync(pending)
             committed = self._run.checkpoints / name
@@ -147,7 +148,8 @@ class Checkpoints:
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
         # overtakes them; counting them would drop what it resumes from.
         found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
-        best = best_checkpoint(found)
+        config = self._plan.config
+        best = best_checkpoint(found, config.best)
         self._report.send(
             Checkpoint(
                 step=step,
@@ -158,9 +160,9 @@ class Checkpoints:
                 best=best is not None and best.manifest.step == step,
             )
         )
-        _forget_old(found, self._plan.config.keep_checkpoints, self._recorded)
+        _forget_old(found, config.keep_checkpoints, best, self._recorded)
 
-    def _describe(self, step: int, accuracy: float | None, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
+    def _describe(self, step: int, result: Evaluated, model: Tensors, files: dict[str, StoredFile]) -> Manifest:
         config, data = self._plan.config, self._plan.data
         return Manifest(
             run_id=self._run.run_id,
@@ -177,7 +179,8 @@ class Checkpoints:
             step=step,
             epoch=step / self._plan.steps_per_epoch,
             finite=all(bool(np.isfinite(array).all()) for array in model.values() if array.dtype.kind == "f"),
-            accuracy=accuracy,
+            loss=result.loss,
+            accuracy=result.accuracy,
             files=files,
         )
 
@@ -233,7 +236,7 @@ def _replace_directory(new: Path, old: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> None:
+def _forget_old(found: list[CheckpointDir], keep: int, best: CheckpointDir | None, recorded: Set[int]) -> None:
     """Removes all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
 
     That is the newest of the `recorded`, or else the oldest. Non-finite ones are ignored. `found` has the newest first.
@@ -241,7 +244,7 @@ def _forget_old(found: list[CheckpointDir], keep: int, recorded: Set[int]) -> No
     finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
     covered = [checkpoint for checkpoint in finite if checkpoint.manifest.step in recorded]
     kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1], *(covered[:1] or finite[-1:]))}
-    if (best := best_checkpoint(finite)) is not None:
+    if best is not None:
         kept.add(best.path)
     for checkpoint in found:
         if checkpoint.path not in kept:

@@ -17,7 +17,6 @@ images and tables, is dropped, and said once.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shlex
 import signal
@@ -27,7 +26,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
+
+from trainers.exit_hooks import current_process, hook_exit
 
 MAX_STEP = 2**53
 MAX_FACT = 4096
@@ -392,7 +393,7 @@ def __getattr__(name: str) -> Any:
 def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
     global _begun
     # The workers of a DataLoader import the script too, before they know that they are daemons.
-    process = _process()
+    process = current_process()
     worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
     if "disabled" in (os.environ.get("TUIAPP_MODE"), mode) or worker:
         return Run()
@@ -427,86 +428,22 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
     elif place.rank == 0:
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
         print(f"tuiapp: to watch this run: tuiapp attach {known_as}", file=sys.stderr)
-    _finish_at_exit()
+    hook_exit(_end_present, _abandon)
     return run
 
 
-_hooked = False
-_left: SystemExit | None = None
-"""By which the script ends, if it has called `sys.exit` and does not catch it."""
-
-
-class _Raised:
-    """Goes with the SystemExit that it is part of: no code runs any more then, unless it was caught."""
-
-    def __init__(self, exit: SystemExit) -> None:
-        self._exit = exit
-
-    def __del__(self) -> None:
-        global _left
-        try:
-            sys._getframe(1)
-        except Exception:
-            return
-        if _left is self._exit:
-            _left = None
-
-
-def _finish_at_exit() -> None:
-    global _hooked
-    if _hooked:
-        return
-    _hooked = True
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        # A second Ctrl-C.
-        with suppress(KeyboardInterrupt):
-            if _run is not None:
-                _run._end(error)
-        before(kind, error, trace)
-
-    sys.excepthook = hook
-    leave = sys.exit
-
-    def note_exit(status: Any = None) -> NoReturn:
-        # No hook of Python's names the exit code to those that run at exit.
-        global _left
-        _left = SystemExit(status)
-        try:
-            leave(status)
-        except SystemExit as error:
-            error.__dict__["tuiapp"] = _Raised(_left)
-            raise
-
-    sys.exit = note_exit
-    atexit.register(_at_exit)
-    os.register_at_fork(after_in_child=_abandon)
-    if (process := _process()) is not None and process.name != "MainProcess":
-        # It ends without atexit's functions.
-        sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=1)
-
-
-def _process() -> Any:
-    """This process as multiprocessing knows it; None if nobody has imported that."""
-    module = sys.modules.get("multiprocessing.process")
-    return module.current_process() if module is not None else None
-
-
-def _at_exit() -> None:
+def _end_present(error: BaseException | None) -> None:
     if _run is not None:
-        _run._end(sys.exc_info()[1] or (_left if "ipykernel" not in sys.modules else None))
+        _run._end(error)
 
 
 def _abandon() -> None:
     """A forked child reports nothing, as its parent does, unless it calls `init`."""
-    global _run, _hooked
     if _run is not None and not _run.finished:
         _run.finished = True
         _run.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
             _run._client.abandon()
-    _hooked = False
 
 
 class Dropped:

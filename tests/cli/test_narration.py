@@ -68,13 +68,13 @@ def test_a_journal_that_stands_still_is_told_once_and_shown_as_long(bar: bool) -
         narrator.tick(state)
     lines = [line for line in stream.getvalue().splitlines() if line[2:3] == ":"]
     assert [line.split("  ", 1)[1] for line in lines] == [
-        "the journal cannot be written for 1 s: No space left on device"
+        "the journal has not been writable for 1 s: No space left on device"
     ]
     assert state.trouble in progress_words(state)
     assert any(state.trouble in line for line in live_view(state, 0.0, 120))
     state.note_trouble("")
     narrator.tick(state)
-    state.note_trouble("the journal cannot be written for 1 s: Disk quota exceeded")
+    state.note_trouble("the journal has not been writable for 1 s: Disk quota exceeded")
     narrator.tick(state)
     assert "Disk quota exceeded" in stream.getvalue()
 

@@ -33,7 +33,7 @@ def test_save_show_rename_delete(tuiapp: Command, directory: Path) -> None:
     assert parse_toml(shown.out, "stdout")[0] == expected
     assert shown.out.startswith(f"schema = {SCHEMA}\n")
 
-    assert tuiapp("presets", "rename", "mine", "yours") == Done(0, "", f"it is {directory / 'yours.toml'} now\n")
+    assert tuiapp("presets", "rename", "mine", "yours") == Done(0, "", f"renamed to {directory / 'yours.toml'}\n")
     assert load_config("yours") == expected
     assert tuiapp("presets", "delete", "yours") == Done(0, "", "deleted yours\n")
     assert list(directory.iterdir()) == []

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -65,6 +66,27 @@ def test_curves_are_at_their_values(tuiapp: Command, runs_dir: Path, tmp_path: P
     assert points == [64, 40, 204, 88, 488, 184, 628, 232]
     assert re.sub(r"[\d. ]", "", curve) == "MLML"
     assert beside.startswith("M346.0 136.0")
+
+
+def test_a_band_ends_where_values_are_missing(tuiapp: Command, runs_dir: Path, tmp_path: Path) -> None:
+    means: list[float | None] = [2.0, 2.0, None, 2.0, 2.0]
+    lows, highs = ([None if mean is None else mean + bound for mean in means] for bound in (-2.0, 2.0))
+    bounds: dict[str, Any] = {"lows": {"loss": lows}, "highs": {"loss": highs}, "counts": [2] * 5}
+    record(
+        runs_dir, COMPLETED, [h.started(1), Metrics(rank=0, first_step=1, values={"loss": means}, **bounds, **h.at(2))]
+    )
+    tuiapp("report", "latest", "-o", tmp_path / "report.html")
+    (figure,) = _figures((tmp_path / "report.html").read_text())
+    (band,) = (path.get("d", "") for path in figure.iter(f"{SVG}path") if "band" in path.get("class", ""))
+    left, right = ([float(x) for x in re.findall(r"[ML]([\d.]+)", area)] for area in band.split("Z")[:2])
+    assert max(left) < min(right)
+
+
+def test_long_words_are_wrapped_and_empty_values_said(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:
+    tuiapp("report", COMPLETED, "-o", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "overflow-wrap:anywhere" in text[text.index("body{") : text.index("h1{")]
+    assert "<th>device_ids</th><td>not set</td>" in text
 
 
 def test_several_runs_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_show_lists_checkpoints_and_how_to_go_on(tuiapp: Command, run: RunDir) -
         "directory": str(run.checkpoints / "step-00000029"),
         "step": 29,
         "epoch": 1.0,
+        "loss": None,
         "accuracy": 0.91,
         "bytes": 42,
         "finite": True,

@@ -59,6 +59,8 @@ def test_one_line_a_run(tuiapp: Command, recorded: Path) -> None:
             "STEPS",
             "LOSS",
             "BEST",
+            "BEST",
+            "LOSS",
             "EXAMPLES/S",
             "TOOK",
             "STARTED",
@@ -94,6 +96,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "test_loss": pytest.approx(0.15393, abs=1e-5),
         "test_accuracy": pytest.approx(0.99885, abs=1e-5),
         "seconds": 17.5,
+        "best_loss": pytest.approx(0.15393, abs=1e-5),
         "best_accuracy": pytest.approx(0.99885, abs=1e-5),
         "backend": "torch-ddp",
         "model": "net",
@@ -196,8 +199,8 @@ def test_show_what_a_live_run_cannot_write(tuiapp: Command, runs_dir: Path) -> N
     run = record(runs_dir, COMPLETED, histories.running())
     lock = run.take_lock()
     assert lock is not None
-    write_note(lock, LockNote(trouble="the journal cannot be written for 5 s: No space left on device"))
-    told = "trouble     the journal cannot be written for 5 s: No space left on device"
+    write_note(lock, LockNote(trouble="the journal has not been writable for 5 s: No space left on device"))
+    told = "trouble     the journal has not been writable for 5 s: No space left on device"
     assert told in tuiapp("show", "latest").out.splitlines()
     os.close(lock)
     assert told not in tuiapp("show", "latest").out.splitlines()

@@ -55,10 +55,14 @@ async def test_with_it_the_dashboard_comes(served: tuple[URL, subprocess.Popen[s
         async with client.get(address) as answer:
             assert answer.status == 200
             assert "token" not in str(answer.url)
-            assert "textual.js" in await answer.text()
+            page = await answer.text()
+            assert "textual.js" in page
+            # The page takes the keys at once: when what textual-serve sets at the first output is there.
+            assert page.index('contains("-first-byte")') < page.index("textarea") < page.index("</body>")
             assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
         async with client.get(address.with_path("/static/js/textual.js").with_query(None)) as answer:
             assert answer.status == 200
+            assert '.add("-first-byte")' in await answer.text()
         socket_address = address.with_path("/ws").with_query(width=120, height=40)
         with pytest.raises(aiohttp.WSServerHandshakeError):
             await client.ws_connect(socket_address, origin="http://127.0.0.1:1")

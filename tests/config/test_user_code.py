@@ -74,7 +74,7 @@ def test_refusals(file: Path, value: str, words: str) -> None:
         (b"def f(:\n", "line 1, is not valid Python: invalid syntax"),
         (b"\xff\xfe", "is not UTF-8 text; it must be Python source text."),
         (b"x = 0\n" * 200_000, "is longer than 1024 KiB"),
-        (b"(" * 10_000, "is no Python"),
+        (b"(" * 10_000, "is not valid Python"),
     ],
 )
 def test_a_file_that_is_no_python(file: Path, source: bytes, words: str) -> None:

@@ -50,6 +50,7 @@ def test_a_plain_script_is_a_run(start: Start, runs_dir: Path) -> None:
     watched = the_run(runs_dir)
     end = watched.end()
     assert (end.status, end.summary.steps, end.summary.loss, end.summary.test_accuracy) == ("completed", 20, 0.05, 0.5)
+    assert end.summary.epochs is None
     assert curve(watched, 0, "loss") == {step: 1 / step for step in range(1, 21)}
     assert curve(watched, 0, "n") == {step: step for step in range(1, 21)}
     assert curve(watched, 0, "nested/deep")[20] == 1.0
@@ -117,6 +118,27 @@ def test_all_ranks_of_torchrun_are_one_run(start: Start, runs_dir: Path) -> None
     assert curve(watched, 0, "loss")[5] == 5.0
     assert curve(watched, 1, "loss")[5] == 15.0
     assert len({event.pid for event in watched.of(RankStarted)}) == 2
+
+
+def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path) -> None:
+    text = """
+        import torch.distributed as dist, tuiapp
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        tuiapp.log({"test/loss": 0.5 + rank, "test/accuracy": 0.25 + rank / 2}, step=1)
+        dist.barrier()
+        dist.destroy_process_group()
+    """
+    ends_well(start(text, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    watched = the_run(runs_dir)
+    summary = watched.end().summary
+    assert {event.rank for event in watched.of(Metrics)} == {0, 1}
+    # Whichever arrives first.
+    assert (summary.test_loss, summary.test_accuracy, summary.best_accuracy) == (0.5, 0.25, 0.25)
+    state = RunState()
+    for event in watched.events:
+        apply(state, event)
+    assert state.test_accuracy == 0.25
 
 
 def test_ranks_that_a_script_spawns_are_one_run(start: Start, runs_dir: Path) -> None:
@@ -514,8 +536,9 @@ def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
     assert "no such trial" in found["trial 1"].reason
 
 
-def test_sys_exit_with_a_code_is_a_failure(start: Start, runs_dir: Path) -> None:
-    start("import sys, tuiapp\ntuiapp.log({'loss': 1})\nsys.exit(3)").communicate(timeout=DEADLINE_S)
+@pytest.mark.parametrize("leave", ["sys.exit(3)", "exit(3)", "quit(code=3)"])
+def test_leaving_with_a_code_is_a_failure(start: Start, runs_dir: Path, leave: str) -> None:
+    start(f"import sys, tuiapp\ntuiapp.log({{'loss': 1}})\n{leave}").communicate(timeout=DEADLINE_S)
     end = the_run(runs_dir).end()
     assert (end.status, end.reason) == ("failed", "rank 0 exited with code 3 at step 1, without saying why")
 

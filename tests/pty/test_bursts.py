@@ -48,7 +48,7 @@ def test_a_focus_that_moves_paints_only_what_changes(environment: dict[str, str]
             terminal.wait_for_silence(0.5, 60)
         painted = len(terminal.raw) - before
         print(f"\n5 tabs within the form: {painted:,} bytes written")
-        assert painted < 40_000
+        assert painted < 20_000
 
 
 @pytest.mark.parametrize(

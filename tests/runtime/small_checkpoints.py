@@ -10,6 +10,7 @@ import numpy as np
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import Alert, Checkpoint
 from trainers.contract.manifest import CheckpointDir, list_checkpoints
 from trainers.contract.resume_point import ResumePoint, first_usable
@@ -26,7 +27,7 @@ class Told:
     """Stands in for a reporter."""
 
     def __init__(self) -> None:
-        self.evaluated: tuple[int, float] | None = None
+        self.evaluated: tuple[int, Evaluated] | None = None
         self.checkpoints: list[Checkpoint] = []
         self.alerts: list[str] = []
 
@@ -37,13 +38,19 @@ class Told:
             self.alerts.append(event.text)
 
 
-def save(run: RunDir, *steps: int, accuracy: dict[int, float] | None = None, config: RunConfig = CONFIG) -> Told:
+def save(
+    run: RunDir,
+    *steps: int,
+    loss: dict[int, float] | None = None,
+    accuracy: dict[int, float] | None = None,
+    config: RunConfig = CONFIG,
+) -> Told:
     """Save small checkpoints after the given steps, one after the other."""
     told, recorded = Told(), set[int]()
     with Checkpoints(run, make_plan(config), 0, cast(Reporter, told), recorded) as checkpoints:
         for step in steps:
-            if accuracy and step in accuracy:
-                told.evaluated = (step, accuracy[step])
+            result = Evaluated((loss or {}).get(step), (accuracy or {}).get(step))
+            told.evaluated = (step, result)
             weights = np.full((50, 40), step, np.float32)
             recorded.add(step)
             checkpoints.save(step, {"fc.weight": weights, "count": np.array(step)}, {"ranks.random": np.arange(8)})

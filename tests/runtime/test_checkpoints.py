@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 from typing import cast
 
@@ -11,7 +12,8 @@ import numpy as np
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
 from trainers.config.plan import make_plan
-from trainers.contract.manifest import best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
+from trainers.contract.evaluations import Evaluated
+from trainers.contract.manifest import MANIFEST, best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
 
@@ -23,7 +25,7 @@ def test_what_is_saved_is_read_again(run: RunDir) -> None:
         "optimizer.0.step": np.array(3, np.float32),
     }
     told = Told()
-    told.evaluated = (58, 0.75)
+    told.evaluated = (58, Evaluated(0.5, 0.75))
     with Checkpoints(run, make_plan(CONFIG), 0, cast(Reporter, told), set()) as checkpoints:
         checkpoints.save(58, model, state)
     checkpoint = read_checkpoint(run.checkpoints / checkpoint_name(58))
@@ -37,7 +39,8 @@ def test_what_is_saved_is_read_again(run: RunDir) -> None:
             assert after[name].dtype == array.dtype
             assert after[name].shape == array.shape
     manifest = checkpoint.manifest
-    assert (manifest.run_id, manifest.epoch, manifest.accuracy, manifest.finite) == (run.run_id, 2.0, 0.75, True)
+    assert (manifest.run_id, manifest.epoch, manifest.loss, manifest.accuracy) == (run.run_id, 2.0, 0.5, 0.75)
+    assert manifest.finite
     (event,) = told.checkpoints
     assert (event.step, event.epoch, event.name, event.best) == (58, 2.0, "step-00000058", True)
     assert event.bytes == checkpoint.bytes == sum((checkpoint.path / name).stat().st_size for name in manifest.files)
@@ -67,9 +70,29 @@ def test_only_a_higher_accuracy_is_the_best_again(run: RunDir) -> None:
     assert [event.step for event in told.checkpoints if event.best] == [29, 87]
     assert steps_in(run) == [145, 116, 87]
     found, _ = list_checkpoints(run.checkpoints)
-    best = best_checkpoint(found)
+    best = best_checkpoint(found, "accuracy")
     assert best is not None
     assert best.manifest.step == 87
+
+
+def test_by_loss_only_a_lower_one_is_the_best_again(run: RunDir) -> None:
+    config = msgspec.structs.replace(CONFIG, keep_checkpoints=1, best="loss")
+    losses = {29: math.nan, 58: 0.5, 87: 0.5, 116: math.inf, 145: 0.4, 174: math.nan, 203: 0.6}
+    told = save(run, *losses, loss=losses, accuracy=dict.fromkeys(losses, 0.9), config=config)
+    assert [event.step for event in told.checkpoints if event.best] == [58, 145]
+    assert 145 in steps_in(run)
+
+
+def test_a_checkpoint_without_a_loss_is_read_and_never_the_best_by_it(run: RunDir) -> None:
+    save(run, 29, accuracy={29: 0.9})
+    manifest = run.checkpoints / checkpoint_name(29) / MANIFEST
+    described = msgspec.json.decode(manifest.read_bytes())
+    del described["loss"]
+    manifest.write_bytes(msgspec.json.encode(described))
+    config = msgspec.structs.replace(CONFIG, best="loss")
+    told = save(run, 58, loss={58: 0.5}, accuracy={58: 0.1}, config=config)
+    assert steps_in(run) == [58, 29]
+    assert told.checkpoints[0].best
 
 
 def test_what_a_run_that_dies_now_would_resume_from_is_kept(run: RunDir) -> None:

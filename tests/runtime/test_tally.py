@@ -12,6 +12,7 @@ from tests import interrupted
 from tests.reported import evaluation_event, step_event
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
 from trainers.runtime.tally import Tally
 
@@ -105,9 +106,20 @@ def test_the_last_evaluation_counts() -> None:
     assert (summary.test_loss, summary.test_accuracy) == (None, 0.75)
 
 
+@pytest.mark.parametrize("arrival", [(0, 1), (1, 0)])
+def test_of_ranks_that_evaluate_the_first_counts(arrival: tuple[int, int]) -> None:
+    tally = Tally(PLAN, 2)
+    for step in (10, 20):
+        for rank in arrival:
+            tally.add(evaluation_event(step, step + rank, step / 100 + rank / 10, rank=rank))
+    summary = tally.summary(1.0)
+    assert (summary.test_loss, summary.test_accuracy) == (20, 0.2)
+    assert (summary.best_loss, summary.best_accuracy) == (20, 0.2)
+
+
 def test_the_best_evaluation_is_kept_over_attempts() -> None:
     def evaluated(*accuracies: float, best: float | None = None) -> float | None:
-        tally = Tally(PLAN, 1, best=best)
+        tally = Tally(PLAN, 1, best=Evaluated(accuracy=best))
         for accuracy in accuracies:
             tally.add(evaluation_event(1, None, accuracy))
         return tally.summary(1.0).best_accuracy
@@ -116,6 +128,15 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     assert evaluated(0.5, 0.75, 0.6) == 0.75
     assert evaluated(0.5, best=0.9) == 0.9
     assert evaluated(best=0.9) == 0.9
+
+
+@pytest.mark.parametrize(("by", "expected"), [("accuracy", (0.5, 0.9)), ("loss", (0.3, 0.8))])
+def test_the_best_evaluation_is_one_by_the_metric_of_the_run(by: str, expected: tuple[float, float]) -> None:
+    tally = Tally(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2)
+    for step, (loss, accuracy) in enumerate([(0.5, 0.9), (None, 0.9), (0.3, 0.8), (0.3, 0.7)], 1):
+        tally.add(evaluation_event(step, loss, accuracy))
+    summary = tally.summary(1.0)
+    assert (summary.best_loss, summary.best_accuracy) == expected
 
 
 @pytest.mark.parametrize("history", [h.completed, interrupted.failed, interrupted.stopped])

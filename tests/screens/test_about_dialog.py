@@ -23,6 +23,7 @@ from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.leave import _question, farewell
 from tuiapp.screens.run import RunScreen
+from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.run_details import RunDetails
 from tuiapp.widgets.run_header import RunHeader
 
@@ -118,11 +119,31 @@ async def test_the_form_names_the_run(start: Start, launches: Launches) -> None:
         assert launches.about == About(name="base line")
 
 
-async def test_the_form_refuses_a_name_beside_its_field(start: Start, launches: Launches) -> None:
+async def test_the_form_gives_the_run_tags(start: Start, launches: Launches) -> None:
     async with start(preset="quickstart") as pilot:
-        await type_into(pilot, "name", "latest")
-        assert "'latest' cannot be a name" in field(pilot, "name").problem
+        await type_into(pilot, "tags", "sweep, lr,sweep")
+        assert screen(pilot).command == "tuiapp run quickstart --tag sweep --tag lr"
+        await pilot.press("ctrl+r")
+        await pilot.app.workers.wait_for_complete()
+        assert launches.about == About(tags=("sweep", "lr"))
+        assert field(pilot, "tags").text == "sweep, lr,sweep", "a sweep's runs share them"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [("name", "latest", "'latest' cannot be a name"), ("tags", f"lr {'x' * 33}", "is not a tag; it must be 1 to 32")],
+)
+async def test_the_form_refuses_a_name_or_tag_beside_its_field(
+    start: Start, launches: Launches, key: str, text: str, problem: str
+) -> None:
+    async with start(preset="quickstart") as pilot:
+        await type_into(pilot, key, text)
+        assert problem in field(pilot, key).problem
         assert screen(pilot).command is None
+        facts = screen(pilot).query_one(LaunchFacts)
+        label = key.capitalize()
+        assert f"see above: {label}" in str(facts.query_one("#facts", Static).content)
+        assert f"fix {label} first" in str(facts.query_one("#command", Static).content)
         await pilot.press("ctrl+r")
         await pilot.pause()
         assert launches.configs == []

@@ -15,6 +15,7 @@ from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Button, Input
+from textual.widgets._toast import Toast
 
 from tests.screens.configure_app import screen, until
 from tests.shown import notices
@@ -142,6 +143,21 @@ async def test_notices_stay_on_their_screen(tmp_path: Path, machine: Machine) ->
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
         assert "later" not in notices(app)
+
+
+async def test_a_notice_is_seen_once_under_a_dialog(tmp_path: Path, machine: Machine) -> None:
+    def seen() -> list[Screen[Any]]:
+        return [screen for screen in app.screen_stack for toast in screen.query(Toast) if toast.region]
+
+    app = make_app(tmp_path, machine, make_run(tmp_path))
+    async with app.run_test(notifications=True) as pilot:
+        await pilot.press("6")
+        await until(pilot, lambda: bool(seen()))
+        run = app.screen
+        await pilot.press("question_mark")
+        await until(pilot, lambda: seen() == [app.screen] != [run])
+        await pilot.press("escape")
+        await until(pilot, lambda: seen() == [run])
 
 
 @pytest.mark.parametrize("keys", [["escape"], ["left", "enter"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.content import Content
 from textual.widgets import Button, Input, Static
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
@@ -226,7 +227,7 @@ async def test_the_cursor_is_on_what_was_saved_duplicated_or_renamed_and_stays_i
 
 
 async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_line(start: Start) -> None:
-    async with start() as pilot:
+    async with start(size=(80, 24)) as pilot:
         presets = screen(pilot).query_one(PresetList)
         presets.focus()
 
@@ -240,3 +241,19 @@ async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_li
         presets.highlighted = presets.get_option_index("builtin/d2l-torch")
         await until(pilot, lambda: lines("d2l-torch") > 2)
         assert lines("d2l-pmap") == 2
+
+
+async def test_where_there_is_room_all_presets_show_their_whole_text(start: Start) -> None:
+    async with start(size=(80, 24)) as pilot:
+        presets = screen(pilot).query_one(PresetList)
+
+        def whole() -> bool:
+            shown = (presets.get_option_at_index(n).prompt for n in range(presets.option_count))
+            return all(isinstance(one, Content) for one in shown)
+
+        await until(pilot, lambda: presets.size.height > 0 and not whole())
+        await pilot.resize_terminal(200, 60)
+        await until(pilot, whole)
+        assert presets.virtual_size.height <= presets.size.height
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: not whole())

@@ -237,9 +237,21 @@ async def test_the_help_of_a_field_can_be_read_to_its_end(start: Start, size: tu
             field(pilot, key).focus_control()
             await pilot.pause()
             shown = form.query_one("#help", Static)
-            told = str(shown.content) if shown.display else str(form._border_subtitle)
+            is_over = shown.styles.height is not None and shown.styles.height.is_auto
+            told = str(shown.content) if is_over else str(form._border_subtitle)
             assert told == field(pilot, key).help
-            if not shown.display:
+            if not is_over:
                 assert len(told) <= form.outer_size.width - 6
             elif size == (80, 24):
                 await until(pilot, lambda: form.query_one("#help").size.height > 1)
+
+
+async def test_the_help_of_a_field_fits_the_new_width(start: Start) -> None:
+    async with start(size=(80, 24)) as pilot:
+        await until(pilot, lambda: screen(pilot).query_one(ConfigForm).takes_keys)
+        form = screen(pilot).query_one(ConfigForm)
+        field(pilot, "backend").focus_control()
+        await until(pilot, lambda: form.query_one("#help").size.height > 1)
+        await pilot.resize_terminal(200, 60)
+        await until(pilot, lambda: form.query_one("#help").size.height == 0)
+        assert str(form._border_subtitle) == field(pilot, "backend").help

@@ -9,12 +9,14 @@ from socket import gethostname
 import pytest
 from msgspec.structs import replace
 from textual.geometry import Size
+from textual.widgets import Static
 
 from tests import device_histories as d
 from tests import histories as h
 from tests.screens.run_app import RunApp, settled, until
 from trainers.contract.events import AnyEvent, RunStarted, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel
+from tuiapp.widgets.text_panel import TextPanel
 
 SMALL, NORMAL, WIDE = (80, 24), (120, 40), (200, 60)
 
@@ -114,7 +116,16 @@ async def test_samples_that_have_not_come() -> None:
 async def test_of_a_run_that_is_over_it_is_said_from_when_the_samples_are() -> None:
     over = [*d.on_gpus(8), h.ended("completed", 44.0, step=800, world_size=8)]
     assert len(await shown(over, NORMAL)) == len(await shown(over[:-1], NORMAL))
-    assert "last sampled at" in "\n".join(await shown(over, WIDE, "2"))
+    app = RunApp(over)
+    async with app.run_test(size=WIDE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("2")
+        await pilot.pause()
+        panel = app.run_screen.query_one(DevicePanel)
+        assert str(panel.border_subtitle).startswith("last sampled at")
+        assert "last sampled at" not in "\n".join(lines_of(app)), "once is enough"
+        await pilot.resize_terminal(*SMALL)
+        await until(pilot, lambda: "last sampled at" in str(panel.query_one(Static).content))
 
 
 async def test_figures_that_change_leave_all_else_in_its_place() -> None:
@@ -153,3 +164,16 @@ async def test_the_processes_of_this_machine_are_listed_only_while_they_are_on_s
         looked = panel._looked
         panel.show(app.run_screen.state)
         assert panel._looked == looked
+
+
+@pytest.mark.parametrize("key", ["2", "4"])
+async def test_a_large_panel_grows_with_the_terminal(key: str) -> None:
+    app = RunApp(h.completed())
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await pilot.press(key)
+        panel = app.screen.query_one("#devices" if key == "2" else "#sharding", TextPanel)
+        shown = panel.query_one(Static)
+        for size in (NORMAL, WIDE, SMALL, WIDE):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: shown.size.height == str(shown.content).count("\n") + 1)

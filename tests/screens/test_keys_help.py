@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.binding import Binding
 from textual.events import Key
 from textual.keys import _character_to_key as character_to_key
 from textual.widgets import OptionList, Static
@@ -11,7 +12,8 @@ from textual.widgets._footer import FooterKey
 from tests import histories as h
 from tests.screens.run_app import until
 from tests.snapshots.stage import Stage, folded, run_screen
-from tuiapp.screens.keys_help import KeysHelp
+from tuiapp.preferences import nodes
+from tuiapp.screens.keys_help import WORDS_CELLS, KeysHelp
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.runs import RunsScreen
 
@@ -68,3 +70,10 @@ async def test_the_palette_has_the_footers_actions_first_and_enter_takes_what_wa
         for key in (*"list all", "enter"):
             app.post_message(Key(key if len(key) > 1 else character_to_key(key), key if len(key) == 1 else None))
         await until(pilot, lambda: isinstance(app.screen, RunsScreen))
+
+
+def test_the_words_of_each_key_fit_their_column() -> None:
+    found = [one for node in nodes() for one in Binding.make_bindings(node.__dict__.get("BINDINGS", ()))]
+    words = {one.tooltip or one.description for one in found if not one.system}
+    assert len(words) > 50
+    assert [one for one in words if len(one) >= WORDS_CELLS] == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.content import Content
 
-from tuiapp.widgets.launch_facts import _whole_facts
+from tests.screens.configure_app import Start, screen, until
+from tuiapp.widgets.launch_facts import FactLines, _whole_facts
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
 
@@ -23,3 +24,18 @@ LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5
 )
 def test_whole_facts_are_left_out(room: int, shown: str) -> None:
     assert _whole_facts(Content(LINE), room).plain == shown
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, size: tuple[int, int]) -> None:
+    async with start(size=size) as pilot:
+        facts = screen(pilot).query_one(FactLines)
+        await until(pilot, lambda: "…" in str(facts.render()))
+        lines = facts.size.height
+        screen(pilot).query_one("#launch").focus()
+        await until(pilot, lambda: facts.size.height > lines)
+        shown = " ".join(str(facts.render()).split())
+        assert shown == " ".join(str(facts.content).split())
+        assert facts.region.bottom <= screen(pilot).size.height
+        await pilot.press("shift+tab")
+        await until(pilot, lambda: facts.size.height == lines)

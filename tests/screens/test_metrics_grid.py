@@ -226,7 +226,7 @@ async def test_its_keys_are_in_the_help() -> None:
         await until(pilot, lambda: isinstance(app.screen, KeysHelp) and app.screen.is_mounted)
         await pilot.pause()
         said = text_of(app.screen)
-        for words in ("Show one chart large", "Next page or chart", "Filter by words", "Axis"):
+        for words in ("A chart large, or all", "Next page or chart", "Filter by words", "Axis"):
             assert words in said
 
 

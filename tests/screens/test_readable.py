@@ -14,7 +14,7 @@ from tests.screens.configure_app import Start, screen, type_into
 from trainers.config.machine import Machine
 from tuiapp.app import TuiApp
 from tuiapp.state.palette import series_color
-from tuiapp.terminal.readable import GROUNDS, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
+from tuiapp.terminal.readable import GROUNDS, LEAST_BORDER, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
 
 THEMES = sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi"))
 
@@ -34,6 +34,8 @@ def test_text_has_contrast(theme: str, tmp_path: Path, machine: Machine) -> None
         worst[text, own] = contrast(Color.parse(variables[text]), ground)
     print(f"{theme}: at least {min(worst.values()):.2f}")
     assert {pair: value for pair, value in worst.items() if value < LEAST_CONTRAST} == {}
+    border = Color.parse(variables["border-blurred"])
+    assert min(contrast(border, Color.parse(variables[ground])) for ground in GROUNDS) >= LEAST_BORDER
 
 
 def test_all_of_textuals_themes_but_those_of_16_colours_are_there(tmp_path: Path, machine: Machine) -> None:

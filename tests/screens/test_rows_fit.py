@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
 from tests.screens.run_app import until
@@ -38,11 +39,18 @@ def test_the_log_is_cut_between_words() -> None:
     assert parts[0].endswith("an ")
 
 
+def test_other_alphabets_are_cut_between_words_too() -> None:
+    text = "failed · rank 1 was killed by SIGKILL at step 67 — not by the kernel's out-of-memory killer"
+    parts = _wrap(text, 57)
+    assert parts == [text[:55], text[55:]]
+    assert parts[0].endswith(" — not ")
+
+
 @pytest.mark.parametrize("text", ["", "x" * 100, "word " * 30, "two  blanks " * 9, " " * 50, "日本 " * 20])
 def test_nothing_of_a_line_is_lost(text: str) -> None:
     parts = _wrap(text, 20)
     assert "".join(parts) == text
-    assert all(len(part) <= 20 for part in parts)
+    assert all(cell_len(part) <= 20 for part in parts)
     assert parts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
@@ -13,6 +14,7 @@ from tests.shown import is_current
 from trainers.contract.events import Metrics
 from trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.screens.metric_list import MetricList
+from tuiapp.state.chart import Chart
 from tuiapp.state.fold import apply
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState
@@ -134,7 +136,10 @@ async def test_the_second_chart_comes_goes_and_shows_another_metric() -> None:
         await until(pilot, lambda: other.region.area == 0)
 
 
-@pytest.mark.parametrize(("size", "there"), [((200, 60), True), (LARGE, False), (SMALL, False)])
+@pytest.mark.parametrize(
+    ("size", "there"),
+    [((200, 60), True), ((160, 40), True), ((159, 60), False), ((200, 29), False), (LARGE, False), (SMALL, False)],
+)
 async def test_where_there_is_much_room_it_is_there_by_itself(size: tuple[int, int], there: bool) -> None:
     app = RunApp(h.running())
     async with app.run_test(size=size) as pilot:
@@ -299,3 +304,26 @@ async def test_a_size_that_comes_before_the_plot_has_one() -> None:
         assert plot.size
         assert plot._cells is not None
         assert plot._cells.inks.shape == (plot.rows, plot.columns)
+
+
+async def test_the_values_at_the_cursor_fit_a_narrow_chart() -> None:
+    app = RunApp(h.running(3))
+    async with app.run_test(size=(160, 40)) as pilot:
+        one = await drawn(pilot, app)
+        await pilot.press("v", "left")
+        await until(pilot, lambda: "step" in legend(one))
+        assert len(legend(one)) <= one.content_size.width
+        assert legend(one).count("━") == 3
+
+
+@pytest.mark.parametrize("size", [(3, 3), (6, 10), (40, 2), (9, 4)])
+async def test_a_chart_may_have_no_room_for_its_axes(size: tuple[int, int]) -> None:
+    class Bare(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Plot()
+
+    app = Bare()
+    async with app.run_test(size=size) as pilot:
+        app.query_one(Plot).show(Chart(y_ticks=[(0.0, "0.0"), (1.0, "1.0")]))
+        await pilot.pause()
+        assert app._exception is None

@@ -244,3 +244,13 @@ async def test_large_panels_use_their_room(size: tuple[int, int], key: str, word
         # Back among the others, the table is as high as its rows.
         await pilot.press(key)
         await until(pilot, lambda: words not in "\n".join(lines()))
+
+
+@pytest.mark.parametrize(("devices", "speed"), [(2, "examples/s · test accuracy 93.7 %"), (16, "ex/s · test accuracy")])
+async def test_the_header_of_a_small_terminal_says_what_runs(devices: int, speed: str) -> None:
+    app = RunApp(h.running(devices))
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        header = str(app.run_screen.query_one(RunHeader).render())
+        assert f"torch-ddp · net · digits · {devices} CPU ranks  " in header
+        assert speed in header

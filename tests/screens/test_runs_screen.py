@@ -238,3 +238,16 @@ async def test_the_first_picture_has_the_runs(monkeypatch: pytest.MonkeyPatch) -
     async with app.run_test() as pilot:
         await until(pilot, lambda: len(app.rows) == 3)
     assert not any(empty)
+
+
+async def test_long_details_are_read_to_their_end() -> None:
+    reason = "rank 1 was killed by SIGKILL at step 418 — the kernel's out-of-memory killer? " * 2
+    app = RunsApp(ListLister([info(2), info(1, "failed", reason=reason.strip())]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        details = app.runs_screen.query_one(RunDetails)
+        await until(pilot, lambda: details.content_size.height == 4)
+        await pilot.press("down")
+        await until(pilot, lambda: details.content_size.height > 4)
+        shown = "".join(line.text for line in app.screen._compositor.render_strips(app.size)[details.region.y :])
+        assert " ".join(shown.split()).count("out-of-memory killer?") == 2

@@ -79,3 +79,23 @@ def test_more_parts_than_cells_take_several_lines(devices: int) -> None:
 def test_three_split_dimensions_are_listed() -> None:
     lines = drawn(8, named("w", [4, 4, 4], {"x": 2, "y": 2, "z": 2}, ["x", "y", "z"]))
     assert lines[2] == "a  [0:2, 0:2, 0:2]"
+
+
+def test_tall_parts_have_their_shapes_and_bytes() -> None:
+    mesh = {"batch": 2}
+    state = fold(jax_run(2, named("batch", [64, 28], mesh, ["batch", None]), named("bias", [8], mesh, [None])))
+    lines = [str(line) for line in ShardingMap.picture_lines(state, 60, dark=True, height=5)]
+    assert len(lines) == 2 * (2 + 5) + 1
+    parts = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines[2:7]]
+    assert parts[1][0].split() == ["a", "0–31"]
+    assert parts[2] == ["32×28", "32×28"]
+    assert parts[3] == ["3.50 KiB", "3.50 KiB"]
+    assert lines[-3].strip("║░").split() == ["a", "b"]
+
+
+@pytest.mark.parametrize("width", [20, 60])
+def test_in_narrow_parts_only_what_fits(width: int) -> None:
+    state = fold(jax_run(16, named("batch", [64, 28], {"batch": 16}, ["batch", None])))
+    lines = [str(line) for line in ShardingMap.picture_lines(state, width, dark=True, height=3)]
+    assert max(map(len, lines)) <= width
+    assert "×" not in "".join(lines[2:])

@@ -17,12 +17,12 @@ def test_the_command_line_knows_all_columns() -> None:
     assert set(SORTS) == set(BY_NAME)
 
 
-@pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194])
+@pytest.mark.parametrize("width", [0, 10, 40, 74, 114, 194, 205])
 def test_columns_fit(width: int) -> None:
     columns = [COLUMNS[place] for place in fitting_columns([(one.rank, one.width) for one in COLUMNS], width)]
     assert sum(column.width for column in columns) + 2 * max(0, len(columns) - 1) <= width
     assert [column for column in COLUMNS if column in columns] == columns
-    assert (len(columns) == len(COLUMNS)) == (width == 194)
+    assert (len(columns) == len(COLUMNS)) == (width == 205)
 
 
 def test_every_cell_keeps_to_its_column() -> None:
@@ -62,3 +62,8 @@ def test_only_keys_that_differ() -> None:
     assert differing([ALL[0], info(9, problem="x")]) == []
     assert differing([]) == []
     assert [line.values for line in results(ALL[:2]) if line.name == "state"] == [("completed", "completed")]
+
+
+def test_the_best_test_loss_is_compared_where_a_run_is_best_by_it() -> None:
+    assert "best test loss" not in [line.name for line in results(ALL)]
+    assert "best test loss" in [line.name for line in results([*ALL, info(9, best="loss")])]

@@ -148,7 +148,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60.0
     global_batch_size: Annotated[
         int,
-        Option("Devices", "Global batch", "examples a step, over all devices", minimum=1, maximum=1 << 20),
+        Option("Devices", "Global batch", "examples a step, all devices", minimum=1, maximum=1 << 20),
     ] = 48
 
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
@@ -202,6 +202,9 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_checkpoints: Annotated[
         int, Option("Run", "Keep", "newest ones, and the best", minimum=1, maximum=1_000_000)
     ] = 3
+    best: Annotated[str, Option("Run", "Best by", "what is best on the test set", choices=("accuracy", "loss"))] = (
+        "accuracy"
+    )
     mirror: Annotated[
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),

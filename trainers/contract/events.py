@@ -180,7 +180,7 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     seconds: float
     """From copying its arrays to its commit."""
     best: bool = False
-    """No checkpoint of this run has a higher test accuracy."""
+    """No earlier checkpoint of this run has as good an evaluation, by the key `best`."""
 
 
 class WorstExample(msgspec.Struct, frozen=True, array_like=True):
@@ -320,7 +320,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The last step's, mean over the ranks."""
     test_loss: float | None = None
     test_accuracy: float | None = None
+    best_loss: float | None = None
+    """Test loss of the best evaluation, by the key `best`."""
     best_accuracy: float | None = None
+    """As the loss."""
     seconds: float = 0.0
     """From the supervisor's start to the end of the last rank."""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from trainers.config.files import read_limited
 from trainers.config.run_config import RunConfig
+from trainers.contract.evaluations import NEVER, Evaluated
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -51,8 +52,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     epoch: float
     """Passes over the data; the fraction is the position within one."""
     finite: bool = True
-    accuracy: float | None = None
+    loss: float | None = None
     """On the test set, if the model was evaluated after this very step."""
+    accuracy: float | None = None
+    """As the loss."""
     files: dict[str, StoredFile]
 
 
@@ -64,6 +67,10 @@ class CheckpointDir:
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.manifest.files.values())
+
+    @property
+    def evaluated(self) -> Evaluated:
+        return Evaluated(self.manifest.loss, self.manifest.accuracy)
 
     def verify(self) -> None:
         """Compares all files with the manifest; raises CheckpointError if one is missing, unreadable, or differs."""
@@ -119,16 +126,20 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
     return sorted(found, key=lambda one: one.manifest.step, reverse=True), problems
 
 
-def best_checkpoint(checkpoints: list[CheckpointDir]) -> CheckpointDir | None:
-    """The finite one with the highest test accuracy, the first to reach it; None if none was evaluated."""
-    known = [one for one in checkpoints if one.manifest.finite and one.manifest.accuracy is not None]
-    return max(known, key=lambda one: (one.manifest.accuracy, -one.manifest.step), default=None)
+def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir | None:
+    """The finite one whose evaluation is the best `by` the key's value, the first to reach it; None without any."""
+    known = [
+        (merit, -one.manifest.step, one)
+        for one in checkpoints
+        if one.manifest.finite and (merit := one.evaluated.merit(by)) is not None
+    ]
+    return max(known, key=lambda found: found[:2])[2] if known else None
 
 
-def best_accuracy(directory: Path) -> float | None:
-    """The highest test accuracy of a run's checkpoints; None if none was evaluated."""
-    best = best_checkpoint(list_checkpoints(directory)[0])
-    return best.manifest.accuracy if best else None
+def best_saved(directory: Path, by: str) -> Evaluated:
+    """The best evaluation of a run's checkpoints; `NEVER` if none was evaluated."""
+    best = best_checkpoint(list_checkpoints(directory)[0], by)
+    return best.evaluated if best else NEVER
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:

@@ -6,7 +6,7 @@ Any other name is charted, compared and exported all the same. Names are grouped
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import mul
 
 LOSS = "loss"
@@ -55,3 +55,9 @@ def total(values: Sequence[float | None], counts: Sequence[int] | None = None) -
     except TypeError:
         pairs = zip(values, counts or [1] * len(values), strict=False)
         return sum(value * count for value, count in pairs if value is not None)
+
+
+def mean(values: Collection[float | None]) -> float | None:
+    """Mean of what the ranks report; None without any, or if one of them is not finite."""
+    finite = [value for value in values if value is not None]
+    return sum(finite) / len(finite) if finite and len(finite) == len(values) else None

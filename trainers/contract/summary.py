@@ -12,11 +12,12 @@ from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.about import About, read_about
+from trainers.contract.evaluations import Evaluations
 from trainers.contract.events import AnyEvent, Facts, Metrics, Queued, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
-from trainers.contract.manifest import best_accuracy
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, total
+from trainers.contract.manifest import best_saved
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, mean, total
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 
@@ -60,9 +61,14 @@ class RunInfo:
         return self.status not in ("newer", "unreadable") and not self.older
 
     @property
+    def best_by(self) -> str:
+        """What its best evaluation and checkpoint are best by."""
+        return (self.config or RunConfig()).best
+
+    @property
     def best_accuracy(self) -> float | None:
-        known = [one for one in (self.summary.best_accuracy, self.summary.test_accuracy) if one is not None]
-        return max(known, default=None)
+        """Of the best evaluation; a journal without it has one evaluation at most that is known."""
+        return self.summary.test_accuracy if self.summary.best_accuracy is None else self.summary.best_accuracy
 
 
 def last_attempt(run: RunDir) -> int:
@@ -125,7 +131,7 @@ def _summarise(run: RunDir) -> RunInfo:
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
         return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
-    partial = _so_far(run, seen.tail(), seen.first, started)
+    partial = _so_far(run, config, seen.tail(), seen.first, started)
     if newer:
         return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
@@ -135,28 +141,31 @@ def _summarise(run: RunDir) -> RunInfo:
     return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
 
 
-def _so_far(run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None) -> Summary:
+def _so_far(
+    run: RunDir, config: RunConfig | None, tail: list[AnyEvent], first: AnyEvent | None, started: float | None
+) -> Summary:
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     unknown = None if isinstance(first, RunStarted) else 0.0
     reports = [event for event in tail if isinstance(event, Metrics)]
-    values: dict[str, list[float | None]] = {}
-    for event in reports:
-        for name, column in event.values.items():
-            values.setdefault(name, []).extend(column)
     step = max((event.last_step for event in reports if event.is_training), default=0)
-    last = tail[-1].time if tail else started
+    newest = tail[-1].time if tail else started
     # Earlier evaluations are known by their checkpoints, if at all.
-    saved = best_accuracy(run.checkpoints)
+    by = (config or RunConfig()).best
+    evaluations = Evaluations(by, best_saved(run.checkpoints, by))
+    for event in reports:
+        evaluations.add(event)
+    last, best = evaluations.last, evaluations.best
     return Summary(
         steps=step,
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
         examples_per_second=_rate(reports),
-        loss=values.get(LOSS, [None])[-1],
-        test_loss=values.get(TEST_LOSS, [None])[-1],
-        test_accuracy=values.get(TEST_ACCURACY, [None])[-1],
-        best_accuracy=max((one for one in [*values.get(TEST_ACCURACY, []), saved] if one is not None), default=None),
-        seconds=last - started if last and started else 0.0,
+        loss=mean({event.rank: event.values[LOSS][-1] for event in reports if LOSS in event.values}.values()),
+        test_loss=last.loss,
+        test_accuracy=last.accuracy,
+        best_loss=best.loss,
+        best_accuracy=best.accuracy,
+        seconds=newest - started if newest and started else 0.0,
     )
 
 

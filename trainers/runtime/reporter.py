@@ -16,6 +16,7 @@ from math import isfinite
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -95,7 +96,8 @@ class Reporter:
         self._gate = gate
         self._nan_policy = nan_policy
         self._nan_seen = False
-        self.evaluated: tuple[int, float] | None = None
+        self.evaluated: tuple[int, Evaluated] | None = None
+        """After which step the model was evaluated last, and what that came to."""
         self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
@@ -157,7 +159,7 @@ class Reporter:
     def evaluation(self, step: int, loss: float, accuracy: float, examples: int) -> None:
         """Reports the result on the whole test set; every rank may call this, rank 0's counts."""
         seconds = round(perf_counter() - self._since, 6)
-        self.evaluated = (step, accuracy)
+        self.evaluated = (step, Evaluated(loss, accuracy))
         if self._rank == 0:
             found = {TEST_LOSS: loss, TEST_ACCURACY: accuracy, TEST_EXAMPLES: examples, TEST_SECONDS: seconds}
             self.metrics(step, found)

@@ -33,6 +33,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.machine import inspect_machine
 from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
+from trainers.contract.evaluations import NEVER
 from trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -44,7 +45,7 @@ from trainers.contract.events import (
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
-from trainers.contract.manifest import CheckpointDir, best_accuracy, read_checkpoint
+from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
 from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
@@ -99,7 +100,8 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        self._tally = Tally(plan, plan.world_size, self._from, best_accuracy(run.checkpoints) if resumed else None)
+        best = best_saved(run.checkpoints, plan.config.best) if resumed else NEVER
+        self._tally = Tally(plan, plan.world_size, self._from, best)
         if 0 < self._from == plan.total_steps:
             # No step is left to make, only the end: the journal has the run's results.
             for event in peek_journal(run.journal).tail():

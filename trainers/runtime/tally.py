@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from trainers.config.plan import Plan
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import LOSS, STEP_TIME, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import LOSS, STEP_TIME, mean
 
 
 class Tally:
-    """Sums up a run; `best` is the highest test accuracy of earlier attempts."""
+    """Sums up a run; `best` is the best evaluation of earlier attempts."""
 
-    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: float | None = None) -> None:
+    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: Evaluated = NEVER) -> None:
         self._plan = plan
         self._step = dict.fromkeys(range(world_size), resumed_from)
         self._loss: dict[int, float | None] = {}
-        self._test: dict[str, float | None] = {}
-        self._best = best
+        self._evaluations = Evaluations(plan.config.best, best)
         self._seconds = self._steps = 0.0
         total, per_epoch = plan.total_steps, plan.steps_per_epoch
         left = total - resumed_from
@@ -34,30 +34,27 @@ class Tally:
             return
         if event.is_training:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
+        self._evaluations.add(event)
         for name, column in event.values.items():
             if name == LOSS:
                 self._loss[event.rank] = column[-1]
             elif name == STEP_TIME and event.rank == 0:
                 self._add_time(event.first_step, column, event.counts or [1] * len(column))
-            elif name in (TEST_LOSS, TEST_ACCURACY):
-                self._test[name] = column[-1]
-                if name == TEST_ACCURACY:
-                    self._best = max([one for one in (self._best, *column) if one is not None], default=None)
 
     def summary(self, seconds: float) -> Summary:
         """The run's figures now, `seconds` after its start."""
         batch = self._plan.config.global_batch_size if self._plan.facts else 0
         rate = self._steps * batch / self._seconds if self._seconds and batch else None
-        losses = list(self._loss.values())
-        finite = [loss for loss in losses if loss is not None]
+        last, best = self._evaluations.last, self._evaluations.best
         return Summary(
             steps=self.step,
-            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else 0.0,
+            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None,
             examples_per_second=rate,
-            loss=sum(finite) / len(finite) if finite and len(finite) == len(losses) else None,
-            test_loss=self._test.get(TEST_LOSS),
-            test_accuracy=self._test.get(TEST_ACCURACY),
-            best_accuracy=self._best,
+            loss=mean(self._loss.values()),
+            test_loss=last.loss,
+            test_accuracy=last.accuracy,
+            best_loss=best.loss,
+            best_accuracy=best.accuracy,
             seconds=seconds,
         )
 

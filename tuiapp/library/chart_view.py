@@ -19,6 +19,8 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str = ""
     """As in the journal; "" until the user chooses one. A run without it shows another."""
+    second: str = ""
+    """The same of the Run screen's second chart."""
     axis: Literal["step", "time"] = "step"
     smoothing: float = 0.6
     log: bool = False

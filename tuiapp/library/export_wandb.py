@@ -5,8 +5,9 @@
 wandb runs in a process of its own, in offline mode, in which it contacts no server; of the user's settings for it none
 applies. One wandb run has all ranks: a row per step, with `loss/rank1` and so on for those after the first. What rank 0
 reports has plain names if there is no other rank, or it is an evaluation's. Every chart is drawn over `step`, and
-wandb's own `_step` counts the rows; `_timestamp` is the journal's. wandb sets a run's start and duration itself: they
-are those of the export. Where a run was resumed, the steps that are repeated are left out.
+wandb's own `_step` counts the rows; `_timestamp` is the journal's. wandb sets a run's start and duration itself, and
+overwrites its setting `x_start_time` (0.31): they are those of the export. Where a run was resumed,
+the steps that are repeated are left out.
 """
 
 from __future__ import annotations

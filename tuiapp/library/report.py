@@ -133,7 +133,7 @@ def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows]:
     differing: Rows = []
     same: Rows = []
     for key in dict.fromkeys(key for known in values for key in known):
-        texts = tuple(sanitize(value_text(known.get(key)), 300) for known in values)
+        texts = tuple(sanitize(value_text(known.get(key)), 300) or "not set" for known in values)
         (same if len(set(texts)) == 1 else differing).append((sanitize(key, 60), texts))
     return differing, same
 

@@ -14,23 +14,22 @@ STYLE = """
 @media(prefers-color-scheme:dark){
 :root{--text:#e6e6e6;--soft:#a5a5a5;--line:#3a3d42;--ground:#16181b;--panel:#1e2125;--bad:#ff8b98}}
 body{margin:0 auto;max-width:84rem;padding:2rem 1.5rem 4rem;background:var(--ground);color:var(--text);
-font:15px/1.5 system-ui,sans-serif}
-h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2.4rem 0 .8rem}
+font:15px/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2.4rem 0 .8rem}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
-p{margin:.3rem 0}.soft{color:var(--soft)}.bad{color:var(--bad)}
+p{margin:.3rem 0}.soft{color:var(--soft)}.bad{color:var(--bad)}.state{white-space:nowrap}
 .figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(26rem,100%),1fr));gap:1rem}
 .figures div{border:1px solid var(--line);border-radius:6px;padding:.6rem .6rem .2rem;background:var(--panel)}
 .figures svg{display:block;width:100%;height:auto}
 .scroll{overflow-x:auto}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{text-align:left;vertical-align:top;padding:.25rem 1.6rem .25rem 0;border-bottom:1px solid var(--line);
-overflow-wrap:anywhere}
+th,td{text-align:left;vertical-align:top;padding:.25rem 1.6rem .25rem 0;border-bottom:1px solid var(--line)}
 th{font-weight:500;color:var(--soft);white-space:nowrap}thead th{color:var(--text);font-weight:600}
 td{min-width:6rem}
 pre{overflow-x:auto;background:var(--panel);border:1px solid var(--line);border-radius:6px;padding:.8rem;
 font:13px/1.45 ui-monospace,monospace}
 ul{padding-left:1.2rem}summary{cursor:pointer;color:var(--soft)}
-@media print{body{max-width:none;padding:0}.figures div{break-inside:avoid}}
+@media print{body{max-width:none;padding:0}pre{white-space:pre-wrap}.figures div{break-inside:avoid}}
 """
 
 
@@ -67,12 +66,12 @@ def to_html(runs: Sequence[Reported], written: str) -> str:
 
 
 def _heading(run: Reported, alone: bool) -> str:
-    bad = ' class="bad"' if run.info.status in ("failed", "lost") else ""
+    bad = " bad" if run.info.status in ("failed", "lost") else ""
     label = "" if alone else f"{figure.swatch(run.place)} <b>{run.letter}</b> "
     named = f"{escape(run.title)} " if not alone and run.title != run.run_id else ""
     id_ = "" if alone and run.title == run.run_id else f'{named}<span class="soft">{escape(run.run_id)}</span> '
     remarks = f' <span class="soft">{escape(" · ".join(run.remarks))}</span>' if run.remarks else ""
-    return f"<p>{label}{id_}<span{bad}>{escape(run.status)}</span>{remarks}</p>"
+    return f'<p>{label}{id_}<span class="state{bad}">{escape(run.status)}</span>{remarks}</p>'
 
 
 def _section(title: str, content: str) -> str:

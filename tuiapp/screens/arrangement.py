@@ -12,8 +12,11 @@ from textual.widget import Widget
 from tuiapp.state.run_state import Fault
 from tuiapp.widgets.panel_tabs import PanelTabs
 
+LEAST_WIDTH, LEAST_HEIGHT = 100, 30
+"""From this size on there is room for more than one panel."""
+
 WIDE = 160
-"""From this width on a failure leaves room for the log beside it."""
+"""From this width on there is room for a second chart, and for the log beside a failure."""
 
 CONTAINERS = "#charts, #left, #right, #upper, #lower"
 

@@ -133,7 +133,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = ""
         self.launching = True
         self._show()
-        self._launch(self._draft.config, About(name=self._draft.name))
+        self._launch(self._draft.config, self._draft.about)
 
     @work(group="ask")
     async def action_save(self) -> None:
@@ -195,7 +195,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @on(RunLaunched)
     def _launch_ended(self) -> None:
         self.launching = False
-        # The next run has another.
+        # The next run has another; a sweep's runs share their tags.
         self.query_one(ConfigForm).load({NAME.key: ""})
         self._examine(self._texts)
 

@@ -48,7 +48,7 @@ class MetricsGrid(CoveredScreenFix[None]):
     AUTO_FOCUS: ClassVar[str | None] = ""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "enlarge", "Large", tooltip="Show one chart large, or all again", id="grid.large"),
+        Binding("enter", "enlarge", "Large", tooltip="A chart large, or all", id="grid.large"),
         Binding("pagedown", "turn(1)", "Next page", key_display="pgdn", tooltip="Next page or chart", id="grid.next"),
         Binding("pageup", "turn(-1)", "Previous page or chart", key_display="pgup", id="grid.previous", show=False),
         Binding("up", "move_by_row(-1)", "Chart above", id="grid.up", show=False),

@@ -20,7 +20,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
-from tuiapp.screens.arrangement import WIDE, Arrangement, arrange
+from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Arrangement, arrange
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
 from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resume, confirm_stop, copy_path, tell
@@ -93,8 +93,8 @@ RUN_KEYS: list[BindingType] = [
     Binding("c", "checkpoint", "Save", tooltip="Save a checkpoint", id="run.checkpoint"),
     Binding("u", "resume", "Resume", tooltip="Resume the run", id="run.resume"),
     Binding("e", "export", "Export", tooltip="Export its figures", id="run.export"),
-    Binding("x", "compare", "Compare", tooltip="Compare with another run", id="run.compare"),
-    Binding("a", "again", "Again", tooltip="Fill the form to run it again", id="run.again"),
+    Binding("x", "compare", "Compare", tooltip="Compare with a run", id="run.compare"),
+    Binding("a", "again", "Again", tooltip="Fill the form with it", id="run.again"),
     Binding("ctrl+y", "copy_path", "Copy path", id="run.copy-path"),
     *CHART_KEYS,
     Binding("r", "next_rank", "Rank", tooltip="Show the next rank", id="run.rank"),
@@ -201,7 +201,7 @@ class RunScreen(CoveredScreenFix[None]):
         self._reader.close()
 
     def on_resize(self) -> None:
-        self.single = self.size.width < 100 or self.size.height < 30
+        self.single = self.size.width < LEAST_WIDTH or self.size.height < LEAST_HEIGHT
         self.arrange_panels()
 
     def _take(self) -> None:

@@ -9,15 +9,13 @@ from textual.content import Content
 from textual.screen import Screen
 
 from trainers.contract.metrics import TEST_ACCURACY
+from tuiapp.screens.arrangement import LEAST_HEIGHT, WIDE
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.metric_list import NOTHING, MetricList
 from tuiapp.state.metrics import first_choice, metric, second_choice
 from tuiapp.state.run_state import RunState
 from tuiapp.widgets.loss_chart import LossChart
 from tuiapp.widgets.zoomable import next_smoothing, view_actions
-
-SECOND_WIDTH, SECOND_HEIGHT = 160, 45
-"""From this size on the second chart is shown by default."""
 
 
 class RunCharts:
@@ -59,7 +57,7 @@ class RunCharts:
         if self._asked is not None:
             return self._asked
         size = self._screen.size
-        return size.width >= SECOND_WIDTH and size.height >= SECOND_HEIGHT
+        return size.width >= WIDE and size.height >= LEAST_HEIGHT
 
     def begin(self) -> None:
         """Gives the charts the settings of the last time, and keeps the visible range of both in step."""
@@ -97,17 +95,19 @@ class RunCharts:
         if self.main not in self._chosen:
             kept = self._memory.view.metric
             self.main.metric = kept if kept in names else first_choice(names)
-        # A trainer with epochs evaluates after them.
-        if self.second not in self._chosen and not state.steps_per_epoch:
-            self.second.metric = second_choice(names, self.main.metric)
+        if self.second not in self._chosen:
+            kept = self._memory.view.second
+            # A trainer with epochs evaluates after them.
+            expected = [TEST_ACCURACY, *names] if state.steps_per_epoch else names
+            is_other = kept in names and kept != self.main.metric
+            self.second.metric = kept if is_other else second_choice(expected, self.main.metric)
         self.show_titles()
 
     def draw(self, name: str, chart: LossChart) -> None:
         """Shows a metric that the user chose."""
         self._chosen.add(chart)
         chart.metric = name
-        if chart is self.main:
-            self._memory.keep(metric=name)
+        self._memory.keep(**{"metric" if chart is self.main else "second": name})
         self.show_titles()
 
     def show_titles(self) -> None:

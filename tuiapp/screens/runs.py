@@ -70,7 +70,7 @@ class RunsScreen(CoveredScreenFix[None]):
         Binding(
             "d,delete", "delete", "Delete", key_display="d", tooltip="Delete the run", id="runs.delete", show=False
         ),
-        Binding("i", "about", "Name, tags, note", tooltip="Change name, tags and note", id="runs.about", show=False),
+        Binding("i", "about", "Name, tags, note", tooltip="Name, tags and note", id="runs.about", show=False),
         Binding("p", "replay", "Replay", tooltip="Replay the run", id="runs.replay", show=False),
         Binding("y", "copy_path", "Copy the path", id="runs.copy", show=False),
         Binding("X", "unmark", "Unmark all", id="runs.unmark", show=False),

@@ -65,9 +65,12 @@ def _in_words(texts: Sequence[str]) -> tuple[str, ...]:
 
 _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS, TEST_ACCURACY, RATE))
 
+_BEST_LOSS = f"best {_TEST_LOSS.label}"
+
 _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
     ("state", lambda info: info.status),
     (f"best {_ACCURACY.label}", lambda info: format_percent(info.best_accuracy, 2)),
+    (_BEST_LOSS, lambda info: _TEST_LOSS.format(info.summary.best_loss)),
     (_TEST_LOSS.label, lambda info: _TEST_LOSS.format(info.summary.test_loss)),
     (_LOSS.label, lambda info: _LOSS.format(info.summary.loss)),
     (_RATE.label, lambda info: _RATE.format(info.summary.examples_per_second)),
@@ -78,5 +81,6 @@ _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
 
 
 def results(infos: Sequence[RunInfo]) -> list[Line]:
-    """Returns each run's results."""
-    return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS]
+    """Returns each run's results; the best test loss only if some run is best by that."""
+    hidden = set() if any(info.best_by == "loss" for info in infos) else {_BEST_LOSS}
+    return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS if name not in hidden]

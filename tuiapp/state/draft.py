@@ -21,13 +21,16 @@ from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
 from trainers.config.script import rank_processes
 from trainers.config.script_texts import MODULE, split_words
-from trainers.contract.about import About, AboutError
+from trainers.contract.about import About, AboutError, split_tags
 from tuiapp.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
 
 NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
-"""A field of the form that is no key: no preset has it, and it changes nothing in training."""
+TAGS = Option("Run", "Tags", "words to find it by: sweep, lr", text="line", key="tags")
+OF_THE_RUN = {option.key: option for option in (NAME, TAGS)}
+"""Fields of the form that are no keys: no preset has them, and they change nothing in training."""
+FIELDS = {**OPTIONS, **OF_THE_RUN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,17 @@ class Draft:
     problems: Mapping[str, str] = field(default_factory=dict)  # key, or "" for none, → problem
     changed: frozenset[str] = frozenset()  # keys that differ from the base
     hidden: frozenset[str] = frozenset()  # keys that do not apply
-    name: str = ""  # of the run
+    about: About = field(default_factory=About)  # the run
 
     @property
     def is_sound(self) -> bool:
         """Whether it can run on some machine: required of a preset."""
         return not self.unreadable and not cross_check(self.config)
+
+    @property
+    def not_in_words(self) -> Set[str]:
+        """Fields whose text no command can have."""
+        return self.unreadable | (OF_THE_RUN.keys() & self.problems.keys())
 
     @property
     def parameters(self) -> int | None:
@@ -101,10 +109,10 @@ def to_texts(config: RunConfig) -> dict[str, str]:
 def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) -> Draft:
     """Checks the texts by key, each and together, and the machine if known; `base` replaces what cannot be parsed.
 
-    `texts` may have that of `NAME` too.
+    `texts` may have those of `OF_THE_RUN` too.
     """
-    values, problems = _read({key: text for key, text in texts.items() if key != NAME.key})
-    name = texts.get(NAME.key, "").strip()
+    values, problems = _read({key: text for key, text in texts.items() if key not in OF_THE_RUN})
+    about, not_allowed = _read_about(texts)
     # A key that does not apply must neither block the run nor appear in the command.
     chosen = {**to_mapping(base), **values}
     idle = inapplicable_keys(chosen)
@@ -125,8 +133,8 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
         config=config,
         placed=placed,
         unreadable=unreadable,
-        problems={**in_words(problems), **_name_problems(name)},
-        name=name,
+        problems={**in_words(problems), **not_allowed},
+        about=about,
         changed=unreadable | changed_keys(config, base).keys(),
         hidden=frozenset(idle),
     )
@@ -145,11 +153,11 @@ def in_words(problems: Iterable[Problem]) -> dict[str, str]:
 
 
 def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like: bool = False) -> str | None:
-    """Returns the equivalent `tuiapp run` command, quoted for a shell; None while a key cannot be parsed.
+    """Returns the equivalent `tuiapp run` command, quoted for a shell; None while a field prevents it.
 
     A `preset` of None is the defaults; with `like` it is a run's name. A `runs_dir` of None is the default directory.
     """
-    if draft.unreadable or NAME.key in draft.problems:
+    if draft.not_in_words:
         return None
     words = ["tuiapp", "run", *(["--like"] if like else []), *([preset] if preset else [])]
     changes, passed = changed_keys(draft.config, draft.base), list[str]()
@@ -164,7 +172,9 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
         passed = ["--", *split_words(str(changes.pop("arguments")))]
     for key, value in changes.items():
         words += ["--set", f"{key}={format_value(value)}"]
-    words += ["--name", draft.name] if draft.name else []
+    words += ["--name", draft.about.name] if draft.about.name else []
+    for tag in draft.about.tags:
+        words += ["--tag", tag]
     if runs_dir is not None:
         words += ["--runs-dir", runs_dir]
     return shlex.join([*words, *passed])
@@ -195,12 +205,16 @@ def _read(texts: Mapping[str, str]) -> tuple[dict[str, Value], list[Problem]]:
     return values, problems
 
 
-def _name_problems(name: str) -> dict[str, str]:
-    try:
-        About(name=name)
-    except AboutError as error:
-        return {NAME.key: str(error)}
-    return {}
+def _read_about(texts: Mapping[str, str]) -> tuple[About, dict[str, str]]:
+    """Returns what is allowed of it, and the problems of the rest by field."""
+    given = {NAME.key: texts.get(NAME.key, "").strip(), TAGS.key: split_tags(texts.get(TAGS.key, ""))}
+    about, problems = About(), dict[str, str]()
+    for key, value in given.items():
+        try:
+            about = msgspec.structs.replace(about, **{key: value})
+        except AboutError as error:
+            problems[key] = str(error)
+    return about, problems
 
 
 def _parse(option: Option, text: str) -> Value:

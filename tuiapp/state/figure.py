@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -185,7 +186,9 @@ def _curve(line: _Line, place: _Scale) -> str:
 def _band(line: _Line, place: _Scale) -> str:
     x = place.x(line.x)
     upper, lower = _points(x, place.y(line.high)), _points(x, place.y(line.low))
-    return f'<path class="band f{line.run.place}" d="M{"L".join([*upper, *reversed(lower)])}Z"/>'
+    ends = [0, *(np.flatnonzero(line.breaks[1:] > 0) + 1).tolist(), len(x)]
+    areas = ("L".join([*upper[start:end], *reversed(lower[start:end])]) for start, end in pairwise(ends))
+    return f'<path class="band f{line.run.place}" d="{"".join(f"M{area}Z" for area in areas)}"/>'
 
 
 def _legend(lines: Sequence[_Line], alone: bool) -> str:

@@ -121,4 +121,5 @@ def second_choice(names: Iterable[str], first: str) -> str:
     found = [name for name in names if name != first]
     held_out = (name for name in found if metric(name).held_out and name not in KNOWN)
     others = (name for name in found if name not in KNOWN)
-    return TEST_ACCURACY if TEST_ACCURACY in found else next(held_out, None) or next(others, None) or TEST_ACCURACY
+    usual = LOSS if first == TEST_ACCURACY else TEST_ACCURACY
+    return usual if usual in found else next(held_out, None) or next(others, None) or usual

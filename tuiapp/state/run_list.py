@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from trainers.config.catalog import takes
 from trainers.config.script import data_name, subject
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.summary import RunInfo
 from tuiapp.state.metrics import KNOWN
 from tuiapp.state.text import (
@@ -139,6 +139,7 @@ COLUMNS = (
     Column("started", "started", 12, started, lambda i: _number(i.started), 4, True, left=True),
     _figure("took", "took", 7, lambda i: i.summary.seconds, format_duration, 9),
     _figure("steps", "steps", 9, lambda i: i.summary.steps, format_count, 10),
+    _figure("best_loss", "best loss", 9, lambda i: i.summary.best_loss, KNOWN[TEST_LOSS].format, 12, falls=False),
     Column(
         "run", "run", 44, lambda i: sanitize(i.directory.run_id), lambda i: _text(i.directory.run_id), 11, left=True
     ),

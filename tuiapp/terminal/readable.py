@@ -9,6 +9,9 @@ from textual.color import WHITE, Color
 LEAST_CONTRAST = 4.5
 """For text: WCAG 2.2, success criterion 1.4.3."""
 
+LEAST_BORDER = 3.0
+"""For the border of an input: criterion 1.4.11."""
+
 GROUNDS = ("background", "surface", "panel")
 TEXTS = ("foreground", "text-primary", "text-secondary", "text-accent", "text-success", "text-warning", "text-error")
 
@@ -27,11 +30,12 @@ STEP = 0.04
 
 
 def readable(variables: Mapping[str, str]) -> dict[str, str]:
-    """Returns a theme's variables with text colours adjusted to `LEAST_CONTRAST`."""
+    """Returns a theme's variables with the colours of texts and of inputs' borders adjusted."""
     grounds = [Color.parse(variables[name]) for name in GROUNDS]
     changed = {name: _moved(Color.parse(variables[name]), grounds) for name in TEXTS}
     muted = grounds[0].blend(changed["foreground"], MUTED_SHARE, 1)
     changed |= dict.fromkeys(MUTED, _moved(muted, grounds))
+    changed["border-blurred"] = _moved(Color.parse(variables["border-blurred"]), grounds, LEAST_BORDER)
     for text, named in ON_THEIR_OWN.items():
         ground = grounds[0] + Color.parse(variables[named])
         # "auto 87%" is a share of black or white, whichever reads better.
@@ -40,12 +44,12 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     return {**variables, **{name: color.hex for name, color in changed.items()}}
 
 
-def _moved(color: Color, grounds: Iterable[Color]) -> Color:
-    """Lightens or darkens a colour until it is readable on all backgrounds."""
+def _moved(color: Color, grounds: Iterable[Color], least: float = LEAST_CONTRAST) -> Color:
+    """Lightens or darkens a colour until it has that contrast to all backgrounds."""
     grounds = list(grounds)
     goal = WHITE if contrast(WHITE, grounds[0]) > contrast(Color(0, 0, 0), grounds[0]) else Color(0, 0, 0)
     found, share = color, 0.0
-    while min(contrast(found, ground) for ground in grounds) < LEAST_CONTRAST and share < 1:
+    while min(contrast(found, ground) for ground in grounds) < least and share < 1:
         share = min(1.0, share + STEP)
         found = color.blend(goal, share, 1)
     return found

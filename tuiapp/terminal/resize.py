@@ -1,4 +1,4 @@
-"""A screen that settles after a rapid series of resizes, and whose timers fire."""
+"""A screen that settles after a rapid series of resizes, and whose timers fire and notices are shown once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TypeVar
 from textual import events
 
 from tuiapp.terminal.focus_within import FocusWithin
+from tuiapp.terminal.notices_on_top import NoticesOnTop
 from tuiapp.terminal.reliable_timers import ReliableTimers
 
 T = TypeVar("T")
 
 
-class ResizeLoopFix(ReliableTimers, FocusWithin[T]):
+class ResizeLoopFix(ReliableTimers, FocusWithin[T], NoticesOnTop[T]):
     """Accepts no size but the terminal's present one.
 
     In Textual 8.2.8 a screen laid out for a size sends itself that size. With two sizes in flight, as on a busy

@@ -11,7 +11,7 @@ from trainers.config.options import read_number
 
 SORTS = (
     *("started", "state", "name", "backend", "model", "dataset", "devices", "accuracy", "loss", "speed", "took"),
-    *("steps", "run"),
+    *("steps", "run", "best_loss"),
 )
 """`tuiapp.state.run_list.COLUMNS` by name: to import those would make every command start later."""
 

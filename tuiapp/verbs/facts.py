@@ -11,7 +11,7 @@ from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan, read_plan
 from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalReader
-from trainers.contract.manifest import CheckpointDir, best_checkpoint
+from trainers.contract.manifest import CheckpointDir
 from trainers.contract.resume_point import has_more, resume_point
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.contract.summary import RunInfo, config_facts, read_config, run_facts, summarise
@@ -34,6 +34,7 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         "name": info.name or None,
         "tags": list(info.about.tags),
         "note": info.about.note or None,
+        "best_loss": info.summary.best_loss,
         "best_accuracy": info.best_accuracy,
         **config_facts(config),
         "platform": config.platform if config else None,
@@ -63,15 +64,15 @@ def read_through(info: RunInfo) -> tuple[Efficiency, RunState]:
     return meter.efficiency(), state
 
 
-def checkpoint_facts(checkpoints: list[CheckpointDir]) -> list[dict[str, object]]:
+def checkpoint_facts(checkpoints: list[CheckpointDir], best: CheckpointDir | None) -> list[dict[str, object]]:
     """Returns a run's checkpoints, ready for JSON."""
-    best = best_checkpoint(checkpoints)
     return [
         {
             "name": one.path.name,
             "directory": str(one.path),
             "step": one.manifest.step,
             "epoch": one.manifest.epoch,
+            "loss": one.manifest.loss,
             "accuracy": one.manifest.accuracy,
             "bytes": one.bytes,
             "finite": one.manifest.finite,

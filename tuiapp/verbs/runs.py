@@ -15,7 +15,7 @@ from trainers.config.options import format_value
 from trainers.config.run_config import to_mapping, to_toml_values
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
-from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY
+from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
@@ -45,7 +45,7 @@ MAX_ALERTS = 5
 
 KEPT_FIRST = (
     *("run", "state", "name", "accuracy", "backend", "model", "started", "loss", "dataset", "tags", "speed", "took"),
-    *("steps", "devices"),
+    *("steps", "devices", "best_loss"),
 )
 """Columns by importance, for narrow terminals."""
 
@@ -64,6 +64,7 @@ LISTED: dict[str, str] = {
     "steps": "STEPS",
     "loss": "LOSS",
     "accuracy": "BEST",
+    "best_loss": "BEST LOSS",
     "speed": "EXAMPLES/S",
     "took": "TOOK",
     "started": "STARTED",
@@ -107,6 +108,7 @@ def show_run(options: Namespace) -> int:
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
+    best = best_checkpoint(checkpoints, info.best_by)
     efficiency, state = read_through(info)
     info = replace(info, facts=state.facts)
     failure = state.first_failure
@@ -118,7 +120,7 @@ def show_run(options: Namespace) -> int:
             "traceback": failure.traceback if failure else None,
             "alerts": [alert.text for alert in alerts],
             "efficiency": asdict(efficiency),
-            "checkpoints": checkpoint_facts(checkpoints),
+            "checkpoints": checkpoint_facts(checkpoints, best),
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
             "script_config": state.facts.config,
@@ -159,7 +161,7 @@ def show_run(options: Namespace) -> int:
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     hint = resume_hint(run)
-    _print_checkpoints(checkpoints, damaged, resume_point(run) if hint else None)
+    _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
     if alerts:
         print("\nlast alerts")
     for alert in alerts:
@@ -185,10 +187,11 @@ def _print_facts(title: str, facts: Mapping[str, object]) -> None:
         print(f"  {sanitize(key):24}  {format_fact(value)}")
 
 
-def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str], point: ResumePoint | None) -> None:
+def _print_checkpoints(
+    checkpoints: list[CheckpointDir], best: CheckpointDir | None, damaged: list[str], point: ResumePoint | None
+) -> None:
     if not checkpoints and not damaged:
         return
-    best = best_checkpoint(checkpoints)
     print("\ncheckpoints")
     for one in checkpoints:
         manifest = one.manifest
@@ -196,6 +199,7 @@ def _print_checkpoints(checkpoints: list[CheckpointDir], damaged: list[str], poi
             f"{one.path.name:15}",
             f"epoch {format_count(round(manifest.epoch, 2)):6}",
             f"{format_bytes(one.bytes):9}",
+            f"loss {KNOWN[TEST_LOSS].format(manifest.loss)}" if manifest.loss is not None else "",
             f"accuracy {format_percent(manifest.accuracy, 1)}" if manifest.accuracy is not None else "",
             "best" if one is best else "",
             "" if manifest.finite else "weights not finite",

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
 
 HOST = "127.0.0.1"
+FOCUS = """<script>
+new MutationObserver((_, observer) => {
+  if (document.body.classList.contains("-first-byte")) {
+    observer.disconnect();
+    document.querySelector("#terminal textarea").focus();
+  }
+}).observe(document.body, {attributeFilter: ["class"]});
+</script></body>"""
+"""At the page's end. Before the terminal has the focus no key reaches the dashboard, and its footer is empty."""
 SHUTDOWN_S = 3.0  # for dashboards to end, once the server is asked to
 POLICY = (
     "default-src 'self'; connect-src 'self' ws:; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
@@ -97,6 +106,8 @@ def _guard(token: str, address: str, cookie: str) -> Middleware:
             moved.set_cookie(cookie, token, httponly=True, samesite="Strict")
             raise moved
         response = await handler(request)
+        if isinstance(response, web.Response) and response.content_type == "text/html" and response.text:
+            response.text = response.text.replace("</body>", FOCUS)
         if not response.prepared:
             response.headers["Content-Security-Policy"] = POLICY
             response.headers["Referrer-Policy"] = "no-referrer"

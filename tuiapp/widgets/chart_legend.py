@@ -15,9 +15,15 @@ from tuiapp.state.text import join_words
 from tuiapp.widgets.colors import BAND_COLOR, MUTED
 
 
-def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool) -> Content:
-    """Returns what the curves of a metric are or, with a cursor, their values at that column of dots."""
-    return _names(chart, name, dark=dark) if cursor is None else _reading(chart, cursor, name, dark=dark)
+def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: int = 0) -> Content:
+    """Returns what the curves of a metric are or, with a cursor, their values at that column of dots.
+
+    Values that do not fit a `width` above 0 are abbreviated.
+    """
+    if cursor is None:
+        return _names(chart, name, dark=dark)
+    read = _reading(chart, cursor, name, dark=dark)
+    return read if not 0 < width < read.cell_length else _reading(chart, cursor, name, dark=dark, brief=True)
 
 
 def _color(index: int, dark: bool) -> str:
@@ -43,7 +49,7 @@ def _names(chart: Chart, name: str, *, dark: bool) -> Content:
     return Content("  ").join(parts)
 
 
-def _reading(chart: Chart, column: int, name: str, *, dark: bool) -> Content:
+def _reading(chart: Chart, column: int, name: str, *, dark: bool, brief: bool = False) -> Content:
     words, place = metric(name).format, chart.x_at(column)
 
     def figure(y: float) -> str:
@@ -57,13 +63,13 @@ def _reading(chart: Chart, column: int, name: str, *, dark: bool) -> Content:
             parts.append(Content.assemble(("▒ ", BAND_COLOR), f"{low} to {high}"))
         else:
             alone = metric(name).held_out and len(chart.curves) == 1
-            whose = chart.held_out if alone else f"rank {label}" if label.isdecimal() else label
+            whose = chart.held_out if alone else f"rank {label}" if label.isdecimal() and not brief else label
             parts.append(Content.assemble(("━ ", _color(color, dark)), f"{whose} {words(value)}"))
     width = (chart.x_range[1] - chart.x_range[0]) / max(1, chart.columns - 1)
     near = [y for x, y in chart.evaluations if abs(x - place) <= 2 * width]
     if near:
-        parts.append(Content(f"◆ {chart.held_out} {figure(near[0])}"))
-    return Content("  ").join(parts)
+        parts.append(Content(f"◆ {figure(near[0])}" if brief else f"◆ {chart.held_out} {figure(near[0])}"))
+    return Content(" " if brief else "  ").join(parts)
 
 
 def line_of(left: Content, settings: Sequence[str], width: int) -> Content:

@@ -26,6 +26,7 @@ WIDEST = 20
 
 LEGEND_CELLS = 5
 LEAST_NAME_CELLS = 12
+RUN_ID_CELLS, LEAST_BESIDE_CELLS = 34, 36  # of a usual run id, and of the columns beside it
 GAP = 2  # cells between two columns
 MORE_CELLS = 10  # how many columns do not fit
 
@@ -78,9 +79,7 @@ class CompareTable(VerticalScroll):
             for info, share in zip(infos, reading, strict=True)
         ]
         keys, here = differing(infos), [read_out] if read_out else []
-        self._names = Line(
-            "run", tuple(sanitize(info.name, WIDEST) or sanitize(info.directory.run_id) for info in infos)
-        )
+        self._names = Line("run", tuple(sanitize(info.name) or sanitize(info.directory.run_id) for info in infos))
         outcome = [line for line in results(infos) if line.name != "state"]
         if here and not self._reads:
             # The compared metric is the first column.
@@ -121,7 +120,9 @@ class CompareTable(VerticalScroll):
         if not self._columns:
             return
         width = self.size.width - LEGEND_CELLS - 1  # the scroll bar's column
-        name_cells = min(_widest(self._names), max(LEAST_NAME_CELLS, width // 3))
+        name_cells = min(
+            _widest(self._names), max(LEAST_NAME_CELLS, width // 3, min(RUN_ID_CELLS, width - LEAST_BESIDE_CELLS))
+        )
         shown, room = list[Line](), width - name_cells - GAP - MORE_CELLS
         for column in self._columns[self.first :]:
             room -= min(_widest(column), WIDEST) + GAP

@@ -19,10 +19,9 @@ from trainers.config.datasets import DATASETS, NPZ
 from trainers.config.image_folder import FOLDER
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
-from trainers.config.run_config import OPTIONS
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
-from tuiapp.state.draft import NAME, Draft
+from tuiapp.state.draft import FIELDS, Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
 from tuiapp.widgets.form_picture import form_picture
@@ -46,9 +45,6 @@ NOTES: dict[str, dict[str, str]] = {
     },
 }
 """Configuration key → value → one-line description."""
-
-
-FIELDS = {**OPTIONS, NAME.key: NAME}
 
 BORDER_CELLS = 6
 """Of the border beside its subtitle."""
@@ -78,8 +74,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
         #help {
             layer: help;
             dock: bottom;
-            height: auto;
-            display: none;
+            height: 0;
             color: $text-muted;
             background: $surface;
             padding: 0 1;
@@ -206,6 +201,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
     @on(GpuChecklist.OptionHighlighted)
     @on(events.DescendantFocus)
     @on(events.DescendantBlur)
+    @on(events.Resize)
     def _show_help_of_focus(self) -> None:
         focused = next((field for field in self._fields if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
@@ -214,7 +210,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
         # What the border has no room for is wrapped above it.
         long = len(words) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):
-            shown.display = long
+            # Hiding it would repaint the whole form.
+            shown.styles.height = "auto" if long else 0
             if long:
                 shown.update(words)
         # Setting `border_subtitle` repaints the whole form.

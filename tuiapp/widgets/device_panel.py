@@ -49,13 +49,14 @@ class DevicePanel(TextPanel):
     def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
         past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
-        lines = self._all(state, views, width, bool(past)) if self._alone else self._brief(state, views, width)
+        # A small terminal has no room for a border.
+        beneath = bool(past) and self.screen.has_class("-single")
+        lines = self._all(state, views, width, beneath) if self._alone else self._brief(state, views, width)
         if not lines:
             lines = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
-        if past and self._alone:
-            # A small terminal has no room for a border.
+        if beneath:
             lines += [[], line(Span(past, "muted"))]
         dark = self.app.current_theme.dark
         return [styled(spans, dark=dark) for spans in [*_problems(state), *lines]]
@@ -79,7 +80,7 @@ class DevicePanel(TextPanel):
             lines += rows if not views or room - len(lines) > len(rows) + 3 else [host_line(state.host, width)]
         return lines
 
-    def _all(self, state: RunState, views: list[GpuView], width: int, past: bool) -> list[Line]:
+    def _all(self, state: RunState, views: list[GpuView], width: int, beneath: bool) -> list[Line]:
         # Imported here: they must not delay the first picture.
         from tuiapp.state.devices.large import large_view
         from tuiapp.state.devices.process_list import process_rows_of, sort_keys
@@ -89,7 +90,7 @@ class DevicePanel(TextPanel):
             seen = self._seen
         else:
             seen = {}
-        height = self.size.height - len(_problems(state)) - 2 * past
+        height = self.size.height - len(_problems(state)) - 2 * beneath
         processes = process_rows_of(state, views, seen, self.sort)
         self._keys = sort_keys(processes)
         if self.sort not in self._keys:

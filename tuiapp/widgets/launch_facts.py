@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual import events, on
 from textual.app import ComposeResult, RenderResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -10,9 +11,8 @@ from textual.widgets import Button, Static
 
 from trainers.config.machine import Machine
 from trainers.config.memory import free_memory, on_host
-from trainers.config.run_config import OPTIONS
 from trainers.config.script import short_command
-from tuiapp.state.draft import Draft, device_words
+from tuiapp.state.draft import FIELDS, Draft, device_words
 from tuiapp.state.memory_warning import memory_warning
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
@@ -23,11 +23,14 @@ FAINT = "$text-muted"
 
 
 class FactLines(Static):
-    """Lines of facts with " · " between them; a long line drops its last facts."""
+    """Lines of facts with " · " between them; a long line drops its last facts until it is opened."""
+
+    is_open: reactive[bool] = reactive(False, layout=True)
 
     def render(self) -> RenderResult:
         lines = self.content if isinstance(self.content, Content) else Content()
-        return Content("\n").join(_whole_facts(line, self.content_size.width) for line in lines.split("\n"))
+        fit = _wrapped if self.is_open else _whole_facts
+        return Content("\n").join(fit(line, self.content_size.width) for line in lines.split("\n"))
 
 
 def _whole_facts(line: Content, room: int) -> Content:
@@ -38,8 +41,16 @@ def _whole_facts(line: Content, room: int) -> Content:
     return line if end < LABEL_CELLS else Content.assemble(line[:end], (more, FAINT))
 
 
+def _wrapped(line: Content, room: int) -> Content:
+    parts = line[LABEL_CELLS:].wrap(max(LABEL_CELLS, room - LABEL_CELLS))
+    return Content.assemble(line[:LABEL_CELLS], Content("\n" + " " * LABEL_CELLS).join(parts))
+
+
 class LaunchFacts(Vertical):
-    """Fixed below the form: the derived facts, what prevents a launch, the command and the button."""
+    """Fixed below the form: the derived facts, what prevents a launch, the command and the button.
+
+    While the button has the focus, facts that do not fit a line are wrapped.
+    """
 
     DEFAULT_CSS = """
     LaunchFacts {
@@ -76,6 +87,11 @@ class LaunchFacts(Vertical):
         with VerticalScroll(id="command-scroll", can_focus=False):
             yield Static(id="command")
 
+    @on(events.DescendantFocus)
+    @on(events.DescendantBlur)
+    def _open_facts(self) -> None:
+        self.query_one(FactLines).is_open = self.query_one("#launch").has_focus
+
     def show(self, draft: Draft, machine: Machine | None, command: str | None, failure: str) -> None:
         """Shows a draft's facts; `machine` is None during inspection, `command` None while a field is invalid."""
         general = "\n".join(filter(None, (failure, draft.problems.get("", ""))))
@@ -93,7 +109,7 @@ class LaunchFacts(Vertical):
 
     @staticmethod
     def _facts(draft: Draft, machine: Machine | None) -> Content:
-        wrong = [option.label for key, option in OPTIONS.items() if key in draft.problems]
+        wrong = [option.label for key, option in FIELDS.items() if key in draft.problems]
         devices = _devices(draft, machine)
         if wrong:
             devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
@@ -109,7 +125,7 @@ class LaunchFacts(Vertical):
                 ("$ ", FAINT),
                 (sanitize(command), "$text-accent"),
             )
-        labels = ", ".join(option.label for key, option in OPTIONS.items() if key in draft.unreadable)
+        labels = ", ".join(option.label for key, option in FIELDS.items() if key in draft.not_in_words)
         return Content.styled(f"no command: fix {labels} first", FAINT)
 
 

@@ -171,11 +171,12 @@ class LogRows(ScrollView, can_focus=True):
 
 def _wrap(text: str, width: int) -> list[str]:
     """Splits a line into rows, after a space where a row's last third has one."""
-    if not text.isascii():
-        return chop_cells(text, width) if cell_len(text) > width else [text]
     parts, start = [], 0
-    while len(text) - start > width:
-        stop = text.rfind(" ", start + 2 * width // 3, start + width) + 1 or start + width
+    while len(text) - start > width or (not text.isascii() and cell_len(text[start:]) > width):
+        row = text[start : start + width]
+        # A character may be two cells wide.
+        room = len(row) if row.isascii() else len(chop_cells(row, width)[0])
+        stop = text.rfind(" ", start + 2 * room // 3, start + room) + 1 or start + room
         parts.append(text[start:stop])
         start = stop
     return [*parts, text[start:]]

@@ -161,9 +161,10 @@ class LossChart(Zoomable):
         return why_empty(self.metric, live=self._state.is_live)
 
     def _show_legend(self) -> None:
-        left = legend(self.drawn, self.metric, self.cursor, dark=self.app.current_theme.dark)
+        width = self.content_size.width
+        left = legend(self.drawn, self.metric, self.cursor, dark=self.app.current_theme.dark, width=width)
         settings = self._settings() if self.cursor is None else ["paused", "v: resume"]
-        self.query_one("#legend", Static).update(line_of(left, settings, self.content_size.width), layout=False)
+        self.query_one("#legend", Static).update(line_of(left, settings, width), layout=False)
 
     def _settings(self) -> list[str]:
         settings = [

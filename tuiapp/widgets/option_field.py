@@ -35,7 +35,7 @@ class OptionField(Widget):
     BINDING_GROUP_TITLE = "Field"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "choose", "Choose from the menu again", id="field.choose-from-the-menu-again", show=False)
+        Binding("escape", "choose", "Back to the menu", id="field.choose-from-the-menu-again", show=False)
     ]
 
     DEFAULT_CSS = """

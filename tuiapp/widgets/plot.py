@@ -102,7 +102,8 @@ class Plot(Widget):
             self._axes_of = axes_of
             self._axes = self._draw_axes(chart)
             ticked = [row for row in range(self.rows) if self._axes[row][LEFT_CELLS - 1 : LEFT_CELLS] == "┤"]
-            self._lines = ticked[:: -(-len(ticked) // MOST_LINES)] if self._is_grid_faint() else ()
+            every = max(1, -(-len(ticked) // MOST_LINES))
+            self._lines = ticked[::every] if self._is_grid_faint() else ()
             self._styles.clear()
             self.refresh()
             return

@@ -10,6 +10,7 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.css.styles import RulesMap
+from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.style import Style
@@ -25,6 +26,7 @@ HINTS = ("r rename · d duplicate · del delete", "r rename · d duplicate · de
 """Key hints below the list, longest first; the first one that fits is shown."""
 
 BESIDE_HINT_CELLS = 2
+PADDING_CELLS = 2  # of an entry
 Change: TypeAlias = Literal["rename", "duplicate", "delete"]
 
 
@@ -50,7 +52,10 @@ class _Lines(Visual):
 
 
 class PresetList(OptionList):
-    """Built-in presets, then the user's: name, and a line of description or error, whole at the cursor."""
+    """Built-in presets, then the user's: name, and a line of description or error.
+
+    It is whole at the cursor, and everywhere if there is room.
+    """
 
     BINDING_GROUP_TITLE = "Presets"
 
@@ -78,6 +83,7 @@ class PresetList(OptionList):
         self._presets: dict[str, Preset] = {}
         self._loaded: str | None = None
         self._open = ""  # key of the entry that shows its whole text
+        self._is_roomy = False  # whether all do
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
@@ -96,6 +102,8 @@ class PresetList(OptionList):
         if not own:
             self.add_option(Option(Content("None yet: Ctrl+S saves the form."), disabled=True))
         self.highlighted = self.get_option_index(keys[0]) if keys else None
+        if self.size:
+            self._open_all_that_fit()
 
     @property
     def cursor(self) -> Preset | None:
@@ -114,13 +122,29 @@ class PresetList(OptionList):
         hint = next((hint for hint in HINTS if len(hint) <= room), "")
         self.border_subtitle = hint if self.has_focus else ""
 
+    def _size_updated(self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True) -> bool:
+        # A message would come after the first picture.
+        changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if changed and self.size.width > PADDING_CELLS:
+            self._open_all_that_fit()
+        return changed
+
+    def _open_all_that_fit(self) -> None:
+        width = self.size.width - PADDING_CELLS
+        entries = [_entry(preset, preset.name == self._loaded) for preset in self._presets.values()]
+        lines = len(self.options) - len(entries) + sum(entry.get_height({}, width) for entry in entries)
+        if (is_roomy := lines <= self.size.height) != self._is_roomy:
+            self._is_roomy = is_roomy
+            for key in self._presets:
+                self.replace_option_prompt(key, self._prompt(key, at_cursor=key == self._open))
+
     def _option(self, key: str) -> Option:
         return Option(self._prompt(key, at_cursor=key == self._open), id=key)
 
     def _prompt(self, key: str, *, at_cursor: bool) -> VisualType:
         preset = self._presets[key]
         entry = _entry(preset, preset.name == self._loaded, at_cursor=at_cursor)
-        return entry if at_cursor else _Lines(entry)
+        return entry if at_cursor or self._is_roomy else _Lines(entry)
 
     @on(OptionList.OptionHighlighted)
     def _open_the_cursor_s(self, event: OptionList.OptionHighlighted) -> None:

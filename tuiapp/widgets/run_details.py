@@ -20,32 +20,41 @@ from tuiapp.state.text import (
 )
 from tuiapp.widgets.colors import MUTED
 
+LEAST_LINES, MOST_LINES = 4, 8
+
 
 class RunDetails(Static):
+    """Has a line for each kind of detail, and more where they are long."""
+
     DEFAULT_CSS = """
     RunDetails {
-        height: 4;
         padding: 0 1;
         background: $background;
-        text-wrap: nowrap;
-        text-overflow: ellipsis;
     }
     """
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
+        self._info: RunInfo | None = None
+
+    def on_resize(self) -> None:
+        self.show(self._info)
 
     def show(self, info: RunInfo | None) -> None:
-        self.update(Content("\n").join(_lines(info)) if info else "", layout=False)
+        self._info = info
+        lines = Content("\n").join(_lines(info)) if info else Content()
+        self.update(lines, layout=False)
+        needed = lines.get_height({}, self.content_size.width) if self.content_size else LEAST_LINES
+        self.styles.height = max(LEAST_LINES, min(MOST_LINES, needed)) + self.gutter.height
 
 
 def _lines(info: RunInfo) -> list[Content]:
-    summary = info.summary
+    summary, steps = info.summary, format_count(info.summary.steps)
     came_to = join_words(
         [
             f"{SYMBOLS[info.status]} {info.status}",
             sanitize(info.reason),
-            f"step {format_count(summary.steps)}" if summary.steps else "",
+            f"step {steps}" if summary.steps and steps not in info.reason else "",
             f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
             f"test loss {format_metric(summary.test_loss)}" if summary.test_loss is not None else "",
         ]

@@ -66,12 +66,14 @@ class RunHeader(Widget):
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
         if state.about.tags:
             run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
-        speed = Content(self._speed())
+        speeds = self._speeds()
         if width >= 100:
-            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, speed)]
+            lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(speeds[0]))]
         else:
             if state.name:
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
+            fitting = (speed for speed in speeds if what.cell_length + 2 + len(speed) <= width)
+            speed = Content(next(fitting, speeds[-1]))
             lines = [_spread(width, status, Content(self._where())), _spread(width, what, speed)]
         return Content("\n").join([*lines, self._progress(width, style)])
 
@@ -101,18 +103,16 @@ class RunHeader(Widget):
         epochs = str(state.epochs)
         return join_words([f"epoch {state.epoch:>{len(epochs)}}/{epochs}" if state.epochs else "", step])
 
-    def _speed(self) -> str:
+    def _speeds(self) -> list[str]:
+        """Returns speed and accuracy, the longest words first."""
         state = self._state
         # There is no speed while the ranks hang.
         rate = state.examples_per_second if state.hang is None else None
-        pace = state.step_s if state.hang is None and state.is_live else None
+        pace = _pace(state.step_s if state.hang is None and state.is_live else None)
         accuracy = state.test_accuracy
-        return join_words(
-            [
-                f"{format_rate(rate)} examples/s" if rate is not None else _pace(pace),
-                f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else "",
-            ]
-        )
+        learns = f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
+        long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
+        return [join_words([long, learns]), join_words([short, learns]), short]
 
     def _progress(self, width: int, style: str) -> Content:
         state = self._state

@@ -17,7 +17,8 @@ from tuiapp.widgets.text_panel import TextPanel
 
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
-DEVICE_CELLS, HELD_CELLS = 12, 60  # beside the bar of what a device holds
+DEVICE_CELLS = 12  # beside the bar of what a device holds
+HEIGHTS = (5, 3)  # of a part, where the panel is large and they have room
 
 
 class ShardingMap(TextPanel):
@@ -27,16 +28,19 @@ class ShardingMap(TextPanel):
         dark = self.app.current_theme.dark
         lines = self.picture_lines(state, width, dark=dark)
         devices = state.devices()
+        room = self.size.height - len(devices) - 2
         # Where the panel is large and they have room.
-        if self.screen.has_class("-one") and lines and len(lines) + len(devices) + 2 <= self.size.height:
+        if self.screen.has_class("-one") and 0 < len(lines) <= room:
+            taller = (self.picture_lines(state, width, dark=dark, height=height) for height in HEIGHTS)
+            lines = next((drawn for drawn in taller if len(drawn) <= room), lines)
             totals = _totals(state, devices, width)
             lines += [Content(""), *(styled(one, dark=dark) for one in totals)]
         return lines
 
     @staticmethod
-    def picture_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
-        """Returns the lines for a dark or light theme."""
-        picture = _Picture(state.devices(), width, dark=dark)
+    def picture_lines(state: RunState, width: int, *, dark: bool, height: int = 1) -> list[Content]:
+        """Returns the lines for a dark or light theme, with `height` lines for each row of parts."""
+        picture = _Picture(state.devices(), width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
@@ -58,15 +62,19 @@ def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
             held[kind] = held.get(kind, 0) + sum(shard.bytes for shard in array.shards.get(device, ()))
         sums.append(held)
     most = max((sum(held.values()) for held in sums), default=0)
-    for place, ((_, name), held) in enumerate(zip(devices, sums, strict=True)):
-        kinds = sorted(((count, kind) for kind, count in held.items() if count), reverse=True)
-        total = sum(held.values())
-        note = join_words([format_bytes(total), *(f"{kind} {format_bytes(count)}" for count, kind in kinds)])
-        room = max(1, width - DEVICE_CELLS - HELD_CELLS)
-        filled = bar_span(100 * total / most if most else 0.0, room, place)
+    notes = [_held(held) for held in sums]
+    room = max(1, width - DEVICE_CELLS - max(map(len, notes), default=0) - 2)
+    for place, ((_, name), held, note) in enumerate(zip(devices, sums, notes, strict=True)):
+        filled = bar_span(100 * sum(held.values()) / most if most else 0.0, room, place)
         label = Span(fit(f" {sanitize(name, 20)}", DEVICE_CELLS - 1))
         lines.append(pad(line(letter_span(place), label, filled, Span(f"  {note}", "muted")), width))
     return lines
+
+
+def _held(held: dict[str, int]) -> str:
+    """Lists bytes by kind of array, the most first, after their sum."""
+    kinds = sorted(((count, kind) for kind, count in held.items() if count), reverse=True)
+    return join_words([format_bytes(sum(held.values())), *(f"{kind} {format_bytes(count)}" for count, kind in kinds)])
 
 
 def _describe(array: ArrayState, width: int) -> list[Content]:
@@ -125,9 +133,22 @@ def _span(pair: tuple[int, int]) -> str:
     return f"{start}–{stop - 1}" if stop - start > 1 else str(start)
 
 
+def _sizes(block: Block) -> list[int]:
+    return [stop - start for start, stop in block]
+
+
+def _bytes_of(array: ArrayState, block: Block, devices: list[Device]) -> str:
+    held = {shard.bytes for shard in array.shards[devices[0]] if tuple(shard.index) == block}
+    return format_bytes(max(held, default=None))
+
+
+def _if_they_fit(texts: list[str], widths: list[int]) -> list[str]:
+    return texts if max(map(len, texts), default=0) + 2 <= widths[-1] else [""] * len(texts)
+
+
 class _Picture:
-    def __init__(self, devices: list[Device], width: int, *, dark: bool) -> None:
-        self._width = width
+    def __init__(self, devices: list[Device], width: int, *, dark: bool, height: int = 1) -> None:
+        self._width, self._height = width, height
         self._letters = {device: letter(index) for index, device in enumerate(devices)}
         self._colors = {device: series_color(index, dark=dark) for index, device in enumerate(devices)}
 
@@ -140,20 +161,20 @@ class _Picture:
 
     def _parts(self, array: ArrayState, blocks: dict[Block, list[Device]]) -> list[Content]:
         if array.layout == "replicated" and blocks:
-            return [self._replicated(next(iter(blocks.values())))]
+            return self._replicated(next(iter(blocks.values())))
         split = [d for d in array.split_dimensions() if len({block[d] for block in blocks}) > 1]
         if not split:
-            return self._rows(list(blocks.items()), None)
+            return self._rows(array, list(blocks.items()), None)
         if len(split) > 2:
             return self._listed(blocks)
         if len(split) == 1:
-            return self._rows(list(blocks.items()), split[0])
+            return self._rows(array, list(blocks.items()), split[0])
         rows: dict[tuple[int, int], list[tuple[Block, list[Device]]]] = {}
         for block, devices in blocks.items():
             rows.setdefault(block[split[0]], []).append((block, devices))
         if any(self._cell_width(len(row)) < 1 for row in rows.values()):
             return self._listed(blocks)
-        lines = [self._row(row, split[1]) for row in list(rows.values())[:MAX_PICTURE_LINES]]
+        lines = [line for row in list(rows.values())[:MAX_PICTURE_LINES] for line in self._row(array, row, split[1])]
         if len(rows) > MAX_PICTURE_LINES:
             lines.append(Content(f"… {plural(len(rows) - MAX_PICTURE_LINES, 'more row')}"))
         return lines
@@ -166,13 +187,14 @@ class _Picture:
         width, over = divmod(max(count, self._width - count - 1), count)
         return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
 
-    def _rows(self, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
+    def _rows(self, array: ArrayState, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
         widest = max((len(self._names(devices)) for _, devices in cells), default=1)
         if self._cell_width(len(cells)) >= min(widest, 3):
-            return [self._row(cells, dimension)]
+            return self._row(array, cells, dimension)
         per_line = max(1, (self._width - 1) // (max(widest, 3) + 1))
         lines = [cells[start : start + per_line] for start in range(0, len(cells), per_line)]
-        shown = [self._row(line, dimension, of=per_line) for line in lines[:MAX_PICTURE_LINES]]
+        rows = [self._row(array, line, dimension, of=per_line) for line in lines[:MAX_PICTURE_LINES]]
+        shown = [line for row in rows for line in row]
         if len(lines) > MAX_PICTURE_LINES:
             shown.append(Content(f"… {plural(len(cells) - MAX_PICTURE_LINES * per_line, 'more part')}"))
         return shown
@@ -180,7 +202,9 @@ class _Picture:
     def _names(self, devices: list[Device]) -> str:
         return " ".join(self._letters.get(device, "?") for device in devices)
 
-    def _row(self, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0) -> Content:
+    def _row(
+        self, array: ArrayState, cells: list[tuple[Block, list[Device]]], dimension: int | None, of: int = 0
+    ) -> list[Content]:
         """Draws parts along a dimension, hatched if on several devices, with room for at least `of` cells."""
         widths = self._cell_widths(max(of, len(cells)))
         names = [self._names(devices) for _, devices in cells]
@@ -191,21 +215,35 @@ class _Picture:
                 if max(map(len, longer)) + len(blank) <= widths[-1]:
                     names = longer
                     break
-        parts: list[Content] = [Content("│")]
-        for name, width, (_, devices) in zip(names, widths, cells, strict=False):
-            color = self._colors.get(devices[0], "#999999")
-            if len(devices) > 1:
-                text = f" {name} " if len(name) + 2 <= width else name[:width]
-                parts += [Content.styled(text.center(width, "░"), f"bold {color}"), Content("│")]
-            else:
-                parts += [Content.styled(name[:width].center(width), f"bold {text_on(color)} on {color}"), Content("│")]
-        return Content.assemble(*parts)
+        lines = self._in_the_middle(names)
+        if self._height > 1:
+            lines[self._height // 2 - 1] = names
+            lines[self._height // 2] = _if_they_fit(["×".join(map(str, _sizes(block))) for block, _ in cells], widths)
+            lines[self._height // 2 + 1] = _if_they_fit([_bytes_of(array, *cell) for cell in cells], widths)
+        drawn = []
+        for texts in lines:
+            parts: list[Content] = [Content("│")]
+            for text, width, (_, devices) in zip(texts, widths, cells, strict=False):
+                parts += [self._part(text, width, devices), Content("│")]
+            drawn.append(Content.assemble(*parts))
+        return drawn
+
+    def _in_the_middle(self, texts: list[str]) -> list[list[str]]:
+        """Returns the texts of the cells for each line of a row."""
+        return [texts if place == self._height // 2 else [""] * len(texts) for place in range(self._height)]
+
+    def _part(self, text: str, width: int, devices: list[Device]) -> Content:
+        color = self._colors.get(devices[0], "#999999")
+        if len(devices) == 1:
+            return Content.styled(text[:width].center(width), f"bold {text_on(color)} on {color}")
+        inside = f" {text} " if text and len(text) + 2 <= width else text[:width]
+        return Content.styled(inside.center(width, "░"), f"bold {color}")
 
     def _without(self, devices: list[Device]) -> Content:
         verb = "holds" if len(devices) == 1 else "hold"
         return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
 
-    def _replicated(self, devices: list[Device]) -> Content:
+    def _replicated(self, devices: list[Device]) -> list[Content]:
         """Draws all letters in one hatched cell: every device holds the same."""
         names: list[Content] = []
         for device in devices:
@@ -213,9 +251,11 @@ class _Picture:
         inner = Content.assemble(" ", *names)
         room = self._width - 2 - inner.cell_length
         if room < 0:
-            return Content(f"║ the same on all {len(devices)} devices ║")
+            return [Content(f"║ the same on all {len(devices)} devices ║")]
         left = room // 2
-        return Content.assemble("║", ("░" * left, MUTED), inner, ("░" * (room - left), MUTED), "║")
+        middle = Content.assemble("║", ("░" * left, MUTED), inner, ("░" * (room - left), MUTED), "║")
+        around = Content.assemble("║", ("░" * (self._width - 2), MUTED), "║")
+        return [middle if place == self._height // 2 else around for place in range(self._height)]
 
     def _listed(self, blocks: dict[Block, list[Device]]) -> list[Content]:
         lines = []

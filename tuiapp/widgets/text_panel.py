@@ -31,7 +31,7 @@ class TextPanel(VerticalScroll):
         super().__init__(id=id, classes=classes)
         self._state = RunState()
         self._height = 0
-        """Number of lines; a layout is needed only when it changes."""
+        """Number of lines."""
 
     def compose(self) -> ComposeResult:
         yield Static(Content.styled(self.WAITING, MUTED), markup=False)
@@ -54,5 +54,7 @@ class TextPanel(VerticalScroll):
             # A replay restarted.
             lines = [Content.styled(self.WAITING, MUTED)]
         if lines:
-            self.query_one(Static).update(Content("\n").join(lines), layout=len(lines) != self._height)
-            self._height = len(lines)
+            shown = self.query_one(Static)
+            shown.update(Content("\n").join(lines), layout=False)
+            # Textual 8.2.8 keeps an automatic height that it measured between a resize and the answer to it.
+            shown.styles.height = self._height = len(lines)

@@ -1,0 +1,33 @@
+"""Real runs whose lowest test loss and highest test accuracy are of different epochs: `best` says which counts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.processes.harness import launched
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Checkpoint
+from trainers.contract.manifest import list_checkpoints
+from trainers.contract.summary import summarise
+
+
+@pytest.mark.parametrize("by", ["accuracy", "loss"])
+def test_what_is_kept_marked_and_listed_as_best(by: str, runs_dir: Path) -> None:
+    config = RunConfig(
+        model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, keep_checkpoints=1, best=by
+    )
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        found = run.evaluations()
+        marked = [event.step for event in run.of(Checkpoint) if event.best]
+    merits = [one.accuracy if by == "accuracy" else -(one.loss or 0.0) for one in found]
+    improved = [place for place, merit in enumerate(merits) if merit > max(merits[:place], default=-math.inf)]
+    assert marked == [found[place].step for place in improved]
+    best = found[improved[-1]]
+    kept = {one.manifest.step: one.manifest for one in list_checkpoints(run.run.checkpoints)[0]}
+    assert (kept[best.step].loss, kept[best.step].accuracy) == (best.loss, best.accuracy)
+    info = summarise(run.run)
+    assert (info.summary.best_loss, info.best_accuracy) == (best.loss, best.accuracy)
