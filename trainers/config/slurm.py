@@ -111,5 +111,5 @@ def _run(*command: str) -> str:
         raise SlurmError(f"{command[0]}: {error}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SlurmError(said[-1])
+        raise SlurmError(said[-1].removeprefix(f"{command[0]}: error: "))
     return done.stdout
