@@ -12,17 +12,17 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from safetensors import numpy as safetensors
 
+from trainers import tensor_files
 from trainers.config.plan import Plan
 from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import Alert, Checkpoint
@@ -38,8 +38,7 @@ from trainers.contract.manifest import (
 )
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
-
-Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
+from trainers.tensor_files import Tensors
 
 MODEL_FILE = "model.safetensors"
 STATE_FILE = "state.safetensors"
@@ -98,7 +97,7 @@ class Checkpoints:
 
     def export(self, model: Tensors) -> None:
         """Writes the trained model, as in `save`, to `export/model.safetensors`."""
-        self.export_file(MODEL_FILE, lambda path: path.write_bytes(safetensors.save(_contiguous(model))))
+        self.export_file(MODEL_FILE, lambda path: _write(path, model))
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
         """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`."""
@@ -131,11 +130,11 @@ class Checkpoints:
             _make_durably(self._run.checkpoints)
             pending.mkdir(mode=0o700)
             files = {
-                MODEL_FILE: _write_tensors(pending / MODEL_FILE, model),
-                STATE_FILE: _write_tensors(pending / STATE_FILE, state),
+                MODEL_FILE: _write_durably(pending / MODEL_FILE, tensor_files.encode(model)),
+                STATE_FILE: _write_durably(pending / STATE_FILE, tensor_files.encode(state)),
             }
             manifest = self._describe(step, result, model, files)
-            _write_durably(pending / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
+            _write_durably(pending / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest))])
             _sync(pending)
             committed = self._run.checkpoints / name
             _replace_directory(pending, committed)
@@ -187,26 +186,26 @@ class Checkpoints:
 
 def load(checkpoint: CheckpointDir) -> Saved:
     """Reads a checkpoint's arrays into memory."""
-    model, state = (safetensors.load_file(checkpoint.path / name) for name in (MODEL_FILE, STATE_FILE))
+    model, state = (tensor_files.load(checkpoint.path / name) for name in (MODEL_FILE, STATE_FILE))
     return Saved(checkpoint.manifest.step, model, state)
 
 
-def _contiguous(tensors: Tensors) -> dict[str, npt.NDArray[Any]]:
-    # safetensors writes the memory in its order.
-    return {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
+def _write(path: Path, tensors: Tensors) -> None:
+    with path.open("wb") as file:
+        file.writelines(tensor_files.encode(tensors))
 
 
-def _write_tensors(path: Path, tensors: Tensors) -> StoredFile:
-    return _write_durably(path, safetensors.save(_contiguous(tensors)))
-
-
-def _write_durably(path: Path, data: bytes) -> StoredFile:
+def _write_durably(path: Path, parts: Iterable[bytes | memoryview]) -> StoredFile:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    digest, size = hashlib.sha256(), 0
     with open(fd, "wb") as file:
-        file.write(data)
+        for part in parts:
+            file.write(part)
+            digest.update(part)
+            size += len(part)
         file.flush()
         os.fsync(file.fileno())
-    return StoredFile(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return StoredFile(bytes=size, sha256=digest.hexdigest())
 
 
 def _make_durably(directory: Path) -> None:

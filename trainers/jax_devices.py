@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -12,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.sharding import NamedSharding
-from platformdirs import user_cache_path
 
+from trainers.config.directories import user_cache
 from trainers.config.files import make_private
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
@@ -61,13 +62,15 @@ def keep_what_is_compiled() -> None:
     A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
     """
     given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    ours = user_cache_path("tuiapp") / "jax"
+    ours = user_cache() / "jax"
     jax.config.update("jax_compilation_cache_dir", given or str(ours))
     if not given:
         # If it cannot be created JAX reports it, and compiles again.
         with contextlib.suppress(OSError):
             make_private(ours)
-        jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
+        if importlib.util.find_spec("filelock"):
+            # Without it JAX can keep no limit.
+            jax.config.update("jax_compilation_cache_max_size", COMPILED_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 

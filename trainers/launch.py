@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.config import slurm
-from trainers.config.catalog import BACKENDS, installed_version
+from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED, check_images, find_dataset
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.files import make_private, read_end, read_limited, write_atomically
+from trainers.config.installed import Installed, installed_version
+from trainers.config.interpreters import Interpreter, find_interpreter, find_program
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.memory import check_data_fits, wants_streaming
 from trainers.config.mirror import OFF, mirror_directory, mirror_fault, place_mirror
@@ -264,11 +266,13 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
     # Refused before anything starts, like any wrong setting.
     telemetry_interval_s()
     hang_limit_s()
+    interpreter = find_interpreter(config.backend, config.python)
+    backend, installed = BACKENDS[config.backend], _look(config, interpreter)
     config = without_idle(place(config, machine))
     _make_mirror_directory(config)
-    if not BACKENDS[config.backend].builtin:
-        return make_plan(config)
-    if config.platform == "cuda" and (reason := BACKENDS[config.backend].without_gpus()):
+    if not backend.builtin:
+        return make_plan(config, python=interpreter.python)
+    if config.platform == "cuda" and (reason := backend.without_gpus(installed)):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
@@ -276,14 +280,22 @@ def _plan(config: RunConfig, machine: Machine) -> Plan:
         if not config.dataset.startswith(EXAMINED):
             data = find_dataset(config.dataset)
         else:
-            data = examine(config)
+            data = examine(config, interpreter.python)
             if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
                 raise ConfigError(problems)
     except DatasetError as error:
         raise ConfigError([Problem("dataset", str(error))]) from None
     except UserCodeError as error:
         raise LaunchError(f"{config.dataset} failed:\n{error}") from None
-    return make_plan(config, data, streamed=wants_streaming(config, data, machine))
+    streamed = wants_streaming(config, data, machine)
+    return make_plan(config, data, streamed=streamed, python=interpreter.python)
+
+
+def _look(config: RunConfig, interpreter: Interpreter) -> Installed:
+    """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
+    named = os.path.basename(interpreter.python).startswith(("python", "pypy"))
+    asked = BACKENDS[config.backend].builtin or named
+    return interpreter.look() if asked and find_program(interpreter.python) else Installed(interpreter.python)
 
 
 def _make_mirror_directory(config: RunConfig) -> None:
@@ -343,7 +355,7 @@ def _make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) 
         write_plan(run.plan, plan)
         if about != About():
             write_about(run, about)
-        environment = json.dumps(_describe_environment(plan.config, machine), indent=2)
+        environment = json.dumps(_describe_environment(plan, machine), indent=2)
         write_atomically(run.environment, environment.encode() + b"\n")
         _keep_code(run, plan.config)
         write_notification_config(run, read_settings()[0])
@@ -457,13 +469,18 @@ def _working_directory() -> str | None:
         return None
 
 
-def _describe_environment(config: RunConfig, machine: Machine) -> dict[str, object]:
-    distributions = ("tuiapp", "numpy", *BACKENDS[config.backend].packages)
+def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
+    config, ranks = plan.config, _look(plan.config, find_interpreter(plan.config.backend, plan.config.python))
+    packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
     return {
         "host": socket.gethostname(),
         "platform": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: installed_version(name) for name in distributions},
+        "interpreter": ranks.python,
+        "python": ranks.version or None,
+        "versions": {
+            "tuiapp": installed_version("tuiapp"),
+            **{name: ranks.version_of(name) for name in packages},
+        },
         "cpu_cores": machine.cpu_cores,
         "memory_total_bytes": machine.memory_total_bytes,
         "driver": machine.driver,

@@ -25,13 +25,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from trainers.checkpoints import Checkpoints, Tensors
+from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
 from trainers.contract.events import Predictions
 from trainers.data.datasets import Rows, remaining
 from trainers.evaluation import Sums, evaluation_of
 from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
+from trainers.tensor_files import Tensors
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_records(verbs)
     _add_presets(verbs)
     _add_settings(verbs)
+    _add_environments(verbs)
     _add_devices(verbs)
     doctor = verbs.add_parser("doctor", help="check what can run on this machine, and what prevents the rest")
     doctor.add_argument("--end-strays", action="store_true", help="end processes of runs whose supervisor has died")
@@ -331,6 +332,28 @@ def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     keys = actions.add_parser("keys", help="list the actions and their keys, by the names used in [keys]")
     _json(keys)
     keys.set_defaults(does="settings:keys")
+
+
+def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    env = verbs.add_parser("env", help="list, create or remove the environments in which ranks run")
+    env.set_defaults(does="env:list_all", json=False)
+    actions = env.add_subparsers(title="actions", metavar="ACTION")
+    listing = actions.add_parser("list", help="list each backend's interpreter, versions and GPUs (the default)")
+    _json(listing)
+    listing.set_defaults(does="env:list_all")
+    create = actions.add_parser(
+        "create",
+        help="create an environment for a framework's backends",
+        description="Creates a virtual environment in which the framework's backends then run, with versions that are "
+        "known to work together; with uv where it is installed.",
+    )
+    frameworks = ("torch", "jax", "keras", "mxnet")
+    create.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help=", ".join(frameworks))
+    create.add_argument("--cuda", action="store_true", help="for NVIDIA's GPUs (not tested); default: for CPUs")
+    create.set_defaults(does="env:create")
+    remove = actions.add_parser("remove", help="remove an environment that create has made")
+    remove.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help=", ".join(frameworks))
+    remove.set_defaults(does="env:remove")
 
 
 def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from trainers.checkpoints import Checkpoints, Saved, Tensors
+from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Predictions, Sharding
 from trainers.evaluation import WORST
 from trainers.runtime.reporter import Reporter
+from trainers.tensor_files import Tensors
 
 DEVICES = 7
 JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]

@@ -15,9 +15,9 @@ from trainers.config.catalog import (
     BACKENDS,
     MODELS,
     Backend,
-    installed_version,
     model_size,
 )
+from trainers.config.installed import installed_version
 from trainers.models import flax_models, torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
@@ -105,7 +105,7 @@ def test_what_to_install_is_said() -> None:
     # The requirement as pyproject.toml declares it, bounds included.
     assert re.fullmatch(
         r"no_such_thing_1, no_such_thing_2 not installed: pip install 'torch[<>=0-9.,]+' "
-        r"'filelock.+' 'flax.+' 'jax.+' 'optax.+'",
+        r"'filelock.+' 'flax.+' 'jax.+' 'optax.+', or tuiapp env create numpy",
         backend.unavailable(),
     )
 

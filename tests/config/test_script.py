@@ -44,7 +44,7 @@ def test_placing_fixes_what_depends_on_where_it_is_launched(
     assert placed.tensorboard_dir == str(tmp_path / "logs")
     assert (placed.platform, placed.devices) == ("cpu", 2)
     assert place(placed, machine) == placed
-    assert command(placed) == [sys.executable, "-u", str(tmp_path / "train.py"), "-a", "b c"]
+    assert command(placed, sys.executable) == [sys.executable, "-u", str(tmp_path / "train.py"), "-a", "b c"]
     assert short_command(placed) == "python train.py -a 'b c'"
     assert (subject(placed), data_name(placed)) == ("train.py", "")
     assert read_code(placed) == ("train.py", b"print(1)\n")
@@ -68,7 +68,7 @@ def test_a_module(script: RunConfig, machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "train.py").write_text("pass")
     placed = place(build_config({**to_mapping(script), "script": "module:package.train"}), machine)
-    assert command(placed) == [sys.executable, "-u", "-m", "package.train"]
+    assert command(placed, sys.executable) == [sys.executable, "-u", "-m", "package.train"]
     assert subject(placed) == "package.train"
     assert read_code(placed) == ("train.py", b"pass")
 

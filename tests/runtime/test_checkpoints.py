@@ -10,12 +10,13 @@ import msgspec
 import numpy as np
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
-from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, Tensors, load
+from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, load
 from trainers.config.plan import make_plan
 from trainers.contract.evaluations import Evaluated
 from trainers.contract.manifest import MANIFEST, best_checkpoint, checkpoint_name, list_checkpoints, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime.reporter import Reporter
+from trainers.tensor_files import Tensors
 
 
 def test_what_is_saved_is_read_again(run: RunDir) -> None:

@@ -121,15 +121,14 @@ async def test_choice_is_made_with_keys(start: Start) -> None:
 
 
 async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self: ["torch"])
+    monkeypatch.setattr("trainers.config.catalog.Backend.missing", lambda self, installed: ["torch"])
     async with start() as pilot:
         assert "pip install 'torch" in field(pilot, "backend").problem
         field(pilot, "backend").focus_control()
         await pilot.press("enter")
         await pilot.pause()
         entry = field(pilot, "backend").query_one(OptionList).get_option("torch-ddp")
-        assert entry.disabled
-        assert "torch not installed: pip install 'torch" in str(entry.prompt)
+        assert "cannot run here: torch not installed (Enter: what to do)" in str(entry.prompt)
 
 
 async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> None:

@@ -1,17 +1,23 @@
-"""The backends and models, as data; and what is installed, found without importing it."""
+"""The backends and models, as data; and what of a backend an interpreter lacks."""
 
 from __future__ import annotations
 
-import importlib.util
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 from trainers.config.datasets import find_dataset
+from trainers.config.installed import OWN, Installed
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 """Import names of JAX's NVIDIA GPU support."""
+
+LEAST_PYTHON = (3, 11)
+RANK_NEEDS = {"msgspec": (0, 19), "numpy": (1, 23)}
+"""What ranks need beside their framework, and the least versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +49,49 @@ class Backend:
     `COMMON_KEYS`.
     """
 
-    def missing(self) -> list[str]:
-        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+    @property
+    def framework(self) -> str:
+        """What its environment is called; "" for a program of the user's own."""
+        return self.packages[0] if self.packages else ""
 
-    def unavailable(self) -> str:
-        if missing := self.missing():
-            wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
-            return f"{', '.join(missing)} not installed: pip install {wanted}"
-        return ""
+    def missing(self, installed: Installed = OWN) -> list[str]:
+        return [name for name in self.packages if not installed.has(name)]
 
-    def without_gpus(self) -> str:
-        if "jax" in self.packages and not any(map(importlib.util.find_spec, JAX_CUDA_PLUGINS)):
-            return "jax is installed without CUDA: pip install 'jax[cuda13]'"
-        torch = installed_version("torch") if "torch" in self.packages else None
+    def unavailable(self, installed: Installed = OWN) -> str:
+        """Why its ranks cannot run in an interpreter, and how to mend that; "" if they can."""
+        missing, old = self.missing(installed), []
+        wanted, pip, where = [], "pip", ""
+        if missing:
+            wanted = [requirement for extra in self.extras for requirement in _requirements(extra)] or [*self.packages]
+        if installed is not OWN:
+            pip, where = f"{shlex.quote(installed.python)} -m pip", f" in {installed.python}"
+            if _numbers(installed.version) < LEAST_PYTHON:
+                least = ".".join(map(str, LEAST_PYTHON))
+                return f"{installed.python} is Python {installed.version}; ranks need {least} or newer"
+            for name, least_version in RANK_NEEDS.items():
+                version = installed.version_of(name)
+                if version is None:
+                    missing.append(name)
+                elif version and _numbers(version) < least_version:
+                    old.append(f"{name} {version} is too old")
+                else:
+                    continue
+                wanted.append(f"{name}>={'.'.join(map(str, least_version))}")
+        if not wanted:
+            return ""
+        why = [*([f"{', '.join(missing)} not installed{where}"] if missing else []), *old]
+        remedies = [f"{pip} install {' '.join(f'{one!r}' for one in wanted)}"]
+        if installed is OWN:
+            # What has no extra does not go together with tuiapp's own packages.
+            remedies = [*(remedies if self.extras else []), f"tuiapp env create {self.framework}"]
+        return f"{', '.join(why)}: {', or '.join(remedies)}"
+
+    def without_gpus(self, installed: Installed = OWN) -> str:
+        """Why its framework, as it is installed, cannot use GPUs; "" if it can."""
+        if "jax" in self.packages and not any(map(installed.has, JAX_CUDA_PLUGINS)):
+            pip = "pip" if installed is OWN else f"{shlex.quote(installed.python)} -m pip"
+            return f"jax is installed without CUDA: {pip} install 'jax[cuda13]'"
+        torch = installed.version_of("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
             return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
         return ""
@@ -246,7 +282,7 @@ BACKENDS = {
             takes_listener=False,
             builtin=False,
             keys=(
-                "script", "arguments", "processes", "python", "working_directory", "environment", "output_pattern",
+                "script", "arguments", "processes", "working_directory", "environment", "output_pattern",
                 "tensorboard_dir", "stop_grace_s",
             ),
         ),
@@ -254,10 +290,15 @@ BACKENDS = {
 }  # fmt: skip
 
 COMMON_KEYS = (
-    "backend", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue", "network",
-    "node_grace_s", "mirror",
+    "backend", "python", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue",
+    "network", "node_grace_s", "mirror",
 )  # fmt: skip
 """Configuration keys that every backend takes."""
+
+PACKAGES = tuple(
+    dict.fromkeys([*RANK_NEEDS, *(name for one in BACKENDS.values() for name in one.packages), *JAX_CUDA_PLUGINS])
+)
+"""What an interpreter is asked for, by import names."""
 
 
 def backends_with(key: str) -> tuple[str, ...]:
@@ -301,12 +342,6 @@ def _requirements(extra: str) -> list[str]:
     return [name.strip() for name, _, marker in marked if marker.replace("'", '"').strip() == f'extra == "{extra}"']
 
 
-def installed_version(distribution: str) -> str | None:
-    """The installed version of a distribution, found without importing it; None if it is not installed."""
-    # Saves 10 ms until the dashboard's first picture.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])

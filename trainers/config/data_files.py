@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
+from trainers.config.directories import user_cache
 
 DATA_DIR = "TUIAPP_DATA_DIR"
 
@@ -111,7 +111,7 @@ FILES: dict[str, tuple[DataFile, ...]] = {
 
 def cache_dir(dataset: str) -> Path:
     """Where a data set's downloaded files are kept."""
-    return user_cache_path("tuiapp") / "datasets" / dataset
+    return user_cache() / "datasets" / dataset
 
 
 def data_dir() -> Path | None:

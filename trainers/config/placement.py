@@ -8,6 +8,7 @@ from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, PATHS, Dataset, find_dataset
 from trainers.config.files import absolute
+from trainers.config.interpreters import find_interpreter, why_not
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.mirror import mirror_fault, place_mirror
@@ -23,10 +24,15 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     """Resolves platform, devices, device_ids and the data set's path, so that the result fixes all the run will do.
 
     `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are written
-    as UUIDs, because indices change with the environment. Raises ConfigError if the machine lacks what is requested.
+    as UUIDs, because indices change with the environment. Raises ConfigError if the machine lacks what is requested, or
+    the interpreter of the ranks, as far as that is known.
     """
-    if reason := BACKENDS[config.backend].unavailable():
-        raise ConfigError([Problem("backend", f"{config.backend} cannot run here: {reason}")])
+    interpreter = find_interpreter(config.backend, config.python)
+    if reason := why_not(config.backend, interpreter):
+        words = reason if interpreter.origin == "python" else f"{config.backend} cannot run here: {reason}"
+        raise ConfigError([Problem(interpreter.key, words)])
+    if interpreter.origin == "python":
+        config = msgspec.structs.replace(config, python=interpreter.python)
     problems = check_data(config)
     if fault := mirror_fault(config.mirror):
         problems.append(Problem("mirror", fault))

@@ -24,6 +24,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     config: RunConfig
     facts: Dataset | None = msgspec.field(name="data")
     """The data as of the launch, whatever becomes of its file; None for a script, which brings its own."""
+    python: str = ""
+    """The absolute path of the ranks' interpreter; "" for that of the supervisor."""
     streamed: bool = False
     """Whether images are read batch by batch, rather than held on each device."""
     processes: int
@@ -96,10 +98,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0
 
 
-def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool = False) -> Plan:
+def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool = False, python: str = "") -> Plan:
     """Derives the plan of a configuration; without `data` raises DatasetError if that cannot be found."""
     if not BACKENDS[config.backend].builtin:
-        return Plan(config=config, facts=None, processes=rank_processes(config), steps_per_epoch=0, total_steps=0)
+        processes = rank_processes(config)
+        return Plan(config=config, facts=None, python=python, processes=processes, steps_per_epoch=0, total_steps=0)
     data = data or find_dataset(config.dataset)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
@@ -108,6 +111,7 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
     return Plan(
         config=config,
         facts=data,
+        python=python,
         streamed=streamed,
         processes=rank_processes(config),
         steps_per_epoch=steps_per_epoch,

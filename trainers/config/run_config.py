@@ -62,9 +62,6 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             only=_with_key("processes"),
         ),
     ] = "per-device"
-    python: Annotated[
-        str, Option("Trainer", "Interpreter", "empty: that of tuiapp", text="program", only=_with_key("python"))
-    ] = ""
     working_directory: Annotated[
         str,
         Option(
@@ -209,6 +206,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option("Run", "Mirror", "metrics as event files, too", choices=(OFF,), prefixes=(TENSORBOARD,)),
     ] = OFF
+    python: Annotated[str, Option("Run", "Interpreter", "empty: see tuiapp env", text="program")] = ""
     nan_policy: Annotated[
         str,
         Option("Run", "On NaN loss", "what a non-finite loss does", choices=("warn", "stop", "checkpoint-and-stop")),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,28 +35,29 @@ def rank_processes(config: RunConfig) -> int:
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """Makes a script's paths absolute: `tensorboard_dir` from the working directory, all others from the present one.
+    """Makes an interpreter's and a script's paths absolute, `tensorboard_dir` from the working directory.
 
     An empty working directory stays empty.
     """
+    if os.sep in config.python:
+        config = msgspec.structs.replace(config, python=_absolute(config.python))
     if BACKENDS[config.backend].builtin:
         return config
     return msgspec.structs.replace(
         config,
         script=config.script if config.script.startswith(MODULE) else _absolute(config.script),
-        python=_absolute(config.python) if os.sep in config.python else config.python,
         working_directory=_absolute(config.working_directory),
         tensorboard_dir=_absolute(config.tensorboard_dir, _absolute(config.working_directory)),
     )
 
 
 def place_script(config: RunConfig) -> RunConfig:
-    """Fixes what depends on where a run is launched: its paths, working directory and interpreter."""
+    """Fixes what depends on where a script is launched: its paths and working directory."""
     if BACKENDS[config.backend].builtin:
         return config
-    placed = msgspec.structs.replace(config, working_directory=config.working_directory or os.getcwd())
-    placed = with_absolute_paths(placed)
-    return msgspec.structs.replace(placed, python=_interpreter(placed.python) or placed.python)
+    return with_absolute_paths(
+        msgspec.structs.replace(config, working_directory=config.working_directory or os.getcwd())
+    )
 
 
 def check_script(config: RunConfig) -> list[Problem]:
@@ -68,9 +67,6 @@ def check_script(config: RunConfig) -> list[Problem]:
     problems = []
     if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
         problems.append(Problem("script", why))
-    if config.python and not _interpreter(config.python):
-        message = f"{config.python!r} is not an executable program; leave it empty for {sys.executable}."
-        problems.append(Problem("python", message))
     directory = _absolute(config.working_directory)
     if not directory:
         try:
@@ -86,11 +82,11 @@ def check_script(config: RunConfig) -> list[Problem]:
     return problems
 
 
-def command(config: RunConfig) -> list[str]:
-    """The command of every rank of a placed configuration."""
+def command(config: RunConfig, python: str) -> list[str]:
+    """The command of every rank of a placed configuration, in an interpreter."""
     named = config.script.startswith(MODULE)
     program = ["-m", config.script.removeprefix(MODULE)] if named else [config.script]
-    return [config.python or sys.executable, "-u", *program, *split_words(config.arguments)]
+    return [python, "-u", *program, *split_words(config.arguments)]
 
 
 def short_command(config: RunConfig) -> str:
@@ -119,14 +115,6 @@ def _absolute(path: str, start: str = "") -> str:
     if not path:
         return ""
     return os.path.abspath(os.path.join(start, os.path.expanduser(path)))
-
-
-def _interpreter(python: str) -> str:
-    """The absolute path of an interpreter, links unresolved: a virtual environment is known by them; "" for none."""
-    if not python:
-        return ""
-    found = shutil.which(_absolute(python) if os.sep in python or python.startswith("~") else python)
-    return os.path.abspath(found) if found else ""
 
 
 def _why_no_script(script: str) -> str:

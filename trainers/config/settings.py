@@ -1,4 +1,4 @@
-"""The user's settings: the dashboard's look and keys, and the notices of a run's end.
+"""The user's settings: the dashboard's look and keys, the notices of a run's end, and the backends' interpreters.
 
 They are in `tuiapp/config.toml` in the user's configuration directory. Errors in that file are reported, and the rest
 is used: no setting keeps a run from starting or the dashboard from opening.
@@ -13,8 +13,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-from platformdirs import user_config_path
 
+from trainers.config.catalog import BACKENDS
+from trainers.config.directories import user_config
 from trainers.config.files import make_private, read_limited, why_not_trusted, write_atomically
 from trainers.config.options import ConfigError, Option, Problem, shown, suggest
 
@@ -37,6 +38,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Run at the end of a run, wherever it was started: a program and its arguments."""
     webhook: str = ""
     """Receives a small JSON then; may hold a secret."""
+    environments: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """A backend, or a framework for all of its backends → the interpreter of the ranks."""
     keys: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Action → the keys that trigger it, comma-separated, as `tuiapp settings keys` lists them."""
 
@@ -52,20 +55,23 @@ OPTIONS = {
         Option("", "Webhook", "", key="webhook"),
     )
 }
-"""Every key of the file but the table `keys`."""
+"""Every key of the file but the tables."""
 
-TOLD_BY = ("command", "webhook")
+TABLES = ("environments", "keys")
+
+EXECUTED = ("command", "webhook", "environments")
+"""What runs with the user's rights, or is told of the runs."""
 
 
 def settings_path() -> Path:
     """The file; it may be missing."""
-    return user_config_path("tuiapp") / "config.toml"
+    return user_config() / "config.toml"
 
 
 def read_settings() -> tuple[Settings, list[Problem]]:
     """Reads the user's settings, and their problems; a key with a problem gets its default.
 
-    A file that others may change names neither a command nor a webhook: they would run with the user's rights.
+    A file that others may change names no command, webhook or interpreter: they would run with the user's rights.
     """
     path = settings_path()
     try:
@@ -80,8 +86,8 @@ def read_settings() -> tuple[Settings, list[Problem]]:
         return Settings(), [Problem("", f"cannot be read: {error.strerror or error}")]
     except (ValueError, RecursionError, RuntimeError) as error:  # not UTF-8, nested too deeply, a loop of links
         return Settings(), [Problem("", f"cannot be read: {error}")]
-    not_used = [Problem(key, f"is ignored: {why}") for key in TOLD_BY if why and key in table]
-    settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in TOLD_BY})
+    not_used = [Problem(key, f"is ignored: {why}") for key in EXECUTED if why and key in table]
+    settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in EXECUTED})
     return settings, [*not_used, *problems]
 
 
@@ -100,8 +106,10 @@ def check_settings(table: Mapping[str, object]) -> tuple[Settings, list[Problem]
 def _check(key: str, value: object) -> object:
     if key == "keys":
         return _check_keys(value)
+    if key == "environments":
+        return _check_environments(value)
     if key not in OPTIONS:
-        known = [*OPTIONS, "keys"]
+        known = [*OPTIONS, *TABLES]
         hint = suggest(key, known) or f" The keys are: {', '.join(known)}."
         raise ConfigError([Problem(shown(key), f"unknown setting.{hint}")])
     checked = OPTIONS[key].check(value)
@@ -117,6 +125,23 @@ def _check_keys(value: object) -> dict[str, str]:
         if not isinstance(keys, str) or not all(key.strip() for key in keys.split(",")):
             message = f'{shown(keys)} is not allowed; it must be keys, comma-separated, as "f9,ctrl+g".'
             raise ConfigError([Problem(f"keys.{name}", message)])
+    return value
+
+
+def _check_environments(value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ConfigError([Problem("environments", f"{shown(value)} is not allowed; it must be a table.")])
+    known = list(dict.fromkeys(name for one in BACKENDS.values() for name in (one.name, one.framework) if name))
+    problems = []
+    for name, python in value.items():
+        if name not in known:
+            hint = suggest(name, known) or f" It must be one of {', '.join(known)}."
+            problems.append(Problem(f"environments.{shown(name)}", f"there is no such backend or framework.{hint}"))
+        elif not isinstance(python, str) or not python.strip() or not python.isprintable():
+            message = f'{shown(python)} is not allowed; it must be an interpreter, as "~/venvs/jax/bin/python".'
+            problems.append(Problem(f"environments.{name}", message))
+    if problems:
+        raise ConfigError(problems)
     return value
 
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.config.directories import user_data
 from trainers.config.files import open_regular
 from trainers.config.user_code import slug
 
@@ -178,9 +179,7 @@ def default_runs_dir() -> Path:
     """Returns `TUIAPP_RUNS_DIR`, or `tuiapp/runs` in the user's data directory."""
     if chosen := os.environ.get("TUIAPP_RUNS_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
-    from platformdirs import user_data_path
-
-    return user_data_path("tuiapp") / "runs"
+    return user_data() / "runs"
 
 
 def new_run_id(backend: str, subject: str) -> str:

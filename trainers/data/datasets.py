@@ -21,6 +21,9 @@ from trainers.config.plan import Plan
 from trainers.config.saved_dataset import HF
 from trainers.data import npz, public, user_data
 from trainers.data.arrays import Arrays, Images, Labels, StoredArrays
+from trainers.data.image_cache import open_cached
+from trainers.data.prepare import prepare
+from trainers.data.split import split_rows
 from trainers.data.stored import StoredImages
 
 __all__ = [
@@ -45,6 +48,7 @@ DIGITS_FILE = Path(__file__).with_name("digits.npz")
 
 def open_planned(plan: Plan) -> Arrays | StoredArrays:
     """Loads the data set of a run, or opens it if the plan has its images read batch by batch; raises DatasetError."""
+    prepare(plan.data)
     if not plan.streamed:
         return load(plan.data)
     if plan.data.name.startswith(EXAMINED):
@@ -66,8 +70,10 @@ def load(data: Dataset) -> Arrays:
 
 def open_stored(data: Dataset) -> StoredArrays:
     """Opens a data set that a launch has examined; its images are read when they are wanted. Raises DatasetError."""
+    if data.name.startswith((FOLDER, HF)) and (found := open_cached(data.checksum)) is not None:
+        return split_rows(*found, data)
+    # To decode them takes Pillow, and pyarrow, which are not wanted otherwise.
     if data.name.startswith(FOLDER):
-        # Needs Pillow, which other data does without.
         from trainers.data import image_folder
 
         return image_folder.load(data)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps
 
 from trainers.config.data_files import cache_dir
 from trainers.config.dataset_error import DatasetError
@@ -88,6 +87,9 @@ def decode_all(
 
 def decode(picture: Picture, size: int) -> npt.NDArray[np.uint8]:
     """Decodes a picture, upright, its middle square scaled to `size`: [size, size, 3]; raises DatasetError."""
+    # Who only reads the cache does without it.
+    from PIL import Image, ImageOps
+
     content = io.BytesIO(picture.content) if isinstance(picture.content, bytes) else picture.content
     try:
         with Image.open(content) as image:

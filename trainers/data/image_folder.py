@@ -14,7 +14,7 @@ from trainers.config.datasets import Dataset
 from trainers.config.files import absolute
 from trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
 from trainers.data.arrays import StoredArrays
-from trainers.data.image_cache import CHANNELS, Picture, decode_all, open_cached
+from trainers.data.image_cache import CHANNELS, Picture, decode_all
 from trainers.data.split import split_examples, split_rows
 
 LAYOUT = 1
@@ -55,16 +55,13 @@ def examine(value: str, image_size: int, seed: int) -> Dataset:
 
 
 def load(facts: Dataset) -> StoredArrays:
-    """The decoded images, decoded now if no run has done so; raises DatasetError."""
+    """Decodes the images, unless another process has; raises DatasetError."""
     size, path = facts.input_shape[0], absolute(facts.name.removeprefix(FOLDER))
-    found = open_cached(facts.checksum)
-    if found is None:
-        listing = read_listing(path, size)
-        if listing.key != facts.checksum:
-            raise DatasetError(f"{path} was changed while the run was starting; start it again.")
-        pictures = (Picture(str(file), file) for file in listing.files)
-        found = decode_all(listing.key, str(path), np.array(listing.labels), size, pictures)
-    return split_rows(*found, facts)
+    listing = read_listing(path, size)
+    if listing.key != facts.checksum:
+        raise DatasetError(f"{path} was changed while the run was starting; start it again.")
+    pictures = (Picture(str(file), file) for file in listing.files)
+    return split_rows(*decode_all(listing.key, str(path), np.array(listing.labels), size, pictures), facts)
 
 
 def read_listing(path: Path, image_size: int) -> Listing:

@@ -21,7 +21,7 @@ from trainers.config.files import absolute
 from trainers.config.npz import greatest_label
 from trainers.config.saved_dataset import HF, find_splits
 from trainers.data.arrays import Labels, StoredArrays
-from trainers.data.image_cache import CHANNELS, Picture, decode_all, open_cached
+from trainers.data.image_cache import CHANNELS, Picture, decode_all
 from trainers.data.split import split_examples, split_rows
 
 LABEL_NAMES = ("label", "labels", "class", "target")
@@ -49,16 +49,13 @@ def examine(value: str, image_size: int, seed: int) -> Dataset:
 
 
 def load(facts: Dataset) -> StoredArrays:
-    """The decoded images, decoded now if no run has done so; raises DatasetError."""
-    found = open_cached(facts.checksum)
-    if found is None:
-        path, size = absolute(facts.name.removeprefix(HF)), facts.input_shape[0]
-        if _key(path, size) != facts.checksum:
-            raise DatasetError(f"{path} was changed while the run was starting; start it again.")
-        splits = find_splits(path)
-        files = (*splits.train, *splits.test)
-        found = decode_all(facts.checksum, str(path), _read_labels(files), size, _pictures(files))
-    return split_rows(*found, facts)
+    """Decodes the images, unless another process has; raises DatasetError."""
+    path, size = absolute(facts.name.removeprefix(HF)), facts.input_shape[0]
+    if _key(path, size) != facts.checksum:
+        raise DatasetError(f"{path} was changed while the run was starting; start it again.")
+    splits = find_splits(path)
+    files = (*splits.train, *splits.test)
+    return split_rows(*decode_all(facts.checksum, str(path), _read_labels(files), size, _pictures(files)), facts)
 
 
 def _key(path: Path, image_size: int) -> str:

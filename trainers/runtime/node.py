@@ -25,9 +25,9 @@ from time import monotonic, sleep
 from typing import cast
 
 import msgspec
-from platformdirs import user_data_path
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.directories import user_data
 from trainers.config.machine import inspect_machine
 from trainers.config.plan import Plan, write_plan
 from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
@@ -175,7 +175,7 @@ class Agent:
         if begin.resume_from:
             environment[wire.RESUME_FROM] = begin.resume_from
         for number, rank in enumerate(begin.ranks):
-            process = RankProcess(run, rank, environment, None, script, plan.ranks.index(rank), number)
+            process = RankProcess(run, rank, environment, None, plan.python, script, plan.ranks.index(rank), number)
             self._live[rank] = process
             self._watch_rank(process)
         self._sampler = keep_sampler(
@@ -313,7 +313,7 @@ def _run_directory(begin: Begin, plan: Plan) -> RunDir:
         raise NotHereError(
             f"{begin.resume_from} is not on {socket.gethostname()}: resuming needs a shared runs directory"
         )
-    own = RunDir(user_data_path("tuiapp") / "nodes" / shared.run_id)
+    own = RunDir(user_data() / "nodes" / shared.run_id)
     for directory in (own.path, *map(own.rank, begin.ranks)):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_plan(own.plan, plan)

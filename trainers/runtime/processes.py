@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from time import monotonic
 from typing import IO
 
-from platformdirs import user_cache_path
-
+from trainers import bootstrap
 from trainers.config.catalog import BACKENDS
+from trainers.config.directories import user_cache
 from trainers.config.files import make_private
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
@@ -78,7 +78,7 @@ def device_environment(gpus: Sequence[str], token: str) -> dict[str, str]:
 
 def _torch_cache() -> str:
     """Where torch.compile caches its output; a restart clears PyTorch's default, /tmp."""
-    kept = user_cache_path("tuiapp") / "torch"
+    kept = user_cache() / "torch"
     # Otherwise PyTorch creates it on import with the umask's mode; it holds code. If it cannot be created PyTorch
     # reports it.
     with contextlib.suppress(OSError):
@@ -120,7 +120,8 @@ class RankProcess:
 
     `rank` is the first that it reports for, `process` its number among all rank processes, torchrun's RANK.
 
-    With `script` it is a rank of the user's own script, which knows nothing of the pipes: they have ended at once.
+    `interpreter` runs it; "" is our own. With `script` it is a rank of the user's own script, which knows nothing of
+    the pipes: they have ended at once.
 
     Raises OSError if it cannot be started; nothing is left behind.
     """
@@ -131,6 +132,7 @@ class RankProcess:
         rank: int,
         environment: Mapping[str, str],
         store: socket.socket | None,
+        interpreter: str = "",
         script: ScriptStart | None = None,
         process: int = 0,
         local_rank: int = 0,
@@ -161,7 +163,11 @@ class RankProcess:
                 own[wire.STORE_FD] = str(store.fileno())
                 passed.append(store.fileno())
             if script is None:
-                command = python("trainers.runtime.rank", str(run.path), str(rank))
+                if interpreter not in ("", sys.executable):
+                    own[wire.PYTHON] = sys.executable
+                command = bootstrap.command(
+                    interpreter or sys.executable, "trainers.runtime.rank", str(run.path), str(rank)
+                )
                 self._process = self._start(command, {**environment, **own}, passed)
             else:
                 own = script.environment(process, local_rank, self.directory, environment)

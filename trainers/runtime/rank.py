@@ -1,7 +1,8 @@
-"""One rank's process: `python -m trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
+"""One rank's process: `trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
 
-The only place that resolves a backend. A backend's exception is written to error.json with its time, so that the
-supervisor can distinguish the first failure from its consequences.
+`trainers.bootstrap` runs it, in any interpreter that has msgspec, NumPy and the backend's framework: nothing that it
+imports may need more. The only place that resolves a backend. A backend's exception is written to error.json with its
+time, so that the supervisor can distinguish the first failure from its consequences.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
     """What a plan's script is started with."""
     config = plan.config
     return ScriptStart(
-        command=command(config),
+        command=command(config, plan.python or sys.executable),
         working_directory=config.working_directory,
         world_size=plan.processes if config.processes == "per-device" or config.nodes > 1 else None,
         variables=read_environment(config.environment),

@@ -251,7 +251,7 @@ class Supervisor:
 
     def _start_rank(self, rank: int, number: int, environment: Mapping[str, str], store: socket.socket | None) -> bool:
         try:
-            process = RankProcess(self._run, rank, environment, store, self._script, number, number)
+            process = RankProcess(self._run, rank, environment, store, self._plan.python, self._script, number, number)
         except OSError as error:
             text = f"its process could not be started: {error.strerror or error}"
             failed = RankFailed(rank=rank, error=text, step=self._from)

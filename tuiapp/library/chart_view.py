@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from platformdirs import user_state_path
 
+from trainers.config.directories import user_state
 from trainers.config.files import make_private, read_limited, write_atomically
 from tuiapp.state.series import SMOOTHINGS
 
@@ -32,7 +32,7 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_path() -> Path:
     """Returns the file; it may be missing."""
-    return user_state_path("tuiapp") / "charts.json"
+    return user_state() / "charts.json"
 
 
 def read_view() -> tuple[ChartView, str]:

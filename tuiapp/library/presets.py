@@ -12,9 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_config_path
-
 from trainers.config.catalog import BACKENDS
+from trainers.config.directories import user_config
 from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
 from trainers.config.relevance import check_file, without_idle
@@ -57,7 +56,7 @@ class Preset:
 
 def presets_dir() -> Path:
     """Returns the directory of the user's presets."""
-    return user_config_path("tuiapp") / "presets"
+    return user_config() / "presets"
 
 
 def list_presets() -> list[Preset]:

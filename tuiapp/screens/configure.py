@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -17,12 +17,14 @@ from textual.reactive import reactive
 from textual.widgets import Button, Static
 from textual.widgets._footer import FooterKey
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.about import About
 from trainers.contract.rundir import RunDir, default_runs_dir
 from trainers.launch import launch
+from tuiapp.library.environments import find_environments, look_at_environments
 from tuiapp.library.presets import Preset, list_presets
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched
@@ -33,6 +35,9 @@ from tuiapp.widgets.config_form import ConfigForm
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.preset_list import PresetList
 from tuiapp.widgets.steady_footer import SteadyFooter
+
+if TYPE_CHECKING:
+    from tuiapp.widgets.choice_input import ChoiceInput
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 """Starts a run: `trainers.launch.launch`, or a test's replacement."""
@@ -179,6 +184,28 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._failure = ""
         self._examine(self._texts)
 
+    @work(group="ask")
+    async def on_choice_input_unavailable_chosen(self, event: ChoiceInput.UnavailableChosen) -> None:
+        """Offers to make the environment of a backend that has none, and chooses the backend when it is there."""
+        event.stop()
+        found = next(one for one in find_environments() if one.backend == event.value)
+        if found.interpreter.origin == "settings":
+            self.notify(sanitize(found.unavailable), title=event.value, severity="error", markup=False)
+            return
+        # Imported late: few need it.
+        from tuiapp.screens.environment_dialog import EnvironmentDialog
+
+        dialog = EnvironmentDialog(
+            BACKENDS[event.value].framework,
+            found.unavailable.partition(", or tuiapp")[0],
+            gpus=bool(self._machine and self._machine.gpus),
+            again=found.interpreter.origin == "created",
+        )
+        if await self.app.push_screen_wait(dialog):
+            self.take_environments()
+            self.query_one(ConfigForm).load({"backend": event.value})
+            self._examine_changes()
+
     @on(PresetList.PresetChosen)
     def _load_chosen(self, event: PresetList.PresetChosen) -> None:
         if can_be_loaded(self.app, event.preset):
@@ -214,6 +241,11 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._machine = machine or self._machine
         self._failure = problem
         await self._show_machine()
+        self._examine(self._texts)
+
+    def take_environments(self) -> None:
+        """Takes over what the backends' interpreters have answered."""
+        self.query_one(ConfigForm).show_environments()
         self._examine(self._texts)
 
     @work(thread=True, group="launch")
@@ -293,7 +325,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 
 def inspect_for(screen: ConfigureScreen) -> None:
-    """Inspects this machine in a thread and gives the result to a screen."""
+    """Inspects this machine, and the backends' interpreters, in a thread and gives the results to a screen."""
     machine, problem = None, ""
     try:
         machine = inspect_machine()
@@ -302,3 +334,6 @@ def inspect_for(screen: ConfigureScreen) -> None:
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         screen.call_later(screen.take_machine, machine, problem)
+        if any(one.installed is None for one in find_environments()):
+            look_at_environments()
+            screen.call_later(screen.take_environments)

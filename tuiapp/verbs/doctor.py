@@ -8,17 +8,19 @@ import platform
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainers.config.catalog import BACKENDS, installed_version
+from trainers.config.catalog import BACKENDS
 from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
+from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.settings import is_open_to_others, settings_path
 from trainers.contract.strays import describe_strays, end_strays, find_strays
 from tuiapp import __version__
+from tuiapp.library.environments import Environment, look_at_environments
 from tuiapp.library.presets import list_presets, presets_dir
 from tuiapp.state.text import format_bytes, sanitize
 from tuiapp.verbs.settings import read_all
@@ -38,10 +40,11 @@ class Finding:
 
 def examine(options: Namespace) -> int:
     """Prints the findings; returns 0 when all is well, 1 with warnings, 2 when nothing can run or be saved."""
+    environments = look_at_environments()
     findings = [
         *_programs(),
-        *_backends(),
-        *_devices(inspect_machine()),
+        *_backends(environments),
+        *_devices(inspect_machine(), environments),
         *_data(),
         *_places(runs_dir(options)),
         *_settings(),
@@ -68,25 +71,29 @@ def _programs() -> Iterator[Finding]:
         yield Finding("terminal", "warn", f"its encoding is {sys.stdout.encoding}; set LANG to a UTF-8 locale")
 
 
-def _backends() -> Iterator[Finding]:
+def _backends(environments: Sequence[Environment]) -> Iterator[Finding]:
     usable = False
-    for backend in BACKENDS.values():
-        reason = backend.unavailable()
+    for one in environments:
+        backend, reason, where = BACKENDS[one.backend], one.unavailable, one.words(None)
         usable |= backend.builtin and not reason
-        yield Finding(backend.name, "info" if reason else "pass", reason or f"can run: {backend.summary}")
+        # Of tuiapp's own, what is not installed is not wanted; another interpreter was named.
+        if reason:
+            yield Finding(one.backend, "info" if one.interpreter.origin == "own" else "warn", reason)
+        else:
+            yield Finding(one.backend, "pass", f"can run: {backend.summary}{f' (in {where})' if where else ''}")
     if not usable:
         yield Finding("backends", "fail", "none can run here")
 
 
-def _devices(machine: Machine) -> Iterator[Finding]:
+def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[Finding]:
     memory = format_bytes(machine.memory_total_bytes)
     yield Finding("CPU", "pass", f"{machine.cpu_cores} cores, {memory} memory, up to {machine.max_cpu_ranks} ranks")
     for gpu in machine.gpus:
         total = format_bytes(gpu.memory_total_bytes)
         yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
-    for backend in BACKENDS.values() if machine.gpus else ():
-        if not backend.unavailable() and (reason := backend.without_gpus()):
-            yield Finding(backend.name, "warn", f"not on the GPUs: {reason}")
+    for one in environments if machine.gpus else ():
+        if not one.unavailable and (reason := one.without_gpus(machine)):
+            yield Finding(one.backend, "warn", f"not on the GPUs: {reason}")
     if not machine.gpus:
         yield Finding("GPU", "info", f"{machine.gpu_problem}: runs use the CPU")
 

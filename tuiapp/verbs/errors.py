@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainers.config.options import ConfigError
 from trainers.contract.about import AboutError
 from trainers.launch import LaunchError
+from tuiapp.library.create_environment import CreateError
 from tuiapp.library.export import ExportError
 from tuiapp.library.find import UnknownRunError
 from tuiapp.library.presets import PresetError
@@ -14,6 +15,7 @@ from tuiapp.verbs.facts import UsageError
 FOR_THE_USER = (
     AboutError,
     ConfigError,
+    CreateError,
     PresetError,
     UnknownRunError,
     LaunchError,

@@ -38,6 +38,7 @@ def show(options: Namespace) -> int:
         "command": list(settings.command),
         # It may be a secret, and this a shared screen.
         "webhook": f"{host_of(settings.webhook)}/…" if settings.webhook else "",
+        "environments": dict(settings.environments),
         "keys": dict(settings.keys),
     }
     if options.json:

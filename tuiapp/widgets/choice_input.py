@@ -20,8 +20,8 @@ from textual.widgets.option_list import Option
 class ChoiceInput(Widget, can_focus=True):
     """Shows the chosen value; enter opens a menu of all values, left and right take the neighbour.
 
-    Unlike Textual's `Select` it can list unavailable values with the reason, explains each value in the menu, and
-    builds the menu only when it opens.
+    Unlike Textual's `Select` it can list unavailable values with the reason, and ask for a remedy, explains each value
+    in the menu, and builds the menu only when it opens.
     """
 
     ALLOW_SELECT = False
@@ -77,6 +77,12 @@ class ChoiceInput(Widget, can_focus=True):
 
         prefix: str
 
+    @dataclass
+    class UnavailableChosen(Message):
+        """The user chose an unavailable value in the menu: what can be done about it?"""
+
+        value: str
+
     def __init__(
         self,
         *,
@@ -114,7 +120,7 @@ class ChoiceInput(Widget, can_focus=True):
         if self.query(OptionList):
             return
         entries = [*self.choices, *self.prefixes]
-        menu = _Menu(*(Option(self._entry(entry), id=entry, disabled=entry in self.unavailable) for entry in entries))
+        menu = _Menu(*(Option(self._entry(entry), id=entry) for entry in entries))
         await self.mount(menu)
         menu.highlighted = self.choices.index(self.value) if self.value in self.choices else None
         menu.focus(scroll_visible=False)
@@ -139,6 +145,8 @@ class ChoiceInput(Widget, can_focus=True):
                 return
             case prefix if prefix in self.prefixes:
                 self.post_message(self.PrefixChosen(prefix))
+            case choice if choice in self.unavailable:
+                self.post_message(self.UnavailableChosen(choice))
             case choice:
                 self.take(choice)
 
@@ -154,7 +162,7 @@ class ChoiceInput(Widget, can_focus=True):
         width = max(map(len, [*self.choices, *self.prefixes]))
         note = self.notes.get(choice, "")
         if reason := self.unavailable.get(choice, ""):
-            note = f"cannot run here: {reason}"
+            note = f"cannot run here: {reason.partition(': ')[0]} (Enter: what to do)"
         name = f"{choice}…" if choice in self.prefixes else choice
         # Not fainter than the name: it would be unreadable on the cursor's background.
         return Content.assemble((name.ljust(width), "bold"), f"  {note}" if note else "")

@@ -21,6 +21,7 @@ from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
+from tuiapp.library.environments import find_environments
 from tuiapp.state.draft import FIELDS, Draft
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.field_words import FieldWords
@@ -97,7 +98,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
         self._texts = dict(texts)
         self._draft = draft
         self._machine: Machine | None = None
-        self._unavailable = {name: reason for name, backend in BACKENDS.items() if (reason := backend.unavailable())}
+        self._environments = find_environments()
         self._building = False
         self._fields: list[OptionField] = []
 
@@ -148,10 +149,30 @@ class ConfigForm(VerticalScroll, can_focus=False):
     def _words(self) -> list[FieldWords]:
         return [
             FieldWords(
-                option, self._texts.get(key, ""), NOTES.get(key, {}), self._unavailable if key == "backend" else {}
+                option,
+                self._texts.get(key, ""),
+                self._backend_notes if key == "backend" else NOTES.get(key, {}),
+                self._unavailable if key == "backend" else {},
             )
             for key, option in FIELDS.items()
         ]
+
+    @property
+    def _backend_notes(self) -> dict[str, str]:
+        words = {one.backend: one.words(self._machine) for one in self._environments}
+        return {name: f"{note} · in {words[name]}" if words[name] else note for name, note in NOTES["backend"].items()}
+
+    @property
+    def _unavailable(self) -> dict[str, str]:
+        return {one.backend: one.unavailable for one in self._environments if one.unavailable}
+
+    def show_environments(self) -> None:
+        """Shows what is known by now of the backends' environments."""
+        self._environments = find_environments()
+        if self.is_built:
+            self._field("backend").show_choices(self._backend_notes, self._unavailable)
+        else:
+            self.refresh()
 
     @property
     def texts(self) -> dict[str, str]:
@@ -181,6 +202,7 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     async def show_machine(self, machine: Machine) -> None:
         self._machine = machine
+        self.show_environments()
         if self.is_built and not any(checklist.look_again(machine.gpus) for checklist in self.query(GpuChecklist)):
             await self._list_gpus()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import on
@@ -127,6 +128,13 @@ class OptionField(Widget):
             if not typed:
                 choice.value = text
             self._show_control(typed)
+        self.refresh()
+
+    def show_choices(self, notes: Mapping[str, str], unavailable: Mapping[str, str]) -> None:
+        """Describes the choices anew; an open menu keeps its words."""
+        self._notes, self._unavailable = notes, unavailable
+        for choice in self.query(ChoiceInput):
+            choice.notes, choice.unavailable = notes, unavailable
         self.refresh()
 
     def focus_control(self) -> None:

@@ -1,0 +1,209 @@
+"""Environments made, interrupted and removed: with the real venv and pip, on packages of the test's own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.wheels import offline
+from trainers.config.catalog import BACKENDS
+from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
+from tuiapp.library.create_environment import (
+    RECIPES,
+    CancelledError,
+    CreateError,
+    Recipe,
+    create,
+    describe,
+    log_path,
+    remove,
+)
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+
+
+def quiet(line: str, size: int) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return offline(monkeypatch, tmp_path / "wheels")
+
+
+@pytest.fixture
+def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installer that says something and does not end; the file that has its pid."""
+    told = tmp_path / "pid"
+    uv = tmp_path / "bin" / "uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\necho $$ > {told}; echo Downloading the world; exec sleep 600\n")
+    uv.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{uv.parent}:{os.environ['PATH']}")
+    yield told
+    if told.exists() and psutil.pid_exists(pid := int(told.read_text())):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(file: Path) -> int:
+    deadline = time.monotonic() + 60
+    while not (file.exists() and file.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return int(file.read_text())
+
+
+def wait_dead(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def left() -> list[str]:
+    return sorted(path.name for path in environments_dir().iterdir() if not path.name.startswith("."))
+
+
+def test_one_is_made_used_and_removed(wheels: Path) -> None:
+    said: list[str] = []
+    directory = create("torch", lambda line, size: said.append(line))
+    assert any(line.startswith("Successfully installed") for line in said)
+    assert "Successfully installed" in log_path("torch").read_text()
+    found = find_interpreter("torch-ddp")
+    assert (found.python, found.origin) == (str(directory / "bin" / "python"), "created")
+    assert found.look().packages == {"msgspec": "0.22.0", "numpy": "2.4.6", "torch": "2.13.0"}
+    assert why_not("torch-ddp", found) == ""
+    assert not (directory / "tmp").exists()
+    with pytest.raises(CreateError, match=r"is there already. To make it anew: tuiapp env remove torch"):
+        create("torch", quiet)
+    with subprocess.Popen([found.python, "-c", "input()"], stdin=subprocess.PIPE) as user:
+        with pytest.raises(CreateError, match=f"in use by process {user.pid} .*; stop it first"):
+            remove("torch")
+        assert find_interpreter("torch-ddp") == found
+        user.kill()
+    assert create("torch", quiet, again=True) == directory
+    assert remove("torch") == directory
+    assert left() == ["torch.log"]
+    assert find_interpreter("torch-ddp").origin == "own"
+    with pytest.raises(CreateError, match=r"There is no environment 'torch' in .*; there are: none"):
+        remove("torch")
+
+
+def test_what_cannot_be_installed_leaves_its_log_alone(wheels: Path) -> None:
+    (wheels / "numpy-2.4.6-py3-none-any.whl").unlink()
+    with pytest.raises(CreateError, match=r"No matching distribution found for numpy==2.4.6[^$]*All that it said: "):
+        create("torch", quiet)
+    assert left() == ["torch.log"]
+
+
+def test_one_without_what_ranks_need_does_not_count(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RECIPES, "torch", Recipe(("torch==2.13.0", "numpy==2.4.6"), 1))
+    with pytest.raises(CreateError, match="msgspec not installed"):
+        create("torch", quiet)
+    assert left() == ["torch.log"]
+
+
+def test_a_cancelled_one_leaves_nothing_behind(stuck: Path) -> None:
+    cancelled = threading.Event()
+    with pytest.raises(CancelledError):
+        create("jax", lambda line, size: cancelled.set() if line else None, cancelled=cancelled)
+    wait_dead(wait_for(stuck))
+    assert left() == ["jax.log"]
+
+
+def test_ctrl_c_ends_the_installer_and_leaves_nothing_behind(stuck: Path) -> None:
+    with subprocess.Popen([*TUIAPP, "env", "create", "jax"], stderr=subprocess.PIPE, text=True) as process:
+        pid = wait_for(stuck)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Downloads about 170 MB" in said
+    wait_dead(pid)
+    assert left() == ["jax.log"]
+
+
+def test_a_killed_one_does_not_count_and_is_replaced(
+    stuck: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{stuck.parent / 'bin'}:/usr/bin:/bin")
+    with subprocess.Popen([*TUIAPP, "env", "create", "torch"], stderr=subprocess.DEVNULL) as process:
+        pid = wait_for(stuck)
+        process.kill()
+    assert left() == ["torch", "torch.log"]
+    assert find_interpreter("torch-ddp").origin == "own"
+    # The installer lives on, and holds the lock.
+    with pytest.raises(CreateError, match="Another tuiapp, or what it started"):
+        create("torch", quiet)
+    os.kill(pid, signal.SIGKILL)
+    wait_dead(pid)
+    (stuck.parent / "bin" / "uv").unlink()
+    assert (create("torch", quiet) / COMPLETE).exists()
+
+
+def test_a_framework_that_needs_another_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("tuiapp.library.create_environment.sys.version_info", (3, 13, 1))
+    with pytest.raises(CreateError, match=r"mxnet needs Python 3.11: numpy==1.23.5 does not install on the 3.13 that"):
+        describe("mxnet", cuda=False)
+    (tmp_path / "python3.11").touch(mode=0o700)
+    assert "mxnet==1.9.1, numpy==1.23.5" in describe("mxnet", cuda=False)
+
+
+def test_what_would_be_downloaded_is_said() -> None:
+    assert describe("jax", cuda=False).endswith("Downloads about 170 MB.")
+    assert "jax[cuda13]==" in describe("jax", cuda=True)
+    with pytest.raises(CreateError, match=r"no build of mxnet==1.9.1 for today's GPUs; leave out --cuda"):
+        describe("mxnet", cuda=True)
+
+
+def test_the_pins_are_within_the_bounds_of_the_extras() -> None:
+    from packaging.requirements import Requirement
+
+    from trainers.config.catalog import _requirements
+
+    for name in ("torch", "jax", "keras"):
+        pins = {Requirement(one).name: Requirement(one) for one in RECIPES[name].requirements}
+        for backend in BACKENDS.values():
+            for extra in backend.extras if backend.framework == name else ():
+                for wanted in map(Requirement, _requirements(extra)):
+                    if extra != name and wanted.name not in pins:
+                        # Keras' backend on JAX takes nothing but JAX of that extra.
+                        continue
+                    (pin,) = pins[wanted.name].specifier
+                    assert wanted.specifier.contains(pin.version), (name, wanted)
+
+
+def _index_answers(requirement: str) -> bool:
+    pip = [sys.executable, "-m", "pip", "index", "versions", requirement, "--retries", "0"]
+    return subprocess.run(pip, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="NumPy 1.23.5 installs on Python 3.11 alone")
+@pytest.mark.timeout(600)
+def test_mxnet_for_real() -> None:
+    if not _index_answers("mxnet"):
+        pytest.skip("pip's index cannot be reached, or has no mxnet")
+    directory = create("mxnet", quiet)
+    command = [str(directory / "bin" / "python"), "-c", "import mxnet; print(mxnet.nd.ones(3).sum().asscalar())"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("3.0\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("name", "module"), [("torch", "torch"), ("jax", "flax.linen, optax"), ("keras", "keras")])
+def test_the_others_for_real(name: str, module: str) -> None:
+    if not _index_answers(name):
+        pytest.skip(f"pip's index cannot be reached, or has no {name}")
+    directory = create(name, quiet)
+    command = [str(directory / "bin" / "python"), "-c", f"import {module}"]
+    subprocess.run(command, check=True, env={**os.environ, "KERAS_BACKEND": "jax"})

@@ -1,0 +1,62 @@
+"""Writes and reads arrays in the safetensors format: https://github.com/huggingface/safetensors#format.
+
+A file is a length, as 8 little-endian bytes, a JSON header of that length (name → dtype, shape, offsets into what
+follows), and the arrays without gaps. The package of that name is not needed: an interpreter that runs ranks has only
+NumPy, msgspec and its framework. It would also copy all arrays before it writes the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+_NAMES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+}  # fmt: skip
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+"""NumPy knows bfloat16 once the framework that has it, JAX, is imported."""
+
+
+class _Entry(msgspec.Struct):
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
+    """The parts of a file, in their order; raises KeyError for a dtype that the format does not have."""
+    # Those with the widest numbers first: every array begins at a multiple of its own.
+    names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    header, end = {}, 0
+    for name in names:
+        array, begin = tensors[name], end
+        end += array.nbytes
+        header[name] = _Entry(_NAMES[array.dtype.name], list(array.shape), (begin, end))
+    text = msgspec.json.encode(header)
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        yield np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8).data
+
+
+def load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Reads all arrays into memory; raises OSError, and ValueError if the file is damaged."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = msgspec.json.decode(file.read(size), type=dict[str, _Entry])
+        arrays = {}
+        for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
+            file.seek(8 + size + entry.data_offsets[0])
+            dtype = np.dtype(_DTYPES[entry.dtype])
+            count = (entry.data_offsets[1] - entry.data_offsets[0]) // dtype.itemsize
+            arrays[name] = np.fromfile(file, dtype, count).reshape(entry.shape)
+    return arrays

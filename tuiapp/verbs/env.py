@@ -1,0 +1,76 @@
+"""`tuiapp env`: the environments that ranks run in."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from trainers.config.machine import Machine, inspect_machine
+from tuiapp.library import create_environment
+from tuiapp.library.environments import Environment, look_at_environments
+from tuiapp.state.text import format_bytes, sanitize
+
+SHOWN = ("Collecting", "Downloading", "Installing", "Successfully", "Resolved", "Prepared", "Installed", "ERROR")
+"""How the lines of pip and uv begin that say how far they are."""
+
+COLUMNS = ("BACKEND", "ENVIRONMENT", "PYTHON", "VERSIONS", "GPUS")
+
+
+def list_all(options: Namespace) -> int:
+    """Prints a line per backend, and beneath it why it cannot run there."""
+    machine, found = inspect_machine(), look_at_environments()
+    if options.json:
+        facts = [
+            {
+                "backend": one.backend,
+                "interpreter": one.interpreter.python,
+                "origin": one.interpreter.origin,
+                "python": one.installed.version if one.installed else None,
+                "versions": one.versions,
+                "unavailable": one.unavailable or None,
+                "without_gpus": one.without_gpus(machine) or None,
+            }
+            for one in found
+        ]
+        print(json.dumps(facts, indent=2))
+        return 0
+    lines = [COLUMNS, *(_cells(one, machine) for one in found)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, cells in enumerate(lines):
+        padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        print(sanitize("  ".join(padded).rstrip()))
+        if number and (why := found[number - 1].unavailable):
+            print(sanitize(f"{'':{widths[0]}}  cannot run: {why}"))
+    return 0
+
+
+def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
+    where = "own" if one.interpreter.origin == "own" else f"{one.interpreter.origin}: {one.interpreter.python}"
+    versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
+    without_gpus = one.without_gpus(machine)
+    gpus = "none here" if not machine.gpus else f"no: {without_gpus}" if without_gpus else "yes"
+    return one.backend, where, one.installed.version if one.installed else "–", versions or "–", gpus
+
+
+def create(options: Namespace) -> int:
+    """Makes an environment for a framework; says before how much it downloads, and how far it is."""
+    words = create_environment.describe(options.name, cuda=options.cuda)
+    print(sanitize(words), file=sys.stderr)
+    done = 0
+
+    def tell(line: str, size: int) -> None:
+        nonlocal done
+        done = max(done, size)
+        if line.startswith(SHOWN):
+            print(sanitize(f"{format_bytes(done):>10}  {line}"), file=sys.stderr)
+
+    directory = create_environment.create(options.name, tell, cuda=options.cuda)
+    print(f"made {sanitize(str(directory))}; log: {create_environment.log_path(options.name)}", file=sys.stderr)
+    return 0
+
+
+def remove(options: Namespace) -> int:
+    """Removes an environment that `create` has made."""
+    print(f"removed {sanitize(str(create_environment.remove(options.name)))}", file=sys.stderr)
+    return 0
