@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from trainers.config import slurm
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED, check_images, find_dataset
@@ -34,6 +35,7 @@ from trainers.config.relevance import without_idle
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, RunConfig, to_toml
 from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
+from trainers.config.slurm import SlurmError
 from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract import mailbox
 from trainers.contract.about import About, write_about
@@ -75,12 +77,27 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     """
     machine = machine or inspect_machine()
     plan = _plan(config, machine)
-    return _start(_make_directory(plan, runs_dir, machine, about or About()))
+    run = _make_directory(plan, runs_dir, machine, about or About())
+    return _start(run, plan.config)
 
 
-def _start(run: RunDir) -> RunDir:
+def start(run: RunDir, lock: int) -> None:
+    """Starts a run whose directory is there, from its first step, under its lock. Raises LaunchError."""
     try:
-        _start_supervisor(run)
+        _start_supervisor(run, journal_end(run.journal), (lock,), str(lock), "")
+    except OSError as error:
+        raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
+
+
+def _start(run: RunDir, config: RunConfig | None = None) -> RunDir:
+    try:
+        if config is not None and config.launcher == "slurm":
+            _start_job(run, config)
+        else:
+            _start_supervisor(run)
+    except SlurmError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(f"Slurm takes no job: {error}.") from error
     except OSError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
@@ -118,24 +135,27 @@ def record(runs_dir: Path, world_size: int) -> RunDir:
     return _start(_make_directory(plan, runs_dir, machine, About()))
 
 
-def resume(run: RunDir, config: RunConfig | None = None, machine: Machine | None = None) -> Resumed:
+def resume(
+    run: RunDir, config: RunConfig | None = None, machine: Machine | None = None, lock: int | None = None
+) -> Resumed:
     """Resumes a run that has ended, or was lost, from its newest complete checkpoint that the journal covers.
 
     If the journal covers none, from the one that leaves the smallest gap in it, which the notes name. The supervisor is
-    up when this returns. `config`, with more epochs or other devices, replaces run.toml.
+    up when this returns; in Slurm's queue the run's job is. `config`, with more epochs or other devices, replaces
+    run.toml. `lock` is the descriptor that holds the run's lock, if the caller has taken it.
 
     Raises:
         ConfigError: This machine cannot run it, or run.toml cannot be read.
         LaunchError: It runs already, has nothing left to do, has no checkpoint that fits, or does not start.
     """
     running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
-    if run.is_live():
+    if lock is None and run.is_live():
         raise LaunchError(running)
     if reason := read_only_reason(run) or unreadable_reason(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
     status = summarise(run).status
     try:
-        lock = run.take_lock()
+        lock = run.take_lock() if lock is None else os.dup(lock)
     except BlockingIOError:
         # Somebody else resumed it a moment ago.
         raise LaunchError(running) from None
@@ -182,8 +202,8 @@ def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machi
     notes = [f"{note}; resuming from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
     # Views find missing steps on their own: they are not written into the journal.
     gap = [] if point.covered else [_what_lacks(run, point)]
-    started, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
-    return Resumed(started.attempt, step, [*notes, *gap], offset)
+    attempt, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
+    return Resumed(attempt, step, [*notes, *gap], offset)
 
 
 def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> Resumed:
@@ -193,12 +213,12 @@ def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> 
     with contextlib.suppress(OSError):
         # A full disk does not keep it from starting again.
         _keep_code(run, plan.config, last_attempt(run) + 1)
-    started, offset = _start_attempt(run, plan, before, lock, "")
-    return Resumed(started.attempt, 0, [], offset)
+    attempt, offset = _start_attempt(run, plan, before, lock, "")
+    return Resumed(attempt, 0, [], offset)
 
 
-def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[RunStarted, int]:
-    """Starts the supervisor of a further attempt; returns its first event, and that event's offset in the journal.
+def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[int, int]:
+    """Starts the supervisor of a further attempt; returns its number, and its first event's offset in the journal.
 
     `before` is the text of run.toml, restored if it does not start; `resumed` the supervisor's arguments after the
     lock.
@@ -214,10 +234,15 @@ def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: 
         _rewrite(run.config, to_toml(plan.config).encode())
         try:
             offset = journal_end(run.journal)
-            return _start_supervisor(run, offset, (lock,), str(lock), *resumed), offset
+            if plan.config.launcher == "slurm" and not slurm.inside_allocation():
+                _start_job(run, plan.config, lock)
+                return last_attempt(run) + 1, offset
+            return _start_supervisor(run, offset, (lock,), str(lock), *resumed).attempt, offset
         except BaseException:
             _rewrite(run.config, before)
             raise
+    except SlurmError as error:
+        raise LaunchError(f"Slurm takes no job: {error}.") from error
     except OSError as error:
         raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
 
@@ -367,22 +392,10 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
 
     `passed` are descriptors to inherit, `resumed` its arguments beyond the directory.
     """
-    # -P: the user's working directory must not be searched for a package called `trainers`.
-    command = [sys.executable, "-P", "-m", "trainers.runtime.supervisor", str(run.path), *resumed]
     process = None
     try:
-        with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-            said_before = log.tell()
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=passed,
-                start_new_session=True,
-                # Nothing starts from a directory that was removed.
-                cwd=None if _working_directory() else "/",
-            )
+        command = ["trainers.runtime.supervisor", str(run.path), *resumed]
+        process, said_before = _start_process(run, command, passed)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
         # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
@@ -393,6 +406,46 @@ def _start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), 
     # Reaps it if this process still exists when the run ends.
     threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
     return started
+
+
+def _start_process(run: RunDir, command: list[str], passed: Sequence[int]) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts one of our modules in its own session; returns it, and the length that supervisor.log had."""
+    with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        said_before = log.tell()
+        process = subprocess.Popen(
+            # -P: the user's working directory must not be searched for a package called `trainers`.
+            [sys.executable, "-P", "-m", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=passed,
+            start_new_session=True,
+            # Nothing starts from a directory that was removed.
+            cwd=None if _working_directory() else "/",
+        )
+    return process, said_before
+
+
+def _start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
+    """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
+    command = [sys.executable, "-P", "-m", "trainers.slurm_job", str(run.path)]
+    if slurm.inside_allocation():
+        # `salloc` gives its shell on the machine where it was typed.
+        elsewhere = "SLURMD_NODENAME" not in os.environ
+        command = [*(["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []), *command]
+        log = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(log, "ab") as file:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+        return
+    script = run.path / "slurm.sh"
+    write_atomically(script, slurm.job_script(config, run.path, command).encode())
+    taken = run.take_lock() if lock is None else lock
+    try:
+        job = slurm.submit(script)
+        _start_process(run, ["trainers.runtime.slurm_queue", str(run.path), job, str(taken)], (taken,))
+    finally:
+        if lock is None:
+            os.close(taken)
 
 
 def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int) -> RunStarted:

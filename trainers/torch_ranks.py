@@ -38,9 +38,14 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
-    report.rank_started(str(device), properties.name, config.device_ids[device.index])
+    report.rank_started(str(device), properties.name, visible_gpus()[device.index])
     report_memory(report, {int(os.environ["RANK"]): device})
     return device
+
+
+def visible_gpus() -> list[str]:
+    """The UUIDs of this node's GPUs, in CUDA's order."""
+    return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
@@ -92,7 +97,7 @@ def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[
 def connect(rank: int, world_size: int, device: torch.device) -> None:
     """Joins the process group.
 
-    Rank 0 serves the rendezvous on a loopback socket bound before any rank started: no other process can take the port
+    Rank 0 serves the rendezvous on a socket bound before any rank started: no other process can take the port
     in between.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

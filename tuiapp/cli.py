@@ -169,6 +169,8 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--name", metavar="NAME", help="what to call the run; tuiapp note changes it")
     run.add_argument("--tag", action="append", default=[], metavar="TAG", dest="tags", help="may be repeated")
     run.add_argument("--note", metavar="TEXT", help="a note on the run")
+    run.add_argument("--launcher", metavar="NAME", help="join, ssh or slurm: run on several machines, with nodes=N")
+    run.add_argument("--slurm", metavar="OPTIONS", help="submit it to Slurm, with these options of sbatch")
     run.add_argument("--plain", action="store_true", help="print plain lines, even on a terminal")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
     _json(run)
@@ -203,6 +205,11 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     checkpoint.add_argument("run", metavar="RUN")
     _runs_dir(checkpoint, again=True)
     checkpoint.set_defaults(does="control:save_checkpoint")
+
+    join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
+    join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
+    join.add_argument("--secret-file", metavar="FILE", help="`secret` in the run's directory; default: asks for it")
+    join.set_defaults(does="join:join_run")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     runs.add_argument(

@@ -23,7 +23,8 @@ from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.models import torch_models
 from trainers.runtime import wire
-from trainers.runtime.processes import bind_loopback
+from trainers.runtime.place import LOOPBACK
+from trainers.runtime.processes import bind_rendezvous
 from trainers.torch_ranks import to_device
 
 CONFIG = RunConfig(
@@ -34,7 +35,7 @@ CONFIG = RunConfig(
 @pytest.fixture
 def _rendezvous(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a rank of torch-ddp finds in its environment."""
-    with bind_loopback() as listener:
+    with bind_rendezvous(LOOPBACK) as listener:
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
         # The store closes what it is given.

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.runtime.place import Place
 from trainers.runtime.processes import rank_environment
 
 
@@ -20,15 +23,20 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
 
 
+def environment_of(config: RunConfig) -> dict[str, str]:
+    config = msgspec.structs.replace(config, devices=config.devices or 2)
+    return rank_environment(make_plan(config), "token", Place(4711, gpus=config.device_ids))
+
+
 def test_torch_ranks_get_torchruns_contract() -> None:
-    environment = rank_environment(RunConfig(platform="cpu", devices=4), "token", 4711, 4)
+    environment = environment_of(RunConfig(platform="cpu", devices=4))
     assert (environment["WORLD_SIZE"], environment["MASTER_PORT"], environment["OMP_NUM_THREADS"]) == ("4", "4711", "1")
     assert not {"JAX_PLATFORMS", "KERAS_BACKEND"} & environment.keys()
 
 
 def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
-    environment = rank_environment(RunConfig(backend="jax-pmap", platform="cpu", devices=4), "token", 4711, 1)
+    environment = environment_of(RunConfig(backend="jax-pmap", platform="cpu", devices=4))
     assert (environment["JAX_PLATFORMS"], environment["JAX_NUM_CPU_DEVICES"]) == ("cpu", "4")
     # What the user asks of XLA stays.
     assert environment["XLA_FLAGS"].split() == ["--xla_dump_to=/tmp/x", "--xla_cpu_multi_thread_eigen=false"]
@@ -36,7 +44,7 @@ def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.Monk
 
 def test_jax_on_gpus_does_not_fall_back_to_the_cpu() -> None:
     config = RunConfig(backend="jax-sharding", platform="cuda", devices=1, device_ids=("GPU-1",))
-    environment = rank_environment(config, "token", 4711, 1)
+    environment = environment_of(config)
     assert (environment["JAX_PLATFORMS"], environment["CUDA_VISIBLE_DEVICES"]) == ("cuda", "GPU-1")
     assert "XLA_FLAGS" not in environment
 
@@ -44,11 +52,11 @@ def test_jax_on_gpus_does_not_fall_back_to_the_cpu() -> None:
 def test_what_torch_compiles_is_kept(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    environment = rank_environment(RunConfig(platform="cpu"), "token", 4711, 2)
+    environment = environment_of(RunConfig(platform="cpu"))
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == str(home / "cache" / "tuiapp" / "torch")
     # Where the user wants it elsewhere it stays there.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
-    environment = rank_environment(RunConfig(platform="cpu"), "token", 4711, 2)
+    environment = environment_of(RunConfig(platform="cpu"))
     assert environment["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
 
 
@@ -58,18 +66,16 @@ def test_keras_is_told_what_to_compute_with_before_it_is_imported(
 ) -> None:
     # The user's own choice for other programs.
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
-    environment = rank_environment(
-        RunConfig(backend=f"keras-{computes_with}", platform="cpu", devices=2), "token", 4711, 2
-    )
+    environment = environment_of(RunConfig(backend=f"keras-{computes_with}", platform="cpu", devices=2))
     assert environment["KERAS_BACKEND"] == computes_with
     assert ("JAX_NUM_CPU_DEVICES" in environment) == (computes_with == "jax")
 
 
 def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = rank_environment(RunConfig(platform="cpu", devices=2), "token", 4711, 2)
+    kept = environment_of(RunConfig(platform="cpu", devices=2))
     assert (kept["MALLOC_MMAP_MAX_"], kept["MALLOC_TRIM_THRESHOLD_"]) == ("0", str(1 << 30))
     gpu = RunConfig(platform="cuda", devices=1, device_ids=("GPU-1",))
-    assert "MALLOC_MMAP_MAX_" not in rank_environment(gpu, "token", 4711, 1)
+    assert "MALLOC_MMAP_MAX_" not in environment_of(gpu)
     # Whoever brings an allocator of their own knows better.
     monkeypatch.setenv("LD_PRELOAD", "/usr/lib/libjemalloc.so.2")
-    assert "MALLOC_MMAP_MAX_" not in rank_environment(RunConfig(platform="cpu", devices=2), "token", 4711, 2)
+    assert "MALLOC_MMAP_MAX_" not in environment_of(RunConfig(platform="cpu", devices=2))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trainers.runtime.place import LOOPBACK
 from trainers.runtime.script_process import (
     ELASTIC_ERROR_FILE,
     ScriptStart,
@@ -84,11 +85,11 @@ def test_another_error_file(tmp_path: Path, data: bytes) -> None:
 
 def test_a_single_process_gets_no_rank(tmp_path: Path) -> None:
     start = ScriptStart(["python"], "/", None, {"A": "1"}, "run")
-    assert start.environment(0, tmp_path, {"B": "2"}) == {"A": "1", "B": "2"}
+    assert start.environment(0, 0, tmp_path, {"B": "2"}) == {"A": "1", "B": "2"}
 
 
 def test_a_reserved_port_is_for_the_script_alone() -> None:
-    with reserve_port() as holder:
+    with reserve_port(LOOPBACK) as holder:
         port = holder.getsockname()[1]
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", port))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.asked import Asked
 from trainers.contract.events import Stacks
 from trainers.runtime import stacks as stacks_module
 from trainers.runtime.stacks import FILE, MAX_BYTES, SIGNAL, StackDump, suspect
@@ -46,7 +47,7 @@ def process(code: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def collect(pid: int, directory: Path, last: str = "") -> list[Stacks]:
     """Ask a process for its stacks; it is not done before it has written what comes last."""
-    dump = StackDump({0: (pid, directory)}, time.monotonic())
+    dump = StackDump({0: Asked(pid, directory)}, time.monotonic())
     deadline = time.monotonic() + DEADLINE_S
     while last and not any(last in stacks.text for stacks in dump.read()):
         assert time.monotonic() < deadline
@@ -93,7 +94,7 @@ def test_a_stopped_one_is_not_asked_and_goes_on_unharmed(tmp_path: Path, code: s
 
 def test_what_is_read_back_is_bounded_and_free_of_control_characters(tmp_path: Path) -> None:
     path = tmp_path / FILE
-    dump = StackDump({0: (os.getpid(), tmp_path)}, 0.0)
+    dump = StackDump({0: Asked(os.getpid(), tmp_path)}, 0.0)
     path.write_bytes(b"\x1b[31m\x9b\x00evil\r\n" + b"\xff" + b"x" * (2 * MAX_BYTES))
     (stacks,) = dump.read()
     assert len(stacks.text) <= MAX_BYTES

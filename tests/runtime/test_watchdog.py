@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.asked import Asked
 from trainers.config.environment import HANG_VARIABLE
 from trainers.contract.events import Alert, Event
-from trainers.runtime.listener import Connection
 from trainers.runtime.stacks import ANSWER_S
 from trainers.runtime.watchdog import Watchdog
 from trainers.runtime.wire import Heartbeat
@@ -24,14 +24,6 @@ while True:
 """
 
 
-class Rank:
-    """What a watchdog looks at."""
-
-    def __init__(self, pid: int, directory: Path) -> None:
-        self.pid, self.directory = pid, directory
-        self.connection: Connection | None = None
-
-
 @pytest.mark.parametrize("back_after_s", [1, ANSWER_S + 2])
 def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_after_s: float) -> None:
     monkeypatch.setenv(HANG_VARIABLE, "10")
@@ -41,7 +33,7 @@ def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.Monke
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
-            live, began = {0: Rank(process.pid, tmp_path)}, 1000
+            live, began = {0: Asked(process.pid, tmp_path)}, 1000
             for second in range(began, began + 19):
                 # It goes on a moment after it was asked for its stacks, or long after that.
                 step = 5 if second < began + 10 + back_after_s else 6

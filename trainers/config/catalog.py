@@ -33,6 +33,8 @@ class Backend:
     """True if each device has its own rank process; False if one process owns all devices."""
     max_cpu_devices: int | None = None
     """How many CPU devices it can use; None: no limit of its own."""
+    max_nodes: int | None = None
+    """How many machines; None: no limit of its own."""
     keras_backend: str = ""
     keys: tuple[str, ...] = ()
     """Configuration keys that only some backends take, and this one does."""
@@ -40,6 +42,8 @@ class Backend:
     """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
+    takes_listener: bool = True
+    """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
     builtin: bool = True
     """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
     `COMMON_KEYS`.
@@ -225,6 +229,7 @@ BACKENDS = {
             extras=("torch",),
             process_per_device=False,
             max_cpu_devices=1,
+            max_nodes=1,
             keys=("compile",),
             autocasts=True,
             # The copies for several devices are beyond torch.compile: https://github.com/pytorch/pytorch/issues/94636
@@ -237,6 +242,7 @@ BACKENDS = {
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             process_per_device=False,
+            takes_listener=False,
         ),
         Backend(
             "jax-pmap",
@@ -245,6 +251,7 @@ BACKENDS = {
             packages=("jax", "flax", "optax"),
             extras=("jax",),
             process_per_device=False,
+            takes_listener=False,
         ),
         Backend(
             "keras-jax",
@@ -253,6 +260,7 @@ BACKENDS = {
             packages=("keras", "jax"),
             extras=("keras", "jax"),
             process_per_device=False,
+            takes_listener=False,
             keras_backend="jax",
         ),
         Backend(
@@ -271,6 +279,7 @@ BACKENDS = {
             packages=(),
             extras=(),
             process_per_device=True,
+            takes_listener=False,
             builtin=False,
             keys=(
                 "script", "arguments", "processes", "working_directory", "environment", "output_pattern",
@@ -280,7 +289,10 @@ BACKENDS = {
     )
 }  # fmt: skip
 
-COMMON_KEYS = ("backend", "python", "platform", "devices", "device_ids", "mirror")
+COMMON_KEYS = (
+    "backend", "python", "platform", "devices", "device_ids", "launcher", "nodes", "hosts", "slurm", "requeue",
+    "network", "node_grace_s", "mirror",
+)  # fmt: skip
 """Configuration keys that every backend takes."""
 
 PACKAGES = tuple(

@@ -110,21 +110,30 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.device_ids:
         why = "platform is cpu" if config.platform == "cpu" else f"there are none: {machine.gpu_problem}"
         raise ConfigError([Problem("device_ids", f"names GPUs, but {why}.")])
-    if config.devices > machine.max_cpu_ranks:
+    if config.launcher != "slurm" and config.devices > machine.max_cpu_ranks * config.nodes:
         message = (
             f"{config.devices} is more than this machine has: {machine.cpu_cores} CPU cores take at most "
             f"{machine.max_cpu_ranks} CPU ranks."
         )
         raise ConfigError([Problem("devices", message)])
     count = config.devices or _count(config, most=BACKENDS[config.backend].max_cpu_devices or 2)
+    if config.nodes > 1 and not config.devices:
+        count = _count_on_nodes(config, most=2)
     if config.processes == "one" and not config.devices:
         count = 1
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
 
 def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
+    if not machine.gpus and config.launcher == "slurm" and config.devices:
+        # The machine that submits a job need not have what its nodes have.
+        return msgspec.structs.replace(config, platform="cuda")
     if not machine.gpus:
         raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
+    if config.launcher != "local":
+        # Each node picks its own.
+        count = config.devices or _count_on_nodes(config, most=len(machine.gpus))
+        return msgspec.structs.replace(config, platform="cuda", devices=count)
     if config.device_ids:
         chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
     else:
@@ -145,6 +154,14 @@ def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
     known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
     hint = suggest(name, [gpu.uuid for gpu in gpus])
     raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}.{hint}")])
+
+
+def _count_on_nodes(config: RunConfig, *, most: int) -> int:
+    """As `_count`, with the same number on every node, at most `most`."""
+    counts = range(most * config.nodes, 0, -config.nodes)
+    if not BACKENDS[config.backend].builtin:
+        return counts[0]
+    return next((count for count in counts if config.global_batch_size % count == 0), config.nodes)
 
 
 def _count(config: RunConfig, *, most: int) -> int:

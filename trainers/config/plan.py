@@ -51,6 +51,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     @property
+    def local_devices(self) -> int:
+        """Devices of each node."""
+        return self.config.devices // self.config.nodes
+
+    @property
+    def ranks(self) -> range:
+        """The rank of each process: the first that it reports for."""
+        return range(0, self.world_size, self.world_size // self.processes) if self.processes else range(0)
+
+    def ranks_of(self, node: int) -> range:
+        """Those of a node's processes."""
+        each = self.processes // self.config.nodes
+        return self.ranks[node * each : (node + 1) * each]
+
+    @property
     def left_out(self) -> int:
         """Training examples of an epoch that fill no global batch."""
         return self.facts.train_examples % self.config.global_batch_size if self.facts else 0

@@ -26,6 +26,12 @@ MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
 
 
+LAUNCHERS = ("join", "ssh", "slurm")
+"""What starts the processes of a run on several machines."""
+
+_ON_NODES = "launcher", LAUNCHERS
+
+
 def _with_key(key: str) -> tuple[str, tuple[str, ...]]:
     return "backend", backends_with(key)
 
@@ -109,6 +115,34 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     device_ids: Annotated[
         tuple[str, ...], Option("Devices", "GPUs", "indices or UUIDs, comma-separated; empty: the first ones")
     ] = ()
+    launcher: Annotated[
+        str,
+        Option("Devices", "Launcher", "local: this machine; else several", choices=("local", *LAUNCHERS)),
+    ] = "local"
+    nodes: Annotated[
+        int,
+        Option("Devices", "Nodes", "machines; they share the devices", minimum=1, maximum=1024, only=_ON_NODES),
+    ] = 1
+    hosts: Annotated[
+        tuple[str, ...],
+        Option("Devices", "Hosts", "the other nodes, as ssh knows them", only=("launcher", ("ssh",))),
+    ] = ()
+    slurm: Annotated[
+        str,
+        Option("Devices", "Slurm options", "as of sbatch: -p gpu -t 4:00", text="line", only=("launcher", ("slurm",))),
+    ] = ""
+    requeue: Annotated[
+        bool,
+        Option("Devices", "Requeue", "go on after preemption or time", only=("launcher", ("slurm",))),
+    ] = False
+    network: Annotated[
+        str,
+        Option("Devices", "Network", "interface or address; empty: the first", only=_ON_NODES),
+    ] = ""
+    node_grace_s: Annotated[
+        float,
+        Option("Devices", "Node grace", "seconds to reach a node again", minimum=1, maximum=86_400, only=_ON_NODES),
+    ] = 60.0
     global_batch_size: Annotated[
         int,
         Option("Devices", "Global batch", "examples a step, all devices", minimum=1, maximum=1 << 20),
@@ -247,6 +281,7 @@ def cross_check(config: RunConfig) -> list[Problem]:
     Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
     problems = _check_training(config) if BACKENDS[config.backend].builtin else _check_script(config)
+    problems += _check_nodes(config)
     if config.device_ids and config.devices not in (0, len(config.device_ids)):
         problems.append(
             Problem("devices", f"{config.devices} does not fit the {len(config.device_ids)} GPUs in device_ids.")
@@ -303,6 +338,35 @@ def _check_script(config: RunConfig) -> list[Problem]:
     if config.processes == "one" and config.platform == "cpu" and config.devices > 1:
         message = f"one process on the CPU has no {config.devices} devices; take 1, or processes per-device."
         problems.append(Problem("devices", message, also=("processes", "platform")))
+    return problems
+
+
+def _check_nodes(config: RunConfig) -> list[Problem]:
+    """Problems of a run on several machines."""
+    if config.launcher == "local":
+        return []
+    problems = []
+    try:
+        split_words(config.slurm)
+    except ValueError as error:
+        problems.append(Problem("slurm", str(error)))
+    if config.launcher == "slurm" and config.platform == "auto":
+        message = "auto is decided by this machine, but the job runs on others; use cuda or cpu."
+        problems.append(Problem("platform", message, also=("launcher",)))
+    if config.devices % config.nodes:
+        message = f"{config.devices} cannot be split evenly over {config.nodes} nodes; "
+        problems.append(Problem("devices", message + f"{_multiples(config.devices, config.nodes)}.", also=("nodes",)))
+    if config.device_ids:
+        message = "names GPUs of this machine, but each node takes its own first ones: leave it empty."
+        problems.append(Problem("device_ids", message, also=("launcher",)))
+    if config.launcher == "ssh" and len(config.hosts) != config.nodes - 1:
+        message = (
+            f"{config.nodes} nodes are this machine and {config.nodes - 1} hosts, but hosts has {len(config.hosts)}."
+        )
+        problems.append(Problem("nodes", message, also=("hosts",)))
+    if config.nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
+        message = f"{config.backend} is one process, on one machine; use torch-ddp for more."
+        problems.append(Problem("nodes", message, also=("backend",)))
     return problems
 
 

@@ -29,9 +29,9 @@ def data_name(config: RunConfig) -> str:
 
 
 def rank_processes(config: RunConfig) -> int:
-    """Rank processes of a placed configuration: one per device, or one that owns them all."""
+    """Rank processes of a placed configuration: one per device, or one on each node that owns its devices."""
     each = BACKENDS[config.backend].process_per_device and config.processes == "per-device"
-    return config.devices if each else 1
+    return config.devices if each else config.nodes
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

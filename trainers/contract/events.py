@@ -30,6 +30,7 @@ MAX_FACTS = 1000
 """Keys of a script's configuration, and of its summary."""
 
 PhaseName: TypeAlias = Literal["preparing", "compiling", "training", "evaluating", "checkpointing", "stopping", "done"]
+NodeState: TypeAlias = Literal["joined", "silent", "back", "lost"]
 Status: TypeAlias = Literal["completed", "failed", "stopped"]
 
 
@@ -42,6 +43,8 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, gc=Fa
     """Seconds since the epoch, in the process where it happened."""
     mono: float = msgspec.field(default_factory=monotonic)
     """Seconds on the host's monotonic clock: orders events of one host even if its clock is set."""
+    node: int = 0
+    """Where it happened; 0 is the supervisor's machine. Of other nodes `time` and `mono` are as of its clocks."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
@@ -58,6 +61,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     which step on it replaces what earlier attempts did.
     """
     host: str
+    nodes: int = 1
     pid: int
     config: dict[str, object]
     """As in run.toml."""
@@ -69,6 +73,23 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """0 if not known."""
     flops_per_example: float | None = None
     """Floating point operations of the model's forward and backward pass; null if unknown."""
+
+
+class Node(Event, frozen=True, kw_only=True, tag="node"):
+    """Another node of the run, `node`, has changed its state."""
+
+    host: str
+    state: NodeState
+
+
+class Queued(Event, frozen=True, kw_only=True, tag="queued"):
+    """The run's Slurm job waits; written before the supervisor is up."""
+
+    job: str
+    reason: str = ""
+    """Why it waits, as Slurm says it: Priority, Resources …"""
+    start: str = ""
+    """When Slurm expects to start it, in the cluster's local time."""
 
 
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
@@ -282,6 +303,8 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     """The end of its stderr."""
     step: int | None = 0
     """Its last reported step; null if it reports none."""
+    lost: bool = False
+    """Its node is out of reach, as `error` says: what became of the rank itself is not known."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -461,6 +484,8 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
 
 AnyEvent: TypeAlias = (
     RunStarted
+    | Node
+    | Queued
     | Phase
     | RankStarted
     | Metrics

@@ -66,3 +66,14 @@ def pid_namespace(pid: str) -> str:
 def _parse(known_as: str) -> tuple[int, int]:
     pid, _, start = known_as.partition(":")
     return (int(pid), int(start)) if pid.isdecimal() and start.isdecimal() else (0, 0)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal, or by a debugger."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read(4096)
+    except OSError:
+        return False
+    # The name in parentheses may hold anything.
+    return stat[stat.rfind(b")") + 2 :][:1] in (b"T", b"t")

@@ -17,6 +17,10 @@ from trainers.config.user_code import slug
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
+HANDOVER_S = 120.0
+"""Time for a Slurm job that runs to start the supervisor: its prolog comes first."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunDir:
     """The files of one run. Creating the object touches nothing."""
@@ -74,6 +78,21 @@ class RunDir:
         return self.path / "address"
 
     @property
+    def secret(self) -> Path:
+        """What the agents of other nodes prove to know: see `trainers.runtime.nodes`."""
+        return self.path / "secret"
+
+    @property
+    def port(self) -> Path:
+        """Where they connect, as ADDRESS:PORT."""
+        return self.path / "port"
+
+    @property
+    def handover(self) -> Path:
+        """There while the process that waited for the run's Slurm job has let go, and the job has not yet begun."""
+        return self.path / "handover"
+
+    @property
     def mirror(self) -> Path:
         """How far the run is mirrored: see `trainers.runtime.mirror`."""
         return self.path / "mirror"
@@ -128,7 +147,13 @@ class RunDir:
             return None
         finally:
             os.close(fd)
-        return False
+        return self._is_handed_over()
+
+    def _is_handed_over(self) -> bool:
+        try:
+            return time.time() - self.handover.stat().st_mtime < HANDOVER_S
+        except OSError:
+            return False
 
     def take_lock(self, timeout_s: float = 2.0) -> int:
         """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.

@@ -13,7 +13,7 @@ from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.about import About, read_about
 from trainers.contract.evaluations import Evaluations
-from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted, Summary, decode, encode
+from trainers.contract.events import AnyEvent, Facts, Metrics, Queued, RunEnded, RunStarted, Summary, decode, encode
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
@@ -24,7 +24,7 @@ from trainers.contract.rundir import RunDir
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
 
-RunStatus: TypeAlias = Literal["running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
+RunStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
 """"newer": a later version of tuiapp wrote it; "unreadable": its files cannot be read."""
 
 
@@ -54,7 +54,7 @@ class RunInfo:
 
     @property
     def is_live(self) -> bool:
-        return self.status == "running"
+        return self.status in ("queued", "running")
 
     @property
     def is_readable(self) -> bool:
@@ -127,14 +127,16 @@ def _summarise(run: RunDir) -> RunInfo:
         # A copy of the directory has files of another age.
         started = seen.first.time
     problem = problem or seen.older
+    status: RunStatus
     if isinstance(end := seen.last, RunEnded) and not live:
-        status: RunStatus = "newer" if newer else end.status
+        status = "newer" if newer else end.status
         return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
     partial = _so_far(run, config, seen.tail(), seen.first, started)
     if newer:
         return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
-        return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())
+        status = "queued" if isinstance(seen.last, Queued) else "running"
+        return RunInfo(run, status, config, problem, partial, "", started, seen.older, seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
 

@@ -24,6 +24,8 @@ def describe_failure(failure: RankFailed) -> str:
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
         return f"rank {failure.rank} was killed by {failure.signal}{where}{hint}"
+    if failure.lost:
+        return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
     if said := _what_it_said(failure.error):
         advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
         return f"rank {failure.rank} failed{where}: {said}{advice}"

@@ -18,8 +18,9 @@ from time import monotonic
 
 from trainers.config.files import write_atomically
 from trainers.contract.events import LogLine, RankFailed
+from trainers.contract.process_identity import is_stopped
 from trainers.contract.rundir import RunDir
-from trainers.runtime import wire
+from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, read_error
 from trainers.runtime.out_of_memory import hint
 
@@ -110,6 +111,13 @@ class AttachedRank:
         with suppress(OSError):
             signal.pidfd_send_signal(self.exit_fd, number)
             signal.pidfd_send_signal(self.exit_fd, signal.SIGCONT)
+
+    def ask_stacks(self) -> bool:
+        """Has it write its Python stacks; False if it would not."""
+        return stacks.ask(self.connection.pid if self.connection else self.pid)
+
+    def is_stopped(self) -> bool:
+        return is_stopped(self.pid)
 
     def wait(self) -> None:
         """Its exit status is its parent's."""

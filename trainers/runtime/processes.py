@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from time import monotonic
 from typing import IO
@@ -17,15 +17,17 @@ from trainers import bootstrap
 from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_cache
 from trainers.config.files import make_private
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
-from trainers.contract.process_identity import identity
+from trainers.contract.process_identity import identity, is_stopped
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
 from trainers.runtime.failures import ERROR_FILE, LAST_LINES, RankError, describe_exit, is_consequence, read_error
 from trainers.runtime.listener import Connection
 from trainers.runtime.log_tail import LogTail
 from trainers.runtime.out_of_memory import hint
+from trainers.runtime.place import Place
 from trainers.runtime.script_process import ELASTIC_ERROR_FILE, ScriptStart, read_failure
 
 
@@ -34,39 +36,41 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def rank_environment(config: RunConfig, token: str, port: int, world_size: int) -> dict[str, str]:
-    """The environment of all ranks: torchrun's contract, and the devices; `port` is that of the rendezvous.
+def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
+    """The environment of all ranks of a node: torchrun's contract, and the devices.
 
     GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
     """
+    config, local = plan.config, len(plan.ranks_of(place.node))
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
     return {
         **({"TORCHINDUCTOR_CACHE_DIR": _torch_cache()} if "TORCHINDUCTOR_CACHE_DIR" not in os.environ else {}),
+        **place.interfaces(),
         **os.environ,
-        "WORLD_SIZE": str(world_size),
-        "LOCAL_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        # One machine: nothing needs to listen on, or use, another interface.
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        **device_environment(config, token),
+        "WORLD_SIZE": str(plan.processes),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_RANK": str(place.node),
+        "GROUP_WORLD_SIZE": str(config.nodes),
+        "MASTER_ADDR": place.address,
+        "MASTER_PORT": str(place.port),
+        **({} if config.nodes > 1 else place.interfaces()),
+        **device_environment(place.gpus, token),
         # More threads than cores make two ranks slower than one.
-        "OMP_NUM_THREADS": str(max(1, cores // world_size)),
+        "OMP_NUM_THREADS": str(max(1, cores // local)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
-        **(_jax_environment(config) if "jax" in backend.packages else {}),
+        **(_jax_environment(plan) if "jax" in backend.packages else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
     }
 
 
-def device_environment(config: RunConfig, token: str) -> dict[str, str]:
+def device_environment(gpus: Sequence[str], token: str) -> dict[str, str]:
     """The chosen GPUs, and what marks a process as one of this run's."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(config.device_ids),
+        "CUDA_VISIBLE_DEVICES": ",".join(gpus),
         wire.TOKEN: token,
         wire.SUPERVISOR: identity(os.getpid()),
     }
@@ -96,23 +100,25 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
     return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 
-def _jax_environment(config: RunConfig) -> dict[str, str]:
-    if config.platform == "cuda":
+def _jax_environment(plan: Plan) -> dict[str, str]:
+    if plan.config.platform == "cuda":
         return {"JAX_PLATFORMS": "cuda"}
     flags = [os.environ.get("XLA_FLAGS", "")]
-    if config.devices > 1:
+    if plan.config.devices > 1:
         # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
         # device's arithmetic over: with too few left, none makes progress, and XLA aborts after 40 s.
         flags.append("--xla_cpu_multi_thread_eigen=false")
     return {
         "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(config.devices),
+        "JAX_NUM_CPU_DEVICES": str(plan.local_devices),
         "XLA_FLAGS": " ".join(flags).strip(),
     }
 
 
 class RankProcess:
     """One rank, started by the constructor in its own session; rank 0 inherits `store`, the rendezvous socket.
+
+    `rank` is the first that it reports for, `process` its number among all rank processes, torchrun's RANK.
 
     `interpreter` runs it; "" is our own. With `script` it is a rank of the user's own script, which knows nothing of
     the pipes: they have ended at once.
@@ -125,9 +131,11 @@ class RankProcess:
         run: RunDir,
         rank: int,
         environment: Mapping[str, str],
-        store: socket.socket,
+        store: socket.socket | None,
         interpreter: str = "",
         script: ScriptStart | None = None,
+        process: int = 0,
+        local_rank: int = 0,
     ) -> None:
         self.rank = rank
         self.directory = run.rank(rank)
@@ -145,13 +153,13 @@ class RankProcess:
             os.set_blocking(events_fd, False)
             os.set_blocking(self._control_fd, False)
             own = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
+                "RANK": str(process),
+                "LOCAL_RANK": str(local_rank),
                 wire.EVENTS_FD: str(events_write),
                 wire.CONTROL_FD: str(control_read),
             }
             passed = [events_write, control_read]
-            if rank == 0:
+            if store is not None:
                 own[wire.STORE_FD] = str(store.fileno())
                 passed.append(store.fileno())
             if script is None:
@@ -162,7 +170,7 @@ class RankProcess:
                 )
                 self._process = self._start(command, {**environment, **own}, passed)
             else:
-                own = script.environment(rank, self.directory, environment)
+                own = script.environment(process, local_rank, self.directory, environment)
                 self._process = self._start(script.command, own, [], script.working_directory)
             self.pid = self._process.pid
             try:
@@ -213,11 +221,19 @@ class RankProcess:
                 # As torchrun does: a script that finishes its step needs the workers that load its data.
                 self._process.send_signal(number)
                 number = signal.SIGCONT
-            for one in (number, signal.SIGCONT):
+            # A rank in a Slurm job ignores SIGTERM.
+            for one in (number, *([signal.SIGHUP] if number == signal.SIGTERM else []), signal.SIGCONT):
                 try:
                     os.killpg(self.pid, one)
                 except ProcessLookupError:
                     return
+
+    def ask_stacks(self) -> bool:
+        """Has it write its Python stacks; False if it would not."""
+        return stacks.ask(self.connection.pid if self.connection else self.pid)
+
+    def is_stopped(self) -> bool:
+        return is_stopped(self.pid)
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
         return [line for tail in self.tails for line in tail.poll(final=final)]
@@ -259,11 +275,11 @@ class RankProcess:
             os.close(fd)
 
 
-def start_reaper(run: RunDir, token: str) -> subprocess.Popen[bytes]:
-    """Starts the process that ends the ranks if this one dies."""
+def start_reaper(run: RunDir, token: str, *, notify: bool = True) -> subprocess.Popen[bytes]:
+    """Starts the process that ends this node's ranks if this process dies; with `notify` it sends the user's notice."""
     with _append(run.supervisor_log) as log:
         return subprocess.Popen(
-            python("trainers.runtime.reaper", str(os.getpid()), token, str(run.path)),
+            python("trainers.runtime.reaper", str(os.getpid()), token, *([str(run.path)] if notify else [])),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -271,10 +287,10 @@ def start_reaper(run: RunDir, token: str) -> subprocess.Popen[bytes]:
         )
 
 
-def bind_loopback() -> socket.socket:
-    """Returns a listening loopback socket on a free port, to be passed to rank 0."""
+def bind_rendezvous(address: str) -> socket.socket:
+    """Returns a listening socket on a free port, to be passed to rank 0."""
     listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener.bind((address, 0))
     listener.listen(1024)
     return listener
 

@@ -43,12 +43,16 @@ def main() -> int:
     faulthandler.enable()
     stacks.answer_the_signal(run.rank(rank))
     plan = read_plan(run.plan)
+    if plan.config.launcher == "slurm":
+        # Slurm sends it to every process of a job that it ends: the run saves a checkpoint in the time that is left.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Before anything is loaded: a message may come at any moment.
     resume_from = Path(os.environ[wire.RESUME_FROM]) if wire.RESUME_FROM in os.environ else None
     done = read_checkpoint(resume_from).manifest.step if resume_from else 0
     gate, recorded = StopGate(done), {done}
-    # One process that owns all devices reports for each of them.
-    speaks_for = [rank] if plan.processes > 1 else range(plan.config.devices)
+    # One process that owns all devices, or those of its node, reports for each of them.
+    each = plan.world_size // plan.processes
+    speaks_for = range(rank, rank + each)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
     threading.Thread(

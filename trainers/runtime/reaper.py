@@ -1,7 +1,7 @@
-"""Ends a run's processes once its supervisor is gone: `python -m trainers.runtime.reaper SUPERVISOR_PID TOKEN RUN_DIR`.
+"""Ends a run's processes once its supervisor is gone: `python -m trainers.runtime.reaper PID TOKEN [RUN_DIR]`.
 
 Watches the supervisor by pidfd from its own process and session, so that it outlives whatever kills the supervisor.
-After an orderly end it finds nothing to kill. It sends the user's notice in any case.
+After an orderly end it finds nothing to kill. Given the run's directory, it sends the user's notice in any case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main() -> None:
         poll.poll()
     for pid in kill_carriers(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
-    notice.start(RunDir(Path(sys.argv[3])))
+    if len(sys.argv) > 3:
+        notice.start(RunDir(Path(sys.argv[3])))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,10 @@ MOVED_S = 30.0
 
 
 class Requests:
-    def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic) -> None:
-        self._run, self._clock = run, clock
+    """`in_job`: Slurm ends a job by SIGTERM to each of its processes, so a second one means nothing more."""
+
+    def __init__(self, run: RunDir, clock: Callable[[], float] = time.monotonic, *, in_job: bool = False) -> None:
+        self._run, self._clock, self._in_job = run, clock, in_job
         self._directory = HeldDirectory(run.path)
         self._missing_since: float | None = None
         self._signals: list[int] = []
@@ -51,7 +53,7 @@ class Requests:
                 found.append(CheckpointRequested(by="SIGUSR1"))
             elif number == signal.SIGQUIT:
                 found.append(StopRequested(now=True, save=False, by="SIGQUIT"))
-            else:
+            elif not (stopping and self._in_job):
                 found.append(StopRequested(now=stopping, save=not stopping, by="SIGTERM"))
                 stopping = True
         return found

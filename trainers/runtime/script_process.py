@@ -21,6 +21,7 @@ from trainers.config.plan import Plan
 from trainers.config.script import command
 from trainers.config.script_texts import read_environment
 from trainers.contract.rundir import RunDir
+from trainers.runtime.place import Place
 
 RESUME = "TUIAPP_RESUME"
 """Environment variable: "1" in every attempt after the first; the script loads its own checkpoint then."""
@@ -53,9 +54,10 @@ class ScriptStart:
     variables: Mapping[str, str]
     """Those of the configuration."""
     run_id: str
+    nodes: int = 1
 
-    def environment(self, rank: int, directory: Path, shared: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of a rank, whose files are in `directory`; `shared` is that of all ranks.
+    def environment(self, rank: int, local_rank: int, directory: Path, shared: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of a rank, whose files are in `directory`; `shared` is that of all its node's ranks.
 
         The variables are those of torchrun:
         https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
@@ -65,11 +67,11 @@ class ScriptStart:
         size = str(self.world_size)
         elastic = {
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
             "WORLD_SIZE": size,
-            "LOCAL_WORLD_SIZE": size,
-            "GROUP_RANK": "0",
-            "GROUP_WORLD_SIZE": "1",
+            "LOCAL_WORLD_SIZE": str(self.world_size // self.nodes),
+            "GROUP_RANK": str(rank * self.nodes // self.world_size),
+            "GROUP_WORLD_SIZE": str(self.nodes),
             "ROLE_NAME": "default",
             "ROLE_RANK": str(rank),
             "ROLE_WORLD_SIZE": size,
@@ -89,35 +91,35 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
     return ScriptStart(
         command=command(config, plan.python or sys.executable),
         working_directory=config.working_directory,
-        world_size=plan.processes if config.processes == "per-device" else None,
+        world_size=plan.processes if config.processes == "per-device" or config.nodes > 1 else None,
         variables=read_environment(config.environment),
         run_id=run.run_id,
+        nodes=config.nodes,
     )
 
 
-def script_environment(plan: Plan, port: int, attempt: int) -> dict[str, str]:
-    """What a script's ranks get beside the devices and the run's token; `port` is free for their rendezvous."""
-    each = plan.config.processes == "per-device"
+def script_environment(plan: Plan, place: Place, attempt: int) -> dict[str, str]:
+    """What a script's ranks get beside the devices and the run's token; the place's port is free for them."""
+    each = plan.config.processes == "per-device" or plan.config.nodes > 1
     cores = len(os.sched_getaffinity(0))
     defaults = {
         # A crash in native code leaves the Python stacks in stderr.log.
         "PYTHONFAULTHANDLER": "1",
         # The processes that it starts write at once, too.
         "PYTHONUNBUFFERED": "1",
-        # One machine: nothing needs to listen on, or use, another interface.
-        **({"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if each else {}),
+        **(place.interfaces() if each else {}),
         # More threads than cores make two ranks slower than one.
-        **({"OMP_NUM_THREADS": str(max(1, cores // plan.world_size))} if each else {}),
+        **({"OMP_NUM_THREADS": str(max(1, cores // len(plan.ranks_of(place.node))))} if each else {}),
     }
     return {
         **defaults,
         **os.environ,
-        **({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if each else {}),
+        **({"MASTER_ADDR": place.address, "MASTER_PORT": str(place.port)} if each else {}),
         **({RESUME: "1"} if attempt > 1 else {}),
     }
 
 
-def reserve_port() -> socket.socket:
+def reserve_port(address: str) -> socket.socket:
     """Returns a socket that keeps a free port for a script's own rendezvous, as long as it is open.
 
     It is bound but does not listen: nobody else is given the port, and a server that sets SO_REUSEADDR, as PyTorch's
@@ -125,7 +127,7 @@ def reserve_port() -> socket.socket:
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
+    holder.bind((address, 0))
     return holder
 
 

@@ -14,7 +14,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from trainers.contract.events import Stacks
 from trainers.contract.wording import describe_ranks
@@ -48,20 +48,34 @@ def answer_unless_handled(directory: Path) -> None:
         answer_the_signal(directory)
 
 
-class StackDump:
-    """Requests stacks from `ranks`, processes and their directories, and collects them without waiting."""
+class Asked(Protocol):
+    pid: int
+    directory: Path
 
-    def __init__(self, ranks: Mapping[int, tuple[int, Path]], now: float) -> None:
-        self._pids = {rank: pid for rank, (pid, _) in ranks.items()}
-        self._paths = {rank: directory / FILE for rank, (_, directory) in ranks.items()}
+    def ask_stacks(self) -> bool:
+        """Has it write its stacks into its directory; False if it would not."""
+
+
+def ask(pid: int) -> bool:
+    """Has a process of this machine write its stacks; False if it has no handler, or is stopped."""
+    if not _answers(pid):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, SIGNAL)
+    return True
+
+
+class StackDump:
+    """Requests stacks from ranks, and collects them without waiting."""
+
+    def __init__(self, ranks: Mapping[int, Asked], now: float) -> None:
+        self._pids = {number: rank.pid for number, rank in ranks.items()}
+        self._paths = {number: rank.directory / FILE for number, rank in ranks.items()}
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self.asked = [rank for rank, pid in self._pids.items() if self._paths[rank].exists() and _answers(pid)]
-        for rank in self.asked:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pids[rank], SIGNAL)
+        self.asked = [number for number, rank in ranks.items() if self._paths[number].exists() and rank.ask_stacks()]
 
     def is_complete(self, now: float) -> bool:
         sizes = {rank: _size(path) for rank, path in self._paths.items()}

@@ -30,6 +30,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.machine import inspect_machine
 from trainers.config.mirror import OFF
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.evaluations import NEVER
@@ -57,10 +58,12 @@ from trainers.runtime.facts_keeper import FactsKeeper
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
+from trainers.runtime.nodes import Nodes, RemoteRank, join_hint, node_token
 from trainers.runtime.out_of_memory import OomWatch
+from trainers.runtime.place import LOOPBACK, Place, interface_of, own_address, pick_gpus
 from trainers.runtime.processes import (
     RankProcess,
-    bind_loopback,
+    bind_rendezvous,
     device_environment,
     rank_environment,
     start_reaper,
@@ -85,7 +88,7 @@ LATE_RANK_S = 2.0
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
 
-Rank: TypeAlias = RankProcess | AttachedRank
+Rank: TypeAlias = RankProcess | AttachedRank | RemoteRank
 
 
 class Supervisor:
@@ -93,7 +96,7 @@ class Supervisor:
 
     def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
         self._run, self._plan, self._config = run, plan, plan.config
-        self._token = f"{run.run_id}-{secrets.token_hex(8)}"
+        self._token = node_token(f"{run.run_id}-{secrets.token_hex(8)}", 0)
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
@@ -131,10 +134,14 @@ class Supervisor:
         self._mirror: Helper | None = None
         """Ends by itself, once it has read the end of the run."""
         self._sampler: SamplerKeeper | None = None
+        self._nodes: Nodes | None = None
+        """The others; None until their agents may connect, and on one machine."""
+        self._waits_for_nodes = False
+        self._gpus: tuple[str, ...] = ()
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
         self._held = ExitStack()
-        self.requests = Requests(run)
+        self.requests = Requests(run, in_job=self._config.launcher == "slurm")
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
@@ -155,7 +162,7 @@ class Supervisor:
 
     def _event_loop(self) -> None:
         polled = monotonic()
-        while self._live or monotonic() < self._wait_until:
+        while self._live or self._waits_for_nodes or monotonic() < self._wait_until:
             for key, _ in self._selector.select(TICK_S):
                 key.data()
             now = monotonic()
@@ -177,34 +184,74 @@ class Supervisor:
             self._mirror.advance(monotonic())
         if self._listener is not None:
             self._watch(self._listener.fd, self._accept)
+        if self._config.nodes == 1:
+            self._start_ranks(LOOPBACK)
+            return
+        take = lambda rank, messages: self._take(rank, messages, rank)  # noqa: E731
+        hands = self._emit, self._watch, self._forget, take, self._on_rank_exit, self._request_stop
+        self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
+        self._waits_for_nodes = True
+        if self._config.launcher != "join":
+            return
+        hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
+        count = self._nodes.missing
+        text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
+        self._emit(LogLine(rank=None, stream="run", text=text))
+
+    def _start_ranks(self, address: str) -> None:
+        self._gpus = pick_gpus(self._config, inspect_machine()) if self._config.nodes > 1 else self._config.device_ids
         with ExitStack() as held:
-            store = bind_loopback() if self._script is None else reserve_port()
-            # A script's own server listens on its port later: it is kept for it until the run ends.
-            (held if self._script is None else self._held).enter_context(store)
-            environment = self._shared = self._environment(store.getsockname()[1])
-            if self._resumed is not None:
-                environment[wire.RESUME_FROM] = str(self._resumed.path)
-            for rank in range(self._plan.processes):
-                if not self._start_rank(rank, environment, store):
+            # A program that serves the rendezvous by itself listens on its port later.
+            listens = BACKENDS[self._config.backend].takes_listener
+            store = bind_rendezvous(address) if listens else reserve_port(address)
+            # It is kept for it until the run ends.
+            (held if listens else self._held).enter_context(store)
+            port = store.getsockname()[1]
+            interface = "lo" if self._nodes is None else interface_of(address)
+            environment = self._shared = self._environment(Place(port, address, 0, interface, self._gpus))
+            resume_from = str(self._resumed.path) if self._resumed is not None else ""
+            if resume_from:
+                environment[wire.RESUME_FROM] = resume_from
+            for number, rank in enumerate(self._plan.ranks_of(0)):
+                if not self._start_rank(rank, number, environment, store if rank == 0 and listens else None):
                     break
+            else:
+                if self._nodes is not None:
+                    self._live |= self._nodes.begin(self._token, self._attempt, port, resume_from)
         if self._plan.processes:
             self._start_sampler()
+
+    def _advance_nodes(self, now: float) -> None:
+        if self._nodes is None:
+            return
+        self._nodes.advance(now, failing=bool(self._failures))
+        if self._waits_for_nodes and (why := self._nodes.refusal()):
+            # Nothing trains yet: the run ends here.
+            self._waits_for_nodes = False
+            failed = RankFailed(rank=0, error=f"{why}; see supervisor.log", step=None, lost=True)
+            self._failures.append((failed, False))
+            self._emit(failed)
+        if self._waits_for_nodes and (self._teardown.stopping or not self._nodes.missing):
+            self._waits_for_nodes = False
+            if not self._teardown.stopping:
+                self._start_ranks(self._nodes.address)
 
     def _start_sampler(self) -> None:
         if self._sampler is not None:
             self._sampler.end()
         hands = self._emit, self._watch, self._forget
-        self._sampler = keep_sampler(self._run, self._config, self._live, self._shared, *hands)
+        own = {number: rank for number, rank in self._live.items() if not isinstance(rank, RemoteRank)}
+        self._sampler = keep_sampler(self._run, self._config, own, self._shared, *hands, self._gpus)
 
-    def _environment(self, port: int) -> dict[str, str]:
+    def _environment(self, place: Place) -> dict[str, str]:
         if self._script is None:
-            return rank_environment(self._config, self._token, port, self._plan.processes)
-        own = script_environment(self._plan, port, self._attempt) | {wire.RUN_DIR: str(self._run.path)}
-        return {**own, **device_environment(self._config, self._token)}
+            return rank_environment(self._plan, self._token, place)
+        own = script_environment(self._plan, place, self._attempt) | {wire.RUN_DIR: str(self._run.path)}
+        return {**own, **device_environment(self._gpus, self._token)}
 
-    def _start_rank(self, rank: int, environment: Mapping[str, str], store: socket.socket) -> bool:
+    def _start_rank(self, rank: int, number: int, environment: Mapping[str, str], store: socket.socket | None) -> bool:
         try:
-            process = RankProcess(self._run, rank, environment, store, self._plan.python, self._script)
+            process = RankProcess(self._run, rank, environment, store, self._plan.python, self._script, number, number)
         except OSError as error:
             text = f"its process could not be started: {error.strerror or error}"
             failed = RankFailed(rank=rank, error=text, step=self._from)
@@ -279,7 +326,7 @@ class Supervisor:
 
     def _voters(self) -> list[Voter]:
         if self._script is None:
-            return [rank for rank in self._live.values() if isinstance(rank, RankProcess)]
+            return [rank for rank in self._live.values() if not isinstance(rank, AttachedRank)]
         return [connection for connection in self._connections if connection.rank in self._live]
 
     def _processes(self) -> list[Process]:
@@ -339,7 +386,7 @@ class Supervisor:
         process.close()
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
-        if self._teardown.killing:
+        if self._teardown.killing and not (isinstance(process, RemoteRank) and process.is_lost):
             return
         if failure is None:
             if not process.done:
@@ -355,6 +402,7 @@ class Supervisor:
 
     def _poll(self, now: float) -> None:
         self._reaper.advance(now)
+        self._advance_nodes(now)
         if self._mirror is not None:
             self._mirror.advance(now)
         if self._resample_at is not None and now >= self._resample_at:
@@ -397,6 +445,8 @@ class Supervisor:
     def _end(self) -> None:
         if self._sampler is not None:
             self._sampler.end()
+        if self._nodes is not None:
+            self._nodes.end()
         if self._listener is not None:
             self._forget(self._listener.fd)
             self._listener.close()
@@ -436,12 +486,14 @@ class Supervisor:
             self._out.clear()
             self._digest.write_due()
         self._journal.sync_due()
+        if self._nodes is not None and not self._journal.blocked:
+            self._nodes.confirm()
         writer = self._live.get(0)
         self._recorder.report_covered(self._tally.step, writer if isinstance(writer, RankProcess) else None)
         self._out += self._journal_watch.check()
 
     def _forget(self, fd: int) -> None:
-        if fd in self._selector.get_map():
+        if fd >= 0 and fd in self._selector.get_map():
             self._selector.unregister(fd)
 
 
@@ -450,6 +502,7 @@ def main() -> None:
     run, again, notes = RunDir(Path(sys.argv[1])), sys.argv[2:4], sys.argv[4:]
     disk_full_safe_stdio.make_stdio_disk_full_safe()
     lock = int(again[0]) if again else run.take_lock()
+    run.handover.unlink(missing_ok=True)
     resumed = read_checkpoint(run.checkpoints / again[1]) if again and again[1] else None
     supervisor = Supervisor(run, read_plan(run.plan), resumed, lock)
     for number in SIGNALS:

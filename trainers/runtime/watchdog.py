@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 from trainers.contract.events import Alert, Event, LogLine
 from trainers.runtime import wire
 from trainers.runtime.hangs import HangWatch, Standing, describe
-from trainers.runtime.listener import Connection
-from trainers.runtime.stacks import StackDump, suspect
+from trainers.runtime.stacks import Asked, StackDump, suspect
 
 LOOK_S = 1.0
 
 
-class Rank(Protocol):
-    pid: int
-    directory: Path
-    connection: Connection | None
+class Rank(Asked, Protocol):
+    def is_stopped(self) -> bool:
+        """Whether a signal, or a debugger, has stopped it."""
 
 
 class Watchdog:
@@ -45,7 +42,7 @@ class Watchdog:
         if now - self._looked < LOOK_S:
             return
         self._looked = now
-        silent = self._watch.look(now, [number for number, rank in live.items() if is_stopped(rank.pid)])
+        silent = self._watch.look(now, [number for number, rank in live.items() if rank.is_stopped()])
         self._report_stopped(now, live)
         if (lasted := self._watch.over(now)) is not None:
             if self._dump is not None:
@@ -57,9 +54,7 @@ class Watchdog:
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.standings(), self._watch.behind()
-            # A script may be started by another process, such as a shell: the one that reports is in training.
-            pids = {number: rank.connection.pid if rank.connection else rank.pid for number, rank in live.items()}
-            self._dump = StackDump({number: (pids[number], rank.directory) for number, rank in live.items()}, now)
+            self._dump = StackDump(live, now)
 
     def _report_hang(self, dump: StackDump) -> None:
         silent, standings, behind = self._hang
@@ -89,14 +84,3 @@ class Watchdog:
                 )
             )
         self._stopped = stopped
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal, or by a debugger."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read(4096)
-    except OSError:
-        return False
-    # The name in parentheses may hold anything.
-    return stat[stat.rfind(b")") + 2 :][:1] in (b"T", b"t")

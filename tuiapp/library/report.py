@@ -27,7 +27,7 @@ from tuiapp.state.text import MISSING, format_bytes, format_fact, sanitize, sani
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones
 
-SYMBOLS = {"completed": "✔", "failed": "✖", "lost": "✖", "stopped": "■", "running": "▶"}
+SYMBOLS = {"completed": "✔", "failed": "✖", "lost": "✖", "stopped": "■", "running": "▶", "queued": "◌"}
 
 Rows = list[tuple[str, tuple[str, ...]]]
 """A table: a name, and a value per run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
-from trainers.contract.events import Checkpoint, RankFailed, RunStarted, StopRequested
+from trainers.contract.events import Checkpoint, Queued, RankFailed, RunStarted, StopRequested
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -34,6 +34,12 @@ class Condition(NamedTuple):
     symbol: str
     text: str
     severity: Severity
+
+
+def describe_queued(queued: Queued) -> str:
+    """How a run's Slurm job waits, in one line."""
+    start = f"expected to start {sanitize(queued.start, 40).replace('T', ' ')}" if queued.start else ""
+    return join_words([f"Slurm job {sanitize(queued.job, 40)} is queued", sanitize(queued.reason, 80), start])
 
 
 def describe_start(started: RunStarted, *, process_per_device: bool) -> str:

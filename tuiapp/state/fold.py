@@ -7,7 +7,7 @@ from trainers.contract.digest import Digest, is_logged
 from trainers.contract.events import PLACE
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.array_state import ArrayState
-from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_start
+from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_queued, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.metrics import metric
@@ -65,7 +65,13 @@ def apply(state: RunState, event: object) -> None:
             if rank := _rank(state, event.rank):
                 rank.phase, rank.last_time = event.phase, event.time
                 state.changed |= {"run", "ranks"}
+        case ev.Queued():
+            if state.queued is None or state.queued.reason != event.reason:
+                _log(state, event, describe_queued(event), stream="milestone")
+            state.queued, state.ended, state.stop_requested = event, None, None
+            state.changed.add("run")
         case ev.RunStarted():
+            state.queued = None
             _begin(state, event)
         case ev.Facts():
             state.facts = state.facts.followed_by(event)

@@ -25,6 +25,7 @@ from tuiapp.state.text import (
 _Key: TypeAlias = tuple[float, str]
 
 SYMBOLS = {
+    "queued": "◌",
     "running": "●",
     "completed": "✓",
     "stopped": "■",

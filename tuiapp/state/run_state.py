@@ -27,7 +27,7 @@ from tuiapp.state.metrics import UTILIZATION, ordered
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.text import sanitize, without_directories
 
-RunStatus: TypeAlias = Literal["starting", "running", "completed", "failed", "stopped", "lost"]
+RunStatus: TypeAlias = Literal["queued", "starting", "running", "completed", "failed", "stopped", "lost"]
 Fault: TypeAlias = Literal["", "failure", "hang"]
 # What a rank has written, and what is said of the run.
 Stream: TypeAlias = Literal["stdout", "stderr", "run", "event", "milestone", "checkpoint", "warning", "problem"]
@@ -63,6 +63,7 @@ class RunState:
     """All that is known of a run; `tuiapp.state.fold.apply` folds events into it."""
 
     run_id: str = ""  # until the first event: the directory's
+    queued: ev.Queued | None = None  # while its Slurm job waits
     started: ev.RunStarted | None = None
     ended: ev.RunEnded | None = None
     lost: bool = False
@@ -104,11 +105,13 @@ class RunState:
             return self.ended.status
         if self.lost:
             return "lost"
+        if self.queued is not None:
+            return "queued"
         return "running" if self.started is not None or self.ranks else "starting"
 
     @property
     def is_live(self) -> bool:
-        return self.status in ("starting", "running")
+        return self.status in ("queued", "starting", "running")
 
     @property
     def last_checkpoint(self) -> ev.Checkpoint | None:

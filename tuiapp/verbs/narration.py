@@ -19,6 +19,7 @@ from trainers.contract.events import (
     CheckpointRequested,
     LogLine,
     Metrics,
+    Queued,
     RankFailed,
     RankStarted,
     RunEnded,
@@ -27,7 +28,7 @@ from trainers.contract.events import (
 )
 from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
-from tuiapp.state.condition import describe_checkpoint
+from tuiapp.state.condition import describe_checkpoint, describe_queued
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_state import RunState, names
 from tuiapp.state.text import (
@@ -160,6 +161,8 @@ def describe_end(state: RunState, run: RunDir) -> str:
 
 def _in_words(event: AnyEvent, state: RunState) -> str:
     match event:
+        case Queued():
+            return describe_queued(event)
         case RunStarted():
             config = event.config
             again = f"resumed from step {event.resumed_from:,}" if event.resumed_from else "started again"

@@ -82,6 +82,10 @@ def _ring(settings: Settings, run: RunDir) -> None:
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
+    if options.slurm is not None:
+        options.settings += ["launcher=slurm", f"slurm={options.slurm}"]
+    elif options.launcher is not None:
+        options.settings.append(f"launcher={options.launcher}")
     machine = inspect_machine()
     checks = [lambda config: misplaced(config, machine)]
     change = Change(name=options.name, note=options.note, tags=tuple(options.tags))

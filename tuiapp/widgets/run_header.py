@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widget import Widget
 
+from tuiapp.state.condition import describe_queued
 from tuiapp.state.run_state import RunState, RunStatus, names
 from tuiapp.state.text import (
     format_duration,
@@ -19,6 +20,7 @@ from tuiapp.state.text import (
 from tuiapp.widgets.colors import MUTED
 
 SYMBOLS: dict[RunStatus, tuple[str, str]] = {
+    "queued": ("◌", MUTED),
     "starting": ("◌", MUTED),
     "running": ("●", "$text-primary"),
     "completed": ("✔", "$text-success"),
@@ -87,6 +89,8 @@ class RunHeader(Widget):
 
     def _where(self) -> str:
         state = self._state
+        if state.queued is not None and state.is_live:
+            return describe_queued(state.queued)
         if state.status == "starting":
             return "waiting for the first event…"
         if not state.step and state.is_live:

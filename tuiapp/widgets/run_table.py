@@ -27,6 +27,7 @@ MARK_CELLS = 2
 """Cells before the columns, for the letter of a marked run."""
 
 _CLASSES: dict[RunStatus, str] = {
+    "queued": "muted",
     "running": "live",
     "completed": "good",
     "stopped": "muted",

@@ -1,0 +1,356 @@
+"""One node's agent: starts this machine's ranks for a supervisor on another, and forwards all that they report.
+
+    python -m trainers.runtime.node HOST:PORT
+    python -m trainers.runtime.node RUN_DIR
+
+It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
+this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
+the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
+on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import cast
+
+import msgspec
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.directories import user_data
+from trainers.config.machine import inspect_machine
+from trainers.config.plan import Plan, write_plan
+from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
+from trainers.contract.rundir import RunDir
+from trainers.contract.strays import kill_carriers
+from trainers.runtime import node_wire, wire
+from trainers.runtime.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
+from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
+from trainers.runtime.helper import Helper
+from trainers.runtime.node_wire import Begin, Challenge, Greeting, Welcome
+from trainers.runtime.out_of_memory import OomWatch
+from trainers.runtime.place import NotHereError, Place, interface_of, pick_gpus
+from trainers.runtime.processes import RankProcess, device_environment, rank_environment, start_reaper
+from trainers.runtime.sampling import keep_sampler
+from trainers.runtime.script_process import script_environment, script_start
+from trainers.telemetry.keeper import SamplerKeeper
+
+TICK_S = 0.05
+POLL_S = 0.1
+RETRY_S = 0.5
+CONNECT_S = 3.0
+FIRST_CONNECT_S = 120.0
+"""How long the first connection is tried: Slurm starts the nodes in any order."""
+GONE_S = 3.0
+"""A supervisor whose machine has refused connections for this long is gone: it never opens its port again."""
+
+
+class RefusedError(Exception):
+    """The supervisor refuses this node, or is not the one that knows the secret."""
+
+
+class Agent:
+    def __init__(self, host: str, port: int, secret: bytes) -> None:
+        self._host, self._port, self._secret = host, port, secret
+        self._session = secrets.token_hex(16)
+        self._selector = selectors.DefaultSelector()
+        self._channel = Channel(node_wire.to_node, self._forget)
+        self._node: int | None = None
+        self._grace_s = FIRST_CONNECT_S
+        self._lost_at = monotonic()
+        self._refused_since: float | None = None
+        self._retry_at = 0.0
+        self._run: RunDir | None = None
+        self._token = ""
+        self._live: dict[int, RankProcess] = {}
+        self._reaper: Helper | None = None
+        self._sampler: SamplerKeeper | None = None
+        self._oom = OomWatch(monotonic())
+        self._paused = False
+        self._signals: list[int] = []
+        self._stopping = False
+        self._code: int | None = None
+        self._interface = ""
+
+    def run(self) -> int:
+        """Serves until all is recorded, or the supervisor cannot be reached any more; returns an exit code."""
+        polled = 0.0
+        while self._code is None:
+            for key, _ in self._selector.select(TICK_S):
+                key.data()
+            now = monotonic()
+            if self._channel.connected:
+                self._channel.confirmed = self._channel.received
+                self._channel.advance(now)
+                self._lost_at = now
+            else:
+                self._connect(now)
+            if now - polled >= POLL_S:
+                polled = now
+                self._poll(now)
+        self._end()
+        return self._code
+
+    def note_signal(self, number: int, _: object) -> None:
+        """Asks the supervisor to stop the run; a second signal ends this node's ranks."""
+        self._signals.append(number)
+
+    def _connect(self, now: float) -> None:
+        if now < self._retry_at:
+            return
+        self._retry_at = now + RETRY_S
+        try:
+            connection, welcome = greet(self._host, self._port, self._secret, self._session, self._channel.received)
+        except RefusedError as error:
+            self._give_up(str(error))
+            return
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            self._refused_since = (self._refused_since or now) if refused else None
+            if self._node is not None and refused and now - (self._refused_since or now) > GONE_S:
+                self._give_up(f"the supervisor on {self._host} is gone")
+            elif now - self._lost_at > self._grace_s:
+                self._give_up(f"{self._host}:{self._port} was not reached for {self._grace_s:.0f} s: {_why(error)}")
+            return
+        if self._node is None:
+            print(f"node {welcome.node}: joined {self._host}:{self._port}", file=sys.stderr)
+        self._node = welcome.node
+        self._grace_s, self._refused_since = welcome.grace_s, None
+        self._interface = interface_of(connection.getsockname()[0])
+        self._channel.attach(connection, welcome.received)
+        self._selector.register(self._channel.fileno(), selectors.EVENT_READ, self._hear)
+
+    def _give_up(self, why: str) -> None:
+        print(f"tuiapp: {why}", file=sys.stderr)
+        self._code = 1
+
+    def _hear(self) -> None:
+        for message in self._channel.read():
+            match message:
+                case Begin():
+                    self._begin(message)
+                case node_wire.ToRankOf(rank, content) if rank in self._live:
+                    self._live[rank].send(content)
+                case node_wire.Signal(rank, number) if rank in self._live:
+                    self._live[rank].kill(signal.Signals(number))
+                case node_wire.AskStacks(rank) if rank in self._live:
+                    self._live[rank].ask_stacks()
+                case node_wire.Finish():
+                    self._code = 0
+
+    def _begin(self, begin: Begin) -> None:
+        """Starts the ranks; a supervisor that starts this node again first ended what was here."""
+        plan = msgspec.json.decode(begin.plan, type=Plan)
+        try:
+            self._run = run = _run_directory(begin, plan)
+            gpus = pick_gpus(plan.config, inspect_machine())
+            assert self._node is not None
+            place = Place(begin.port, begin.address, self._node, self._interface, gpus)
+            self._start(run, plan, begin, place)
+        except (OSError, NotHereError) as error:
+            self._channel.send(node_wire.Failed(_why(error)))
+
+    def _start(self, run: RunDir, plan: Plan, begin: Begin, place: Place) -> None:
+        # Processes of two nodes may be on one machine: each agent ends its own.
+        self._token = begin.token
+        without = "training continues, but if this node's agent died too, its ranks would not end at once"
+        self._reaper = Helper("reaper", partial(start_reaper, run, self._token, notify=False), self._report, without)
+        self._reaper.advance(monotonic())
+        if BACKENDS[plan.config.backend].builtin:
+            script, environment = None, rank_environment(plan, self._token, place)
+        else:
+            script = script_start(run, plan)
+            environment = script_environment(plan, place, begin.attempt) | {wire.RUN_DIR: str(run.path)}
+            environment |= device_environment(gpus=place.gpus, token=self._token)
+        if begin.resume_from:
+            environment[wire.RESUME_FROM] = begin.resume_from
+        for number, rank in enumerate(begin.ranks):
+            process = RankProcess(run, rank, environment, None, plan.python, script, plan.ranks.index(rank), number)
+            self._live[rank] = process
+            self._watch_rank(process)
+        self._sampler = keep_sampler(
+            run, plan.config, self._live, environment, self._report, self._watch, self._forget, place.gpus
+        )
+
+    def _watch(self, fd: int, react: Callable[[], None]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, react)
+
+    def _watch_rank(self, process: RankProcess) -> None:
+        self._watch(process.messages.fd, partial(self._drain, process))
+        self._watch(process.exit_fd, partial(self._on_rank_exit, process))
+
+    def _forget(self, fd: int) -> None:
+        if fd in self._selector.get_map():
+            self._selector.unregister(fd)
+
+    def _drain(self, process: RankProcess) -> None:
+        self._forward(process.rank, process.messages.read())
+        if process.messages.ended:
+            self._forget(process.messages.fd)
+
+    def _forward(self, rank: int, messages: list[wire.FromRank]) -> None:
+        for message in messages:
+            process = self._live[rank]
+            process.done |= isinstance(message, Phase) and message.phase == "done"
+            self._channel.send(node_wire.FromRankOf(rank, message))
+
+    def _report(self, event: Event) -> None:
+        self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
+
+    def _on_rank_exit(self, process: RankProcess) -> None:
+        self._forward(process.rank, process.messages.read_all())
+        for fd in (process.messages.fd, process.exit_fd):
+            self._forget(fd)
+        process.wait()
+        for line in process.new_lines(final=True):
+            self._report(line)
+        del self._live[process.rank]
+        failed, consequence = process.failure(0, self._oom.struck) or (None, False)
+        process.close()
+        self._channel.send(node_wire.RankExited(process.rank, failed, consequence))
+
+    def _poll(self, now: float) -> None:
+        if self._reaper is not None:
+            self._reaper.advance(now)
+        if self._sampler is not None:
+            self._sampler.advance(now)
+        self._oom.look(now)
+        for process in self._live.values():
+            for line in process.new_lines():
+                self._report(line)
+        full = self._channel.kept_bytes > MAX_KEPT_BYTES
+        if full != self._paused:
+            # A rank whose pipe is not read thins what it reports, and trains on.
+            self._paused = full
+            for process in self._live.values():
+                if full:
+                    self._forget(process.messages.fd)
+                elif not process.messages.ended:
+                    self._watch(process.messages.fd, partial(self._drain, process))
+        while self._signals:
+            self._signals.pop()
+            if self._stopping:
+                for process in self._live.values():
+                    process.kill(signal.SIGTERM)
+            elif self._live:
+                self._report(StopRequested(save=True, by=f"SIGTERM on {socket.gethostname()}"))
+            else:
+                self._give_up("ended by a signal")
+            self._stopping = True
+
+    def _end(self) -> None:
+        if self._sampler is not None:
+            self._sampler.end()
+        for process in self._live.values():
+            process.kill(signal.SIGKILL)
+        if self._token:
+            kill_carriers(self._token)
+        if self._reaper is not None:
+            self._reaper.end()
+        self._channel.detach()
+
+
+def greet(host: str, port: int, secret: bytes, session: str, received: int) -> tuple[socket.socket, Welcome]:
+    """Connects to a supervisor and proves the secret; both sides do. Raises OSError, RefusedError."""
+    connection = socket.create_connection((host, port), timeout=CONNECT_S)
+    try:
+        connection.settimeout(node_wire.GREETING_S)
+        challenge = msgspec.json.decode(_read_line(connection), type=Challenge)
+        if challenge.version != node_wire.VERSION:
+            raise RefusedError(f"{host} runs another version of tuiapp: install the same on both machines")
+        nonce = secrets.token_hex(16)
+        greeting = Greeting(
+            nonce=nonce,
+            proof=prove(secret, "agent", challenge.nonce, nonce),
+            host=socket.gethostname(),
+            session=session,
+            received=received,
+        )
+        connection.sendall(wire.encode(greeting))
+        welcome = msgspec.json.decode(_read_line(connection), type=Welcome)
+        if welcome.refused:
+            raise RefusedError(f"{host}:{port} refuses this node: {welcome.refused}")
+        if not is_proved(secret, welcome.proof, "supervisor", challenge.nonce, nonce):
+            raise RefusedError(f"{host}:{port} does not know the run's secret: it is not the run's supervisor")
+    except msgspec.DecodeError as error:
+        connection.close()
+        raise RefusedError(f"{host}:{port} is no supervisor of a tuiapp run") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection, welcome
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    """Reads a line, and no byte after it: what follows is the channel's."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = connection.recv(1)
+        if not byte:
+            raise ConnectionResetError("the connection was closed")
+        line += byte
+        if len(line) > node_wire.MAX_GREETING_BYTES:
+            raise msgspec.DecodeError("too long")
+    return bytes(line)
+
+
+def _run_directory(begin: Begin, plan: Plan) -> RunDir:
+    """The run's directory, if this machine shares the first node's file system; else one of its own."""
+    shared = RunDir(Path(begin.run_dir))
+    if shared.plan.is_file():
+        return shared
+    if begin.resume_from:
+        raise NotHereError(
+            f"{begin.resume_from} is not on {socket.gethostname()}: resuming needs a shared runs directory"
+        )
+    own = RunDir(user_data() / "nodes" / shared.run_id)
+    for directory in (own.path, *map(own.rank, begin.ranks)):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_plan(own.plan, plan)
+    return own
+
+
+def _why(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def read_soon(path: Path, seconds: float = FIRST_CONNECT_S) -> str:
+    """Reads a file that may still have to be written, or be on its way over NFS. Raises OSError."""
+    deadline = monotonic() + seconds
+    while True:
+        try:
+            return path.read_text().strip()
+        except OSError:
+            if monotonic() > deadline:
+                raise
+        sleep(0.1)
+
+
+def main() -> int:
+    """Serves one run."""
+    make_stdio_disk_full_safe()
+    if os.sep in sys.argv[1]:
+        run = RunDir(Path(sys.argv[1]))
+        address, secret = read_soon(run.port), read_soon(run.secret)
+    else:
+        file = os.environ.get(node_wire.SECRET_VARIABLE)
+        address, secret = sys.argv[1], read_soon(Path(file)) if file else sys.stdin.readline().strip()
+    host, _, port = address.rpartition(":")
+    agent = Agent(host.strip("[]"), int(port), secret.encode())
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, agent.note_signal)
+    return agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""The other nodes of a run, as its supervisor sees them: their agents connect here, each proves the run's secret.
+
+The port and the secret are in the run's directory (`port`, `secret`), which only the user may read. An agent that is
+silent is named at once, and lost for good after the run's `node_grace_s`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import TypeVar
+
+import msgspec
+
+from trainers.config.files import write_atomically
+from trainers.config.plan import Plan
+from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed, StopRequested
+from trainers.contract.rundir import RunDir
+from trainers.runtime import node_wire, wire
+from trainers.runtime.channel import Channel, is_proved, prove
+from trainers.runtime.node_wire import Challenge, Greeting, Welcome
+from trainers.runtime.ssh import start_agent
+
+E = TypeVar("E", bound=Event)
+
+MAX_STRANGERS = 64
+"""Connections that have not yet proved the secret; more are closed."""
+NAMED_S = 4.0
+"""A node that says nothing for this long is named."""
+FINISH_S = 2.0
+FAILING_S = 3.0
+"""How long a silent node is waited for once the run has failed."""
+
+
+class RemoteRank:
+    """A rank process on another node; stands where a `RankProcess` would."""
+
+    exit_fd = -1
+    pid = 0
+
+    def __init__(self, run: RunDir, rank: int, channel: Channel) -> None:
+        self.rank, self.directory, self._channel = rank, run.rank(rank), channel
+        self.done = False
+        self.agrees = True
+        self.connection = None
+        self.failed: tuple[RankFailed, bool] | None = None
+
+    def send(self, message: wire.ToRank) -> None:
+        self._channel.send(node_wire.ToRankOf(self.rank, message))
+
+    def kill(self, number: signal.Signals) -> None:
+        self._channel.send(node_wire.Signal(self.rank, number))
+
+    def ask_stacks(self) -> bool:
+        self._channel.send(node_wire.AskStacks(self.rank))
+        return True
+
+    def is_stopped(self) -> bool:
+        """Not known of a process on another machine."""
+        return False
+
+    def wait(self) -> None:
+        """Its agent has waited for it."""
+
+    def new_lines(self, *, final: bool = False) -> list[LogLine]:
+        """Its agent reports them."""
+        return []
+
+    @property
+    def is_lost(self) -> bool:
+        return self.failed is not None and self.failed[0].lost
+
+    def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+        if self.failed is None:
+            return None
+        failed, consequence = self.failed
+        return msgspec.structs.replace(failed, step=step), consequence
+
+    def close(self) -> None:
+        """Nothing of it is open here."""
+
+
+class _Link:
+    """A node and its agent; `channel` outlives connections."""
+
+    def __init__(self, number: int, forget: Callable[[int], None]) -> None:
+        self.number = number
+        self.channel = Channel(node_wire.from_node, forget)
+        self.host = ""
+        self.session = ""
+        self.silent_since: float | None = None
+        self.ranks: dict[int, RemoteRank] = {}
+
+    @property
+    def name(self) -> str:
+        return f"node {self.number} ({self.host})"
+
+
+class Nodes:
+    """Listens for agents from its construction on; raises OSError if it cannot.
+
+    `take(rank, messages)` gets what ranks report, `bury(rank)` those that have ended, `emit` events, `stop` a node's
+    request.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        plan: Plan,
+        address: str,
+        emit: Callable[[Event], None],
+        watch: Callable[[int, Callable[[], None]], None],
+        forget: Callable[[int], None],
+        take: Callable[[RemoteRank, list[wire.FromRank]], None],
+        bury: Callable[[RemoteRank], None],
+        stop: Callable[[StopRequested], None],
+    ) -> None:
+        self._run, self._plan, self.address = run, plan, address
+        self._emit, self._watch, self._forget, self._take, self._bury, self._stop = (
+            emit,
+            watch,
+            forget,
+            take,
+            bury,
+            stop,
+        )
+        self._secret = secrets.token_hex(32).encode()
+        self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
+        self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
+        self._begun = False
+        self._listener = socket.socket()
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.bind((address, 0))
+        self._listener.listen(128)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._ssh = {
+            host: start_agent(host, f"{address}:{self.port}", self._secret.decode(), run.supervisor_log)
+            for host in plan.config.hosts
+        }
+        write_atomically(run.secret, self._secret + b"\n")
+        write_atomically(run.port, f"{address}:{self.port}\n".encode())
+        watch(self._listener.fileno(), self._accept)
+
+    def refusal(self) -> str:
+        """Why a node will not join: ssh could not start its agent; "" while all may."""
+        for host, started in self._ssh.items():
+            if self.missing and started.poll():
+                return f"the agent on {host} could not be started by ssh (exit code {started.returncode})"
+        return ""
+
+    @property
+    def missing(self) -> int:
+        """How many nodes have not joined yet."""
+        return sum(not link.session for link in self._links.values())
+
+    def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> dict[int, RemoteRank]:
+        """Has all agents start their ranks, whose rendezvous is at `port`; returns these."""
+        self._begun = True
+        ranks: dict[int, RemoteRank] = {}
+        for link in self._links.values():
+            numbers = list(self._plan.ranks_of(link.number))
+            link.ranks = {rank: RemoteRank(self._run, rank, link.channel) for rank in numbers}
+            link.channel.send(
+                node_wire.Begin(
+                    run_dir=str(self._run.path),
+                    plan=msgspec.Raw(msgspec.json.encode(self._plan)),
+                    ranks=numbers,
+                    token=node_token(token, link.number),
+                    attempt=attempt,
+                    address=self.address,
+                    port=port,
+                    resume_from=resume_from,
+                )
+            )
+            ranks |= link.ranks
+        return ranks
+
+    def advance(self, now: float, *, failing: bool) -> None:
+        """Pings agents, names those that are silent, and gives up those that stay so.
+
+        `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause.
+        """
+        for fd, (_, _, deadline, _) in list(self._strangers.items()):
+            if now > deadline:
+                self._dismiss(fd)
+        for link in self._links.values():
+            if not link.session:
+                continue
+            link.channel.advance(now)
+            quiet = now - link.channel.heard > NAMED_S
+            if not quiet and link.silent_since is not None:
+                lasted, link.silent_since = now - link.silent_since, None
+                text = f"{link.name} is connected again, after {lasted:.0f} s"
+                self._note(link, "back")
+                self._emit(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
+            elif quiet and link.silent_since is None and (link.ranks or not self._begun):
+                link.silent_since = link.channel.heard
+                grace = f"{self._plan.config.node_grace_s:.0f} s"
+                text = f"{link.name} is not connected; its ranks train on, and are given up after {grace}"
+                self._note(link, "silent")
+                self._emit(Alert(kind="node", node=link.number, text=text))
+            grace_s = FAILING_S if failing else self._plan.config.node_grace_s
+            if link.silent_since is not None and now - link.silent_since > grace_s:
+                self._lose(link, now)
+
+    def confirm(self) -> None:
+        """All that was read is in the journal: the agents need not keep it."""
+        for link in self._links.values():
+            link.channel.confirmed = link.channel.received
+
+    def end(self) -> None:
+        """Lets all agents end, and closes the port."""
+        deadline = monotonic() + FINISH_S
+        for link in self._links.values():
+            link.channel.send(node_wire.Finish())
+        while any(link.channel.connected for link in self._links.values()) and monotonic() < deadline:
+            for link in self._links.values():
+                link.channel.advance(monotonic())
+                link.channel.read()
+            sleep(0.02)
+        for link in self._links.values():
+            link.channel.detach()
+        for started in self._ssh.values():
+            started.terminate()
+            started.wait()
+        self._forget(self._listener.fileno())
+        self._listener.close()
+        for fd in list(self._strangers):
+            self._dismiss(fd)
+        for path in (self._run.secret, self._run.port):
+            path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if len(self._strangers) >= MAX_STRANGERS:
+                connection.close()
+                continue
+            connection.setblocking(False)
+            nonce = secrets.token_hex(16)
+            fd = connection.fileno()
+            self._strangers[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
+            self._watch(fd, partial(self._hear_stranger, fd))
+            self._answer(connection, Challenge(nonce))
+
+    def _hear_stranger(self, fd: int) -> None:
+        connection, nonce, _, said = self._strangers[fd]
+        try:
+            data = connection.recv(node_wire.MAX_GREETING_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        said += data
+        if not data or len(said) > node_wire.MAX_GREETING_BYTES:
+            self._dismiss(fd)
+            return
+        if not said.endswith(b"\n"):
+            return
+        try:
+            greeting = msgspec.json.decode(said, type=Greeting)
+        except msgspec.DecodeError:
+            self._dismiss(fd)
+            return
+        if not is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce):
+            self._answer(connection, Welcome(refused="the secret is wrong"))
+            self._dismiss(fd)
+            return
+        found = self._find(greeting)
+        if isinstance(found, str):
+            self._answer(connection, Welcome(refused=found))
+            self._dismiss(fd)
+            return
+        self._forget(fd)
+        del self._strangers[fd]
+        self._join(found, greeting, connection, nonce)
+
+    def _find(self, greeting: Greeting) -> _Link | str:
+        """The node that an agent is, or why it is none."""
+        for link in self._links.values():
+            if link.session == greeting.session:
+                return link
+        free = next((link for link in self._links.values() if not link.session), None)
+        return free or "all nodes have joined already"
+
+    def _join(self, link: _Link, greeting: Greeting, connection: socket.socket, nonce: str) -> None:
+        first = not link.session
+        link.session, link.host = greeting.session, greeting.host
+        proof = prove(self._secret, "supervisor", nonce, greeting.nonce)
+        grace_s = self._plan.config.node_grace_s
+        self._answer(
+            connection, Welcome(proof=proof, node=link.number, received=link.channel.received, grace_s=grace_s)
+        )
+        link.channel.attach(connection, greeting.received)
+        self._watch(link.channel.fileno(), partial(self._hear, link))
+        if first:
+            self._note(link, "joined")
+
+    def _hear(self, link: _Link) -> None:
+        for message in link.channel.read():
+            match message:
+                case node_wire.FromRankOf(rank, content):
+                    if (process := link.ranks.get(rank)) is not None:
+                        mine = self._own(link, content) if isinstance(content, Event) else content
+                        self._take(process, [mine])
+                case node_wire.Reported(StopRequested() as request):
+                    self._stop(self._own(link, request))
+                case node_wire.Reported(event):
+                    self._emit(self._own(link, event))
+                case node_wire.RankExited(rank, failed, consequence):
+                    if (process := link.ranks.pop(rank, None)) is not None:
+                        if failed is not None:
+                            process.failed = self._own(link, failed), consequence
+                        self._bury(process)
+                case node_wire.Failed(reason):
+                    self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
+
+    def _own(self, link: _Link, event: E) -> E:
+        """An event as of this machine's clocks, and of its node."""
+        mono = event.mono - link.channel.ahead_s
+        return msgspec.structs.replace(event, node=link.number, mono=mono, time=time() - (monotonic() - mono))
+
+    def _lose(self, link: _Link, now: float) -> None:
+        link.channel.detach()
+        self._note(link, "lost")
+        since = link.silent_since or now
+        self._fail(link, f"{link.name} has been out of reach for {now - since:.0f} s", since)
+
+    def _fail(self, link: _Link, why: str, since: float) -> None:
+        link.silent_since = None
+        ranks, link.ranks = link.ranks, {}
+        for process in ranks.values():
+            process.failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since, lost=True), False
+            self._bury(process)
+
+    def _note(self, link: _Link, state: NodeState) -> None:
+        self._emit(Node(node=link.number, host=link.host, state=state))
+
+    def _answer(self, connection: socket.socket, message: msgspec.Struct) -> None:
+        try:
+            connection.send(wire.encode(message))
+        except OSError:
+            return
+
+    def _dismiss(self, fd: int) -> None:
+        connection, *_ = self._strangers.pop(fd)
+        self._forget(fd)
+        connection.close()
+
+
+def node_token(token: str, node: int) -> str:
+    """The token that a node's processes carry: one machine may serve as several nodes, each with its own agent."""
+    return f"{token[:-4]}{node:04x}"
+
+
+def join_hint(address: str, port: int, secret: Path) -> str:
+    """The command by which another machine joins."""
+    return f"tuiapp join {address}:{port} --secret-file {secret}"

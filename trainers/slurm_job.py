@@ -1,0 +1,97 @@
+"""A run's Slurm job, on the first of its nodes: `python -m trainers.slurm_job RUN_DIR`.
+
+It starts the run's supervisor here, or resumes the run if the job was requeued, and one agent on each other node by
+`srun`. Slurm's signals become the run's: SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a
+checkpoint and stop; after SIGUSR1 a run with `requeue` goes back into the queue, and continues in the same directory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import sleep
+
+from trainers.config import slurm
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import last_attempt, read_config, summarise
+from trainers.launch import LaunchError, resume, start
+
+HANDOVER_S = 60.0
+"""Time for the process that waited in the queue to let go of the run."""
+POLL_S = 0.1
+AGENTS_S = 30.0
+"""Time for the agents to end after the run."""
+EXIT_CODES = {"completed": 0, "stopped": 3}
+
+
+class Job:
+    def __init__(self, run: RunDir, config: RunConfig) -> None:
+        self._run, self._config = run, config
+        self._requeues = self._stopped = False
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _: object) -> None:
+        self._requeues |= number == signal.SIGUSR1 and self._config.requeue
+        if not self._stopped:
+            self._stopped = True
+            mailbox.send(self._run.commands, "stop")
+
+    def run(self) -> int:
+        """Runs it to its end; returns the job's exit code."""
+        try:
+            lock = self._run.take_lock(HANDOVER_S)
+            try:
+                if last_attempt(self._run):
+                    for note in resume(self._run, lock=lock).notes:
+                        print(note, file=sys.stderr)
+                else:
+                    start(self._run, lock)
+            finally:
+                os.close(lock)
+        except (LaunchError, OSError) as error:
+            print(f"tuiapp: {error}", file=sys.stderr)
+            return 1
+        agents = self._start_agents() if self._config.nodes > 1 else None
+        while self._run.is_live():
+            sleep(POLL_S)
+        if agents is not None:
+            with suppress(subprocess.TimeoutExpired):
+                agents.wait(AGENTS_S)
+            agents.kill()
+        status = summarise(self._run).status
+        if self._requeues and status == "stopped":
+            slurm.requeue(os.environ["SLURM_JOB_ID"])
+        return EXIT_CODES.get(status, 1)
+
+    def _start_agents(self) -> subprocess.Popen[bytes]:
+        """One on each node but this one; each reads address and secret from the run's directory, which all share."""
+        others = self._config.nodes - 1
+        return subprocess.Popen(
+            [
+                "srun",
+                f"--nodes={others}",
+                f"--ntasks={others}",
+                "--ntasks-per-node=1",
+                f"--exclude={os.environ['SLURMD_NODENAME']}",
+                "--kill-on-bad-exit=1",
+                *(sys.executable, "-P", "-m", "trainers.runtime.node", str(self._run.path)),
+            ],
+            stdin=subprocess.DEVNULL,
+        )
+
+
+def main() -> int:
+    """Runs the job of one run."""
+    run = RunDir(Path(sys.argv[1]))
+    return Job(run, read_config(run)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
