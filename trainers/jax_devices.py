@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from math import ceil
 from typing import Any, TypeAlias
 
@@ -12,8 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax._src import distributed, xla_bridge
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.extend.backend import register_backend_factory
+from jax.sharding import Mesh, NamedSharding
+from jaxlib import _jax
 from platformdirs import user_cache_path
 
 from trainers.config.files import make_private
@@ -70,6 +74,10 @@ def connect(config: RunConfig) -> None:
     if config.nodes == 1:
         return
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    # A cluster's proxy, which `http_proxy` names, does not reach its own nodes.
+    os.environ["no_grpc_proxy"] = os.environ["MASTER_ADDR"]  # noqa: SIM112
+    # Its handler of SIGTERM would leave this process alive.
+    jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         address,
         config.nodes,
@@ -80,6 +88,13 @@ def connect(config: RunConfig) -> None:
         coordinator_bind_address=address,
         heartbeat_timeout_seconds=ceil(config.node_grace_s) + HEARTBEAT_MARGIN_S,
     )
+    if config.platform == "cpu":
+        # JAX would take the address of the machine's name, which Debian maps to loopback, and has no setting for it.
+        collectives = _jax.make_gloo_tcp_collectives(
+            distributed.global_state.client, interface=os.environ.get("GLOO_SOCKET_IFNAME")
+        )
+        make_client = partial(xla_bridge.make_cpu_client, collectives)
+        register_backend_factory("cpu", make_client, priority=0, fail_quietly=False)
 
 
 def of_this_process(array: Array) -> Array:
@@ -88,6 +103,7 @@ def of_this_process(array: Array) -> Array:
         return array
     sharding = array.sharding
     assert isinstance(sharding, NamedSharding)
+    assert isinstance(sharding.mesh, Mesh)
     own: Array = multihost_utils.global_array_to_host_local_array(array, sharding.mesh, sharding.spec)
     return own
 

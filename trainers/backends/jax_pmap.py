@@ -166,6 +166,7 @@ def average_statistics(state: TrainState, split: NamedSharding) -> TrainState:
     if not state.batch_stats:
         # A model without BatchNorm: pmap takes no empty tree.
         return state
+    assert isinstance(split.mesh, Mesh)
     # pmap returns this process's part.
     own = mean_over_devices(state.batch_stats)
     whole = multihost_utils.host_local_array_to_global_array(own, split.mesh, split.spec)
