@@ -17,10 +17,13 @@ import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
 from tests.processes.harness import START_S, Watched, launched, resumed
+from tests.user_files import write_data
 from trainers.checkpoints import load
+from trainers.config import memory
+from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Predictions, RankStarted, Sharding
+from trainers.contract.events import LogLine, Predictions, RankStarted, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.metrics import LOSS
 from trainers.runtime.node_wire import SECRET_VARIABLE
@@ -62,7 +65,8 @@ def losses(run: Watched) -> np.ndarray:
     for event in run.reports():
         found |= {(event.rank, step): loss for step, loss in enumerate(event.values[LOSS], start=event.first_step)}
     steps = max(step for _, step in found)
-    return np.array([[found[rank, step] for step in range(1, steps + 1)] for rank in range(4)], float)
+    ranks = range(run.started.world_size)
+    return np.array([[found[rank, step] for step in range(1, steps + 1)] for rank in ranks], float)
 
 
 @EACH
@@ -101,6 +105,23 @@ def test_two_nodes_make_the_same_steps_as_one_machine_with_as_many_devices(runs_
                 np.testing.assert_allclose(array, wanted_arrays[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("backend", JAX_BACKENDS)
+def test_each_node_reads_its_own_images_batch_by_batch(
+    runs_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    config = on(backend, dataset=write_data(tmp_path, "mapped"), devices=2, global_batch_size=30, epochs=2)
+    with launched(config, runs_dir) as whole:
+        assert whole.end(END_S).status == "completed"
+    monkeypatch.setattr(memory, "RESIDENT_PART", 0.0)
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as streamed, joined(streamed):
+        assert streamed.end(END_S).status == "completed"
+        assert read_plan(streamed.run.plan).streamed
+    np.testing.assert_allclose(losses(streamed), losses(whole), rtol=1e-4)
+    assert [(one.examples, one.accuracy) for one in streamed.evaluations()] == [
+        (one.examples, one.accuracy) for one in whole.evaluations()
+    ]
+
+
 @EACH
 def test_a_run_moves_from_one_machine_to_two_nodes_and_back(runs_dir: Path, backend: str) -> None:
     with launched(on(backend, epochs=3), runs_dir) as straight:
@@ -134,7 +155,11 @@ def test_a_killed_process_ends_the_run_on_both_nodes(runs_dir: Path, backend: st
 
 
 @pytest.mark.parametrize("backend", JAX_BACKENDS)
-def test_a_stop_on_request_after_the_same_step_on_both_nodes(runs_dir: Path, backend: str) -> None:
+def test_a_stop_on_request_after_the_same_step_on_both_nodes(
+    runs_dir: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    # As on many a cluster: nobody listens there.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, joined(run):
         run.at_step(3)
         mailbox.send(run.run.commands, "stop")
@@ -144,4 +169,13 @@ def test_a_stop_on_request_after_the_same_step_on_both_nodes(runs_dir: Path, bac
         assert run.last_step(0) == run.last_step(3) == end.summary.steps
         [newest, *_] = list_checkpoints(run.run.checkpoints)[0]
         assert newest.manifest.step == end.summary.steps
+        run.wait_gone()
+
+
+def test_a_stop_at_once_needs_no_sigkill(runs_dir: Path) -> None:
+    with launched(on("jax-sharding", epochs=1000, **NODES), runs_dir) as run, joined(run):
+        run.at_step(3)
+        mailbox.send(run.run.commands, "stop-now")
+        assert run.end().status == "stopped"
+        assert not [line.text for line in run.of(LogLine) if "SIGKILL" in line.text]
         run.wait_gone()
