@@ -6,16 +6,23 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from math import ceil
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import NamedSharding
+from jax._src import distributed, xla_bridge
+from jax.experimental import multihost_utils
+from jax.extend.backend import register_backend_factory
+from jax.sharding import Mesh, NamedSharding
+from jaxlib import _jax
 
 from trainers.config.directories import user_cache
 from trainers.config.files import make_private
+from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
 from trainers.data import datasets
@@ -29,6 +36,8 @@ STEPS_IN_FLIGHT = 8
 """Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
 COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""
+HEARTBEAT_MARGIN_S = 10
+"""After a node's grace: the run then ends with that node's name, and JAX's abort is left for what nobody else sees."""
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 
@@ -39,21 +48,84 @@ TestBatch: TypeAlias = tuple[Array, Array, Array]
 """Images, labels and the examples' numbers in the test set, −1 for padding; split over the devices."""
 
 
-def pick_devices(config: RunConfig, report: Reporter) -> list[jax.Device]:
-    """Returns this run's devices, all owned by this process, and sets their arithmetic."""
+def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
+    """Returns this run's devices, node by node, and sets their arithmetic; this process owns its node's."""
+    config = plan.config
     jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
     keep_what_is_compiled()
-    devices: list[jax.Device] = jax.local_devices()[: config.devices]
-    if len(devices) < config.devices:
-        raise RuntimeError(f"JAX sees {len(devices)} devices of the {config.devices} that the run wants")
-    for number, device in enumerate(devices):
-        kind, uuid = (device.device_kind, config.device_ids[number]) if config.platform == "cuda" else ("", "")
-        report.rank_started(str(device), kind, uuid, number)
+    connect(config)
+    own: list[jax.Device] = jax.local_devices()[: plan.local_devices]
+    if len(own) < plan.local_devices:
+        raise RuntimeError(f"JAX sees {len(own)} devices of the {plan.local_devices} that the run wants")
+    first = plan.ranks_of(jax.process_index())[0]
+    uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for number, device in enumerate(own):
+        kind, uuid = (device.device_kind, uuids[number]) if config.platform == "cuda" else ("", "")
+        report.rank_started(str(device), kind, uuid, first + number)
     if config.platform == "cuda":
-        report.memory = lambda: framework_memory(devices)
+        report.memory = lambda: framework_memory(own, first)
     # One transfer for many steps, each a float32 [devices].
-    report.convert = lambda losses: np.stack(jax.device_get(losses)).tolist()
-    return devices
+    report.convert = lambda losses: np.stack(jax.device_get([of_this_process(loss) for loss in losses])).tolist()
+    # Ids have gaps between processes.
+    return own if config.nodes == 1 else sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+
+
+def connect(config: RunConfig) -> None:
+    """Joins the processes of the other nodes; before JAX is asked for any device."""
+    if config.nodes == 1:
+        return
+    address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+    # A cluster's proxy, which `http_proxy` names, does not reach its own nodes.
+    os.environ["no_grpc_proxy"] = os.environ["MASTER_ADDR"]  # noqa: SIM112
+    # Its handler of SIGTERM would leave this process alive.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        address,
+        config.nodes,
+        int(os.environ["RANK"]),
+        # Slurm's variables, which it would follow, count other processes.
+        cluster_detection_method="deactivate",
+        # By default any interface.
+        coordinator_bind_address=address,
+        heartbeat_timeout_seconds=ceil(config.node_grace_s) + HEARTBEAT_MARGIN_S,
+    )
+    if config.platform == "cpu":
+        # JAX would take the address of the machine's name, which Debian maps to loopback, and has no setting for it.
+        collectives = _jax.make_gloo_tcp_collectives(
+            distributed.global_state.client, interface=os.environ.get("GLOO_SOCKET_IFNAME")
+        )
+        make_client = partial(xla_bridge.make_cpu_client, collectives)
+        register_backend_factory("cpu", make_client, priority=0, fail_quietly=False)
+
+
+def of_this_process(array: Array) -> Array:
+    """The part of an array that lies on this process's devices."""
+    if array.is_fully_addressable:
+        return array
+    sharding = array.sharding
+    assert isinstance(sharding, NamedSharding)
+    assert isinstance(sharding.mesh, Mesh)
+    own: Array = multihost_utils.global_array_to_host_local_array(array, sharding.mesh, sharding.spec)
+    return own
+
+
+def own_part(array: Any) -> Any:
+    """This process's part of an array that is split evenly over the processes."""
+    size = len(array) // jax.process_count()
+    return array[jax.process_index() * size :][:size]
+
+
+def put(tree: Any, sharding: NamedSharding) -> Any:
+    """Puts arrays on the devices without communication, given what this process's devices get of each."""
+    return jax.make_array_from_process_local_data(sharding, tree)
+
+
+def first_process_s(tree: Any) -> Any:
+    """A tree's arrays as the first process has them, copied to the host of each.
+
+    Initialization may differ between processors, and in a model of the user's own between processes.
+    """
+    return multihost_utils.broadcast_one_to_all(jax.tree.map(np.array, tree))
 
 
 def keep_what_is_compiled() -> None:
@@ -74,10 +146,13 @@ def keep_what_is_compiled() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-def framework_memory(devices: Sequence[jax.Device]) -> list[FrameworkMemory]:
-    """What JAX's allocator holds of each device; devices that do not report it, such as the CPU, are skipped."""
+def framework_memory(devices: Sequence[jax.Device], first: int = 0) -> list[FrameworkMemory]:
+    """What JAX's allocator holds of each device, the first of which is rank `first`.
+
+    Devices that do not report it, such as the CPU, are skipped.
+    """
     samples = []
-    for rank, device in enumerate(devices):
+    for rank, device in enumerate(devices, start=first):
         if stats := device.memory_stats():
             samples.append(
                 FrameworkMemory(
@@ -97,10 +172,16 @@ def scale(images: Array) -> Array:
     return images.astype(jnp.float32) / 255 if images.dtype == jnp.uint8 else images
 
 
+def argument(array: Any, split: NamedSharding) -> Any:
+    """An argument of a compiled step, given this process's part: if that is the whole, the step splits it."""
+    return array if jax.process_count() == 1 else put(array, split)
+
+
 class TrainingSet:
     """The training set on every device, for a program that indexes it; or its batches, read ahead and split.
 
-    `put_whole` puts arrays on every device. With `axis` a batch gets a leading axis of so many devices, as in pmap.
+    `put_whole` puts arrays on every device. With `axis` a batch gets a leading axis of so many devices, this process's,
+    as in pmap.
     """
 
     def __init__(
@@ -120,14 +201,17 @@ class TrainingSet:
 
     def arguments(self, placed: Any) -> tuple[Any, Any, Any]:
         """Images and labels, and the numbers of the batch's examples among them; None if they are the batch."""
-        return (*self._whole, self._on_axis(placed)) if self._whole else (*placed, None)
+        if not self._whole:
+            return (*placed, None)
+        return (*self._whole, placed if self._axis is None else argument(self._on_axis(own_part(placed)), self._split))
 
     def first(self, count: int) -> tuple[Any, Any, Any]:
         """Arguments for a batch of the first examples."""
         return self.arguments(next(iter(self.place(np.arange(count)[None]))))
 
     def _read(self, rows: datasets.Rows) -> Any:
-        return jax.device_put((self._on_axis(self._images[rows]), self._on_axis(self._labels[rows])), self._split)
+        rows = own_part(rows)
+        return put((self._on_axis(self._images[rows]), self._on_axis(self._labels[rows])), self._split)
 
     def _on_axis(self, array: Any) -> Any:
         return array if self._axis is None else array.reshape(self._axis, -1, *array.shape[1:])
@@ -151,11 +235,12 @@ class TestSet:
         return iter(self._put) if self._put is not None else self._batches()
 
     def _batches(self) -> Iterator[TestBatch]:
-        for x, y, numbers in datasets.numbered_batches(self._arrays.x_test, self._arrays.y_test, self._batch_size):
+        arrays, part = self._arrays, (jax.process_index(), jax.process_count())
+        for x, y, numbers in datasets.numbered_batches(arrays.x_test, arrays.y_test, self._batch_size, part):
             batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
             if self._axis is not None:
                 batch = tuple(one.reshape(self._axis, -1, *one.shape[1:]) for one in batch)
-            yield jax.device_put(batch, self._split)
+            yield put(batch, self._split)
 
 
 def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int) -> Sums:
@@ -166,8 +251,11 @@ def evaluate(eval_step: Callable[..., Array], state: Any, batches: Iterable[Test
         # Few of the calls wait for the devices at a time.
         if len(found) > STEPS_IN_FLIGHT:
             jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
-    sums = np.stack(jax.device_get(found)).astype(np.float64)
-    sums = sums.reshape(-1, sums.shape[-1])
+    sums = np.stack(jax.device_get(found))
+    if sums.ndim > 2:
+        # Of this process's devices: [batches, devices, n].
+        sums = np.concatenate(multihost_utils.process_allgather(sums), axis=1)
+    sums = sums.astype(np.float64).reshape(-1, sums.shape[-1])
     end = 1 + classes * columns(classes)
     return np.concatenate([sums[:, :end].sum(0), sums[:, end:].ravel()])
 

@@ -336,7 +336,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 def _directories(run: RunDir, plan: Plan) -> list[Path]:
     # One by one: with parents=True the mode would not apply to the directories between.
-    return [run.commands, run.rank(0).parent, *map(run.rank, range(plan.processes))]
+    return [run.commands, run.rank(0).parent, *map(run.rank, plan.ranks)]
 
 
 def _make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:

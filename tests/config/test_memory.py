@@ -98,6 +98,16 @@ def test_each_gpu_must_hold_its_share() -> None:
     config = msgspec.structs.replace(CPU, platform="cuda", devices=3, device_ids=("GPU-0", "GPU-1", "GPU-2"))
     assert free_memory(config, machine) == [("GPU 0", 8 << 30), ("GPU 1", 5)]
     assert [short.where for short in shortages(config, machine, estimate)] == ["GPU 1"]
+    on_nodes = msgspec.structs.replace(config, device_ids=(), devices=4, nodes=2, launcher="join")
+    assert free_memory(on_nodes, machine) == free_memory(config, machine)
+
+
+def test_a_node_must_hold_its_own_devices() -> None:
+    on_nodes = msgspec.structs.replace(CPU, devices=4, nodes=2, launcher="join")
+    estimate = estimate_memory(on_nodes)
+    assert on_host(on_nodes, estimate) == 2 * estimate.total
+    assert data_copies(on_nodes) == 2
+    assert data_copies(msgspec.structs.replace(on_nodes, backend="jax-pmap")) == 3
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 Every array has a leading axis with one entry per device: a replica of the state each, a part of the global batch
 each. The step averages the gradients over the devices with `lax.pmean`, so all replicas make the same update. One
-process owns all devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
+process owns all devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each
+has a process, and the axis has the devices of all. Replaces
 
     python main.py
 
@@ -23,8 +24,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import optax
-from flax.jax_utils import replicate
 from jax import Array, lax
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -36,8 +37,12 @@ from trainers.jax_devices import (
     STEPS_IN_FLIGHT,
     TestSet,
     TrainingSet,
+    argument,
     evaluate,
+    first_process_s,
+    own_part,
     pick_devices,
+    put,
     report_sharding,
     scale,
     sum_up,
@@ -52,22 +57,21 @@ from trainers.trees import fill, named_leaves
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    devices = pick_devices(config, report)
+    devices, local = pick_devices(plan, report), plan.local_devices
     split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
     arrays = datasets.open_planned(plan)
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: replicate(both, devices, "batch"), axis=config.devices)
-    test_set = TestSet(arrays, config.devices, split, axis=config.devices)
+    training_set = TrainingSet(arrays, split, lambda both: replicate(both, split), axis=local)
+    test_set = TestSet(arrays, config.devices, split, axis=local)
     del arrays
-    state = replicate(create(plan), devices, "batch")
-    if checkpoints.resumed:
-        state = put_back(create(plan), checkpoints.resumed, devices)
+    saved = checkpoints.resumed
+    state = put_back(create(plan), saved, split) if saved else replicate(first_process_s(create(plan)), split)
 
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     first = training_set.first(config.global_batch_size)
-    rates = np.full(config.devices, learning_rate(plan, 1))
+    rates = argument(np.full(local, learning_rate(plan, 1)), split)
     train_step = mapped_step.lower(state, *first, rates).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
     mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(*first).compile()
@@ -78,18 +82,19 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         match work:
             case Step():
                 # Every argument has the leading axis: one without it would have to be spread at each step.
-                batch, rates = training_set.arguments(work.rows), np.full(config.devices, work.rate)
+                batch, rates = training_set.arguments(work.rows), argument(np.full(local, work.rate), split)
                 state, losses, norms = train_step(state, *batch, rates)
                 work.done(losses, norms)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
             case Evaluate():
-                state = average_statistics(state)
+                state = average_statistics(state, split)
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
                 work.done(*take_snapshot(state))
             case Export():
                 checkpoints.export(take_snapshot(state)[0])
+    jax.distributed.shutdown()
 
 
 def take_batch(x: Array, y: Array, rows: Array | None) -> tuple[Array, Array]:
@@ -134,29 +139,38 @@ def make_step(
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Copies one replica, with the mean of all replicas' BatchNorm statistics, and each replica's own."""
-    model, others = snapshot(jax.tree.map(lambda leaf: leaf[0], state))
-    own = named_leaves({"batch_stats": state.batch_stats})
+    model, others = snapshot(jax.tree.map(lambda leaf: leaf.addressable_data(0)[0], state))
+    own = named_leaves({"batch_stats": multihost_utils.process_allgather(state.batch_stats, tiled=True)})
     means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in own.items()}
     return {**model, **means}, {**others, **{f"ranks.{name}": statistics for name, statistics in own.items()}}
 
 
-def put_back(state: TrainState, saved: Saved, devices: list[jax.Device]) -> TrainState:
+def replicate(tree: Any, split: NamedSharding) -> Any:
+    """A copy of each array for each device, along a leading axis."""
+    local = split.mesh.local_mesh.size
+    return put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (local, *np.shape(leaf))), tree), split)
+
+
+def put_back(state: TrainState, saved: Saved, split: NamedSharding) -> TrainState:
     """Restores replicas; on another number of devices each starts from the mean of their statistics."""
-    state = replicate(restore(state, saved), devices, "batch")
+    state = replicate(restore(state, saved), split)
     own = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
-    if own and len(next(iter(own.values()))) == len(devices):
-        split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
+    if own and len(next(iter(own.values()))) == split.mesh.size:
         filled = fill({"batch_stats": state.batch_stats}, own)["batch_stats"]
-        state = state.replace(batch_stats=jax.device_put(filled, split))
+        state = state.replace(batch_stats=put(jax.tree.map(own_part, filled), split))
     return state
 
 
-def average_statistics(state: TrainState) -> TrainState:
+def average_statistics(state: TrainState, split: NamedSharding) -> TrainState:
     """Gives every replica the mean of all replicas' BatchNorm statistics."""
     if not state.batch_stats:
         # A model without BatchNorm: pmap takes no empty tree.
         return state
-    return state.replace(batch_stats=mean_over_devices(state.batch_stats))
+    assert isinstance(split.mesh, Mesh)
+    # pmap returns this process's part.
+    own = mean_over_devices(state.batch_stats)
+    whole = multihost_utils.host_local_array_to_global_array(own, split.mesh, split.spec)
+    return state.replace(batch_stats=whole)
 
 
 @partial(jax.pmap, axis_name="batch")

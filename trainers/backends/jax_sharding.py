@@ -2,7 +2,8 @@
 
 Each global batch is split over the mesh's one axis, "batch"; parameters and optimizer state are replicated on
 every device. From these shardings `jit` inserts the all-reduce of the gradients. One process owns all
-devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). Replaces
+devices: several GPUs, or virtual devices of the CPU (JAX_NUM_CPU_DEVICES=N). On several machines each has a process,
+and the mesh has the devices of all. Replaces
 
     python train.py
 
@@ -33,7 +34,9 @@ from trainers.jax_devices import (
     TestSet,
     TrainingSet,
     evaluate,
+    first_process_s,
     pick_devices,
+    put,
     report_sharding,
     scale,
     sum_up,
@@ -49,17 +52,17 @@ Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
+    mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
     arrays = datasets.open_planned(plan)
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: jax.device_put(both, whole))
+    training_set = TrainingSet(arrays, split, lambda both: put(both, whole))
     test_set = TestSet(arrays, config.devices, split)
     del arrays
     state = create(plan)
     if checkpoints.resumed:
         state = restore(state, checkpoints.resumed)
-    state = jax.device_put(state, whole)
+    state = put(first_process_s(state), whole)
 
     def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
         if rows is not None:
@@ -80,6 +83,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     taken_batch = jax.jit(take_batch).lower(*first).compile()
     del first
 
+    eval_step = jax.jit(sum_up_batch, out_shardings=whole)
     in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
@@ -95,6 +99,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(*snapshot(state))
             case Export():
                 checkpoints.export(snapshot(state)[0])
+    jax.distributed.shutdown()
 
 
 def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunConfig) -> Updated:
@@ -125,8 +130,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
     return state, losses.reshape(config.devices, -1).mean(axis=1), norm
 
 
-@jax.jit
-def eval_step(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
+def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
     """Sums of a batch, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     logits = state.apply_fn(variables, scale(x), train=False)

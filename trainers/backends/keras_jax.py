@@ -3,7 +3,8 @@
 A Keras model and a Keras optimizer are made into pure functions of their variables' values with `stateless_call` and
 `stateless_apply`, and `jit` compiles the two into one step. Each global batch is split over the mesh's one axis,
 "batch"; all variables are replicated on every device. From these shardings `jit` inserts the all-reduce of the
-gradients. One process owns all devices: several GPUs, or virtual devices of the CPU. Replaces
+gradients. One process owns all devices: several GPUs, or virtual devices of the CPU. On several machines each has a
+process, and the mesh has the devices of all. Replaces
 
     KERAS_BACKEND=jax python train.py
 
@@ -33,7 +34,9 @@ from trainers.jax_devices import (
     TestSet,
     TrainingSet,
     evaluate,
+    first_process_s,
     pick_devices,
+    put,
     report_sharding,
     scale,
     sum_up,
@@ -58,18 +61,18 @@ Updated: TypeAlias = tuple[State, Array, Array | None]
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
-    mesh = Mesh(np.array(pick_devices(config, report)), ("batch",))
+    mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
     arrays = datasets.open_planned(plan)
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: jax.device_put(both, whole))
+    training_set = TrainingSet(arrays, split, lambda both: put(both, whole))
     test_set = TestSet(arrays, config.devices, split)
     del arrays
     pure = Training(plan)
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)
-    # No alias: the first step takes over the state's buffers.
-    state = jax.device_put(pure.state(), whole, may_alias=False)
+    # Copies: the first step takes over the state's buffers.
+    state = put(first_process_s(pure.state()), whole)
 
     def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
         if rows is not None:
@@ -82,7 +85,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         return pure.step(state, *take_batch(x, y, rows), rate)
 
     jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
-    eval_step = jax.jit(pure.eval_step)
+    eval_step = jax.jit(pure.eval_step, out_shardings=whole)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     first = training_set.first(config.global_batch_size)
@@ -107,6 +110,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
             case Export():
                 pure.write_back(state)
                 checkpoints.export_file("model.keras", lambda path: keras_state.save(pure.model, plan, path))
+    jax.distributed.shutdown()
 
 
 class Training:
@@ -161,7 +165,8 @@ class Training:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables
         for variables, values in zip(kinds, state, strict=True):
             for variable, value in zip(variables, values, strict=True):
-                variable.assign(value)
+                # That of one device, as no other process takes part in what is done with it.
+                variable.assign(value.addressable_data(0))
 
     def snapshot(self, state: State) -> tuple[dict[str, Any], dict[str, Any]]:
         """Copies all that training resumes from: the model, and the optimizer's and Dropout's state."""

@@ -84,10 +84,12 @@ def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
     if config.platform != "cuda":
         free = machine.memory_available_bytes
         return [] if free is None else [("this machine", free)]
+    # On several nodes each picks its own: the first.
+    chosen = config.device_ids or [gpu.uuid for gpu in machine.gpus[: config.devices // config.nodes]]
     return [
         (f"GPU {gpu.index}", gpu.memory_total_bytes - gpu.memory_used_bytes)
         for gpu in machine.gpus
-        if gpu.uuid in config.device_ids and gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None
+        if gpu.uuid in chosen and gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None
     ]
 
 
@@ -98,16 +100,16 @@ def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> 
 
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
-    """What all CPU devices of a configuration take together."""
-    return estimate.total * config.devices
+    """What all CPU devices of a node take together."""
+    return estimate.total * (config.devices // config.nodes)
 
 
 def data_copies(config: RunConfig) -> int:
-    """Copies of the data set in host memory: one per process, and one on each of JAX's CPU devices."""
-    backend = BACKENDS[config.backend]
+    """Copies of the data set in a node's memory: one per process, and one on each of JAX's CPU devices."""
+    backend, devices = BACKENDS[config.backend], config.devices // config.nodes
     if backend.process_per_device:
-        return config.devices
-    return 1 + config.devices if config.platform == "cpu" and "jax" in backend.packages else 1
+        return devices
+    return 1 + devices if config.platform == "cpu" and "jax" in backend.packages else 1
 
 
 def wants_streaming(config: RunConfig, data: Dataset, machine: Machine) -> bool:

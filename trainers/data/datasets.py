@@ -112,18 +112,21 @@ def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[
 
 
 def numbered_batches(
-    images: Images | StoredImages, labels: Labels, batch_size: int
+    images: Images | StoredImages, labels: Labels, batch_size: int, part: tuple[int, int] = (0, 1)
 ) -> Iterator[tuple[Images, Labels, npt.NDArray[np.int32]]]:
     """Iterates over examples in batches of one size, in which each example counts once.
 
+    Part (k, N) is the k-th of N equal parts of each batch.
+
     Yields:
-        Images [batch_size, H, W, C], labels int64 [batch_size], and the examples' numbers, int32 [batch_size]: −1 for
-        the zeros that fill up the last batch.
+        Images [batch_size / N, H, W, C], labels int64 [batch_size / N], and the examples' numbers, int32
+        [batch_size / N]: −1 for the zeros that fill up the last batch.
     """
-    for start in range(0, len(images), batch_size):
-        rows = slice(start, start + batch_size)
-        missing = max(0, start + batch_size - len(images))
-        numbers = np.arange(start, start + batch_size - missing, dtype=np.int32)
+    size = batch_size // part[1]
+    for start in range(part[0] * size, part[0] * size + len(images), batch_size):
+        rows = slice(start, start + size)
+        missing = min(size, max(0, start + size - len(images)))
+        numbers = np.arange(start, start + size - missing, dtype=np.int32)
         x = np.pad(images[rows], ((0, missing), (0, 0), (0, 0), (0, 0)))
         yield x, np.pad(labels[rows], (0, missing)), np.pad(numbers, (0, missing), constant_values=-1)
 
