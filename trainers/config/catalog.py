@@ -34,6 +34,12 @@ class Backend:
     """Whether the framework computes in bfloat16 whatever the type of a model's layers."""
     max_compiled_devices: int | None = None
     """How many devices `compile` can serve; None: all."""
+    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
+    """Arithmetic it can train with."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables that its ranks need, with values that the user's own environment overrides."""
+    threads_per_device: bool = False
+    """Whether its one process starts threads for each CPU device: they share the cores."""
     builtin: bool = True
     """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
     `COMMON_KEYS`.
@@ -227,6 +233,22 @@ BACKENDS = {
             extras=("keras", "torch"),
             process_per_device=True,
             keras_backend="torch",
+        ),
+        Backend(
+            "mxnet-gluon",
+            "trainers.backends.mxnet_gluon",
+            "MXNet Gluon: one process splits the batch over its contexts, gradients added up by a key-value store",
+            packages=("mxnet",),
+            extras=(),
+            process_per_device=False,
+            precisions=("float32",),
+            environment=(
+                # Otherwise MXNet's takes the place of Python's, which writes the stacks.
+                ("MXNET_USE_SIGNAL_HANDLER", "0"),
+                # Its cuDNN would multiply in TF32.
+                ("NVIDIA_TF32_OVERRIDE", "0"),
+            ),
+            threads_per_device=True,
         ),
         Backend(
             "script",
