@@ -1,9 +1,9 @@
 """MXNet's Gluon: one process, which owns all devices and keeps a replica of the model on each.
 
-At each step `split_and_load` gives every context a part of the global batch, the forward and backward passes of all are
-handed to MXNet's engine, which runs them at the same time, and a Trainer with the key-value store "device" adds up their
-gradients and makes the same update on each. Contexts are several GPUs, or of the CPU `mx.cpu(0)`, `mx.cpu(1)`, …, each
-with threads of its own. Replaces
+At each step `split_and_load` gives every context a part of the global batch; MXNet's engine runs the forward and
+backward passes of all at the same time; and a Trainer with the key-value store "device" adds up their gradients and
+makes the same update on each. Contexts are several GPUs, or of the CPU `mx.cpu(0)`, `mx.cpu(1)`, …, each with threads
+of its own. Replaces
 
     python train.py
 
@@ -175,9 +175,9 @@ class Trainer:
 
     def report_sharding(self, x: list[Any], y: list[Any], rows: datasets.Rows) -> None:
         """Reports how the arrays of the last step were laid out: batch and labels, a parameter, its optimizer state."""
-        taken = [part.asnumpy() for part in self.split(rows)]
-        self.report_array("batch", x, [np.flatnonzero(np.isin(rows, part)) for part in taken])
-        self.report_array("labels", y, [np.flatnonzero(np.isin(rows, part)) for part in taken])
+        places = [np.flatnonzero(np.isin(rows, part.asnumpy())) for part in self.split(rows)]
+        self.report_array("batch", x, places)
+        self.report_array("labels", y, places)
         names = list(self.parameters)
         index = max(range(len(names)), key=lambda number: prod(self.parameters[names[number]].shape))
         self.report_array(f"parameter {names[index]}", self.parameters[names[index]].list_data())
@@ -187,10 +187,12 @@ class Trainer:
 
     def report_array(self, name: str, parts: list[Any], places: list[npt.NDArray[np.intp]] | None = None) -> None:
         """Reports an array with one part per context: the rows in `places` of it, or without that a replica."""
-        shape, spec = list(parts[0].shape), [None] * parts[0].ndim
+        shape: list[int] = list(parts[0].shape)
+        spec: list[str | None] = [None] * len(shape)
         indices = [[(0, size) for size in shape] for _ in parts]
         if places:
-            indices = [[(int(own[0]), int(own[-1]) + 1), *index[1:]] for own, index in zip(places, indices, strict=True)]
+            for index, rows in zip(indices, places, strict=True):
+                index[0] = (int(rows[0]), int(rows[-1]) + 1)
             shape[0], spec[0] = sum(map(len, places)), "batch"
         shards = [
             Shard(rank=number, device=str(part.context), index=index, bytes=part.size * np.dtype(part.dtype).itemsize)

@@ -37,9 +37,11 @@ class Backend:
     precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
     """Arithmetic it can train with."""
     environment: tuple[tuple[str, str], ...] = ()
-    """Variables that its ranks need, with values that the user's own environment overrides."""
+    """Variables of its ranks; values that the user has set come first."""
     threads_per_device: bool = False
-    """Whether its one process starts threads for each CPU device: they share the cores."""
+    """Whether its one process has OMP_NUM_THREADS threads for each CPU device, not for all of them together."""
+    collectives: str = "nccl"
+    """By what GPUs exchange arrays; "": by copies from one to the other."""
     builtin: bool = True
     """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
     `COMMON_KEYS`.
@@ -50,6 +52,9 @@ class Backend:
 
     def unavailable(self) -> str:
         if missing := self.missing():
+            if not self.extras:
+                # Its framework cannot lie beside tuiapp's own packages.
+                return f"{', '.join(missing)} not installed: tuiapp env create {self.packages[0]}"
             wanted = " ".join(f"'{requirement}'" for extra in self.extras for requirement in _requirements(extra))
             return f"{', '.join(missing)} not installed: pip install {wanted}"
         return ""
@@ -60,6 +65,9 @@ class Backend:
         torch = installed_version("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
             return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
+        if mxnet := installed_version("mxnet") if "mxnet" in self.packages else None:
+            # Builds for CUDA are distributions of other names.
+            return f"mxnet {mxnet} is a build for CPUs: install one for CUDA, such as mxnet-cu112"
         return ""
 
 
@@ -243,12 +251,15 @@ BACKENDS = {
             process_per_device=False,
             precisions=("float32",),
             environment=(
-                # Otherwise MXNet's takes the place of Python's, which writes the stacks.
+                # MXNet's handler of crashes would replace Python's, which writes the stacks.
                 ("MXNET_USE_SIGNAL_HANDLER", "0"),
-                # Its cuDNN would multiply in TF32.
+                # cuDNN computes float32 convolutions in TF32 unless told otherwise, for which MXNet has no setting.
                 ("NVIDIA_TF32_OVERRIDE", "0"),
+                # Threads that wait for each other would otherwise spin, and take the cores from those that compute.
+                ("OMP_WAIT_POLICY", "passive"),
             ),
             threads_per_device=True,
+            collectives="",
         ),
         Backend(
             "script",

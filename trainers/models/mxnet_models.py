@@ -5,6 +5,7 @@ Layers have the names of `torch_models`, and its initialization. BatchNorm's run
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from itertools import pairwise
 from math import prod, sqrt
@@ -56,16 +57,16 @@ def own(value: str, shape: Shape, classes: int, contexts: list[mx.Context]) -> g
     model = call(value, shape, classes)
     if not isinstance(model, gluon.Block):
         raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a mxnet.gluon.Block.")
-    parameters = model.collect_params()
-    fresh = [one for one in parameters.values() if one._data is None and not one._deferred_init]
-    for parameter in fresh:
-        parameter.initialize(ctx=contexts)
-    height, width, channels = shape
-    # Also gives layers without sizes theirs.
-    images = (2, channels, height, width)
-    for parameter in parameters.values():
+    with warnings.catch_warnings():
+        # Parameters that the user has initialized stay as they are.
+        warnings.simplefilter("ignore")
+        model.initialize(ctx=contexts)
+    for parameter in model.collect_params().values():
         if parameter.list_ctx() != contexts:
             parameter.reset_ctx(contexts)
+    height, width, channels = shape
+    images = (2, channels, height, width)
+    # Also gives layers without sizes theirs.
     logits = model(np.zeros(images, ctx=contexts[0]))
     found = list(logits.shape) if isinstance(logits, np.ndarray) else type(logits).__name__
     if found != [2, classes]:
@@ -168,7 +169,7 @@ def uniform(inputs: int) -> dict[str, Any]:
 
 
 def batch_norm(channels: int, *, scale: bool = True) -> nn.BatchNorm:
-    # MXNet's momentum is the share of the old statistics.
+    """BatchNorm as in the other frameworks: MXNet's momentum is the share of the old statistics."""
     return nn.BatchNorm(momentum=0.9, epsilon=1e-5, scale=scale, in_channels=channels)
 
 

@@ -37,8 +37,8 @@ def average_statistics(parameters: Parameters) -> None:
 def snapshot(parameters: Parameters, optimizer: Optimizer) -> tuple[Arrays, Arrays]:
     """Copies all that training resumes from.
 
-    Returns one replica, with the mean of all replicas' BatchNorm statistics; and all else: each replica's own, [contexts,
-    …], and the optimizer's state. There is no random state: Dropout draws by the seed and the step's number.
+    Returns one replica, with the mean of all replicas' BatchNorm statistics; and all else: each replica's own,
+    [contexts, …], and the optimizer's state. There is no random state: Dropout draws by the seed and the step's number.
     """
     model = {name: parameter.list_data()[0].asnumpy() for name, parameter in parameters.items()}
     state: Arrays = {}

@@ -41,6 +41,7 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
     """
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
+    teams = config.devices if backend.threads_per_device and config.platform == "cpu" else world_size
     return {
         **({"TORCHINDUCTOR_CACHE_DIR": _torch_cache()} if "TORCHINDUCTOR_CACHE_DIR" not in os.environ else {}),
         **os.environ,
@@ -53,12 +54,13 @@ def rank_environment(config: RunConfig, token: str, port: int, world_size: int) 
         "NCCL_SOCKET_IFNAME": "lo",
         **device_environment(config, token),
         # More threads than cores make two ranks slower than one.
-        "OMP_NUM_THREADS": str(max(1, cores // world_size)),
+        "OMP_NUM_THREADS": str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_jax_environment(config) if "jax" in backend.packages else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
+        **{name: value for name, value in backend.environment if name not in os.environ},
     }
 
 
