@@ -26,7 +26,7 @@ import mxnet as mx
 import numpy as np
 import numpy.typing as npt
 from mxnet import autograd, gluon
-from mxnet.gluon.utils import clip_global_norm, split_and_load
+from mxnet.gluon.utils import split_and_load
 
 from trainers.checkpoints import Checkpoints
 from trainers.config.plan import Plan
@@ -39,8 +39,15 @@ from trainers.data.stored import StoredImages
 from trainers.evaluation import Sums, sum_up
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import mxnet_models
-from trainers.models.mxnet_optimizers import build_optimizer
-from trainers.models.mxnet_state import average_statistics, named_parameters, restore, saved_optimizer, snapshot
+from trainers.models.mxnet_optimizers import build_optimizer, clip
+from trainers.models.mxnet_state import (
+    average_statistics,
+    named_parameters,
+    restore,
+    saved_optimizer,
+    snapshot,
+    trained,
+)
 from trainers.runtime.reporter import Reporter
 
 EVAL_BATCH = 1024
@@ -78,17 +85,18 @@ class Trainer:
         mx.random.seed(config.seed)
         self.model = mxnet_models.create(config.model, data.input_shape, data.classes, contexts)
         self.parameters = named_parameters(self.model)
-        self.trained = [parameter for parameter in self.parameters.values() if parameter.grad_req != "null"]
+        self.trained = trained(self.parameters)
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.draws = draws(self.model) or config.model.startswith(PY)
         if resumed := checkpoints.resumed:
             restore(self.parameters, resumed)
-            self.optimizer = build_optimizer(config, resumed.step, saved_optimizer(self.parameters, resumed))
+            self.optimizer = build_optimizer(config, resumed.step, saved_optimizer(self.trained, resumed))
         else:
             self.optimizer = build_optimizer(config)
-        # Each context updates its own replica; otherwise clipped gradients could not be put back.
-        everything = list(self.parameters.values())
-        self.trainer = gluon.Trainer(everything, self.optimizer, kvstore="device", update_on_kvstore=False)
+        # Given the running statistics as well, it would spread the first context's over all at its first step. Each
+        # context updates its own replica: an update in the key-value store leaves no gradients to be clipped.
+        own = list(self.trained.values())
+        self.trainer = gluon.Trainer(own, self.optimizer, kvstore="device", update_on_kvstore=False)
 
     def train(self) -> None:
         in_flight: dict[str, Any] = {"wait": wait, "limit": STEPS_IN_FLIGHT}
@@ -113,25 +121,12 @@ class Trainer:
             losses = [self.loss(self.model(part), labels) for part, labels in zip(x, y, strict=True)]
         autograd.backward(losses)
         self.trainer.allreduce_grads()
-        norm = self.clip()
+        largest = self.config.gradient_clip * self.config.global_batch_size
+        norms = [clip(self.trained.values(), context, largest) for context in self.contexts] if largest else []
         self.trainer.set_learning_rate(rate)
         self.trainer.update(self.config.global_batch_size)
+        norm = [norms[0] / self.config.global_batch_size] if norms else None
         return [loss.mean() for loss in losses], norm
-
-    def clip(self) -> list[Any] | None:
-        """Clips the gradients, which are sums over the global batch, alike on every context."""
-        if not self.config.gradient_clip:
-            return None
-        examples = self.config.global_batch_size
-        norms = [
-            clip_global_norm(
-                [parameter.grad(context).as_nd_ndarray() for parameter in self.trained],
-                self.config.gradient_clip * examples,
-                check_isfinite=False,
-            )
-            for context in self.contexts
-        ]
-        return [norms[0] / examples]
 
     def seed_dropout(self, step: int) -> None:
         """Makes Dropout draw differently at every step and on every context; the generators cannot be read out."""
@@ -178,12 +173,10 @@ class Trainer:
         places = [np.flatnonzero(np.isin(rows, part.asnumpy())) for part in self.split(rows)]
         self.report_array("batch", x, places)
         self.report_array("labels", y, places)
-        names = list(self.parameters)
-        index = max(range(len(names)), key=lambda number: prod(self.parameters[names[number]].shape))
-        self.report_array(f"parameter {names[index]}", self.parameters[names[index]].list_data())
-        kept = self.optimizer.kept.get(index, [])
-        for slot in kept[0] if kept else ():
-            self.report_array(f"optimizer {slot} of {names[index]}", [replica[slot] for replica in kept])
+        index, (name, largest) = max(enumerate(self.trained.items()), key=lambda item: prod(item[1][1].shape))
+        self.report_array(f"parameter {name}", largest.list_data())
+        for slot in self.optimizer.slots:
+            self.report_array(f"optimizer {slot} of {name}", [replica[slot] for replica in self.optimizer.kept[index]])
 
     def report_array(self, name: str, parts: list[Any], places: list[npt.NDArray[np.intp]] | None = None) -> None:
         """Reports an array with one part per context: the rows in `places` of it, or without that a replica."""

@@ -7,13 +7,14 @@ AdaDelta knows no learning rate. Its AdamW is not among the optimizers a Trainer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import sqrt
 from typing import Any
 
 import mxnet as mx
 import numpy.typing as npt
-from mxnet import nd
+from mxnet import gluon, nd
+from mxnet.gluon.utils import clip_global_norm
 
 from trainers.config.run_config import RunConfig
 
@@ -113,3 +114,10 @@ def build_optimizer(
     kinds: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": Adam, "adadelta": Adadelta}
     kinds["sgd"] = Momentum if config.momentum else SGD
     return kinds[config.optimizer](config, step, saved or {})
+
+
+def clip(parameters: Iterable[gluon.Parameter], context: mx.Context, largest: float) -> nd.NDArray:
+    """Clips a context's gradients to `largest` in their global norm; returns the norm before that, [1]."""
+    gradients = [parameter.grad(context).as_nd_ndarray() for parameter in parameters]
+    # By max_norm / (norm + 1e-8), where PyTorch adds 1e-6.
+    return clip_global_norm(gradients, largest, check_isfinite=False)

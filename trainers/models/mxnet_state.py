@@ -22,6 +22,11 @@ def named_parameters(model: gluon.Block) -> Parameters:
     return found
 
 
+def trained(parameters: Parameters) -> Parameters:
+    """Those with a gradient, in the order of their numbers in the optimizer."""
+    return {name: one for name, one in parameters.items() if one.grad_req != "null"}
+
+
 def statistics(parameters: Parameters) -> Parameters:
     """BatchNorm's running statistics, of which each context has its own."""
     return {name: one for name, one in parameters.items() if name.rpartition(".")[2].startswith("running_")}
@@ -45,7 +50,7 @@ def snapshot(parameters: Parameters, optimizer: Optimizer) -> tuple[Arrays, Arra
     for name, parameter in statistics(parameters).items():
         own = state[f"ranks.{name}"] = np.stack([one.asnumpy() for one in parameter.list_data()])
         model[name] = own.mean(axis=0, dtype=own.dtype)
-    names = list(parameters)
+    names = list(trained(parameters))
     for index, replicas in optimizer.kept.items():
         state |= {f"optimizer.{names[index]}.{slot}": array.asnumpy() for slot, array in replicas[0].items()}
     return model, state
@@ -68,7 +73,7 @@ def restore(parameters: Parameters, saved: Saved) -> None:
 
 
 def saved_optimizer(parameters: Parameters, saved: Saved) -> dict[int, Arrays]:
-    """What a checkpoint has of the optimizer, by the parameters' numbers."""
+    """What a checkpoint has of the optimizer, by the numbers of the trained parameters."""
     found: dict[int, Arrays] = {}
     for index, name in enumerate(parameters):
         prefix = f"optimizer.{name}."
