@@ -61,7 +61,7 @@ def train_elsewhere(plan: Plan, recorder: Recorder, shelf: Shelf) -> None:
         for step in told.saved:
             shelf.saved[step] = _read(directory / f"saved-{step}.npz", step)
     recorder.ranks, recorder.phases = told.ranks, told.phases
-    recorder.steps = [SimpleNamespace(**step) for step in told.steps]
+    recorder.steps = [SimpleNamespace(**made) for made in told.steps]
     recorder.evaluations = [SimpleNamespace(**one) for one in told.evaluations]
     recorder.found, recorder.arrays = told.found, told.arrays
     recorder.convert = list
@@ -75,15 +75,13 @@ def main() -> None:
     recorder = train_plan(read_plan(directory / "plan.json"), job.stop_at, job.save_at, shelf)
     for step, saved in shelf.saved.items():
         _write(directory / f"saved-{step}.npz", saved)
-    losses = recorder.losses()
-    for step, loss in zip(recorder.steps, losses, strict=True):
-        step.loss = loss
-        step.learning_rate = float(step.learning_rate)
-        step.gradient_norm = step.gradient_norm and recorder.convert([step.gradient_norm])[0]
+    for made, losses in zip(recorder.steps, recorder.losses(), strict=True):
+        made.loss, made.learning_rate = losses, float(made.learning_rate)
+        made.gradient_norm = made.gradient_norm and recorder.convert([made.gradient_norm])[0]
     told = Told(
         recorder.ranks,
         recorder.phases,
-        [vars(step) for step in recorder.steps],
+        [vars(made) for made in recorder.steps],
         [vars(one) for one in recorder.evaluations],
         recorder.found,
         recorder.arrays,
@@ -93,7 +91,9 @@ def main() -> None:
 
 
 def _write(path: Path, saved: Saved) -> None:
-    named = {f"{part}/{name}": array for part in ("model", "state") for name, array in getattr(saved, part).items()}
+    named: dict[str, Any] = {
+        f"{part}/{name}": array for part in ("model", "state") for name, array in getattr(saved, part).items()
+    }
     np.savez(path, **named)
 
 
