@@ -36,6 +36,14 @@ def net(shape, classes):
     dense = layers.Dense(32, "relu"), layers.Dense(classes)
     return keras.Sequential([keras.Input(shape), layers.Flatten(), *dense])
 """,
+    "mxnet": """
+from mxnet.gluon import nn
+
+def net(shape, classes):
+    model = nn.HybridSequential()
+    model.add(nn.Dense(32, activation="relu"), nn.Dropout(0.1), nn.Dense(classes))
+    return model
+""",
 }
 """Framework → a file that defines `net`."""
 

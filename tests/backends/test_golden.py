@@ -1,12 +1,13 @@
 """The first losses of every backend, as they were when somebody last looked at them: `golden/<backend>.json`.
 
 A change that is meant to leave the numbers alone leaves these alone. One that is not is accepted with
-`python -m tests.backends.test_golden`, which writes them anew, and shows in the diff.
+`python -m tests.backends.test_golden [BACKEND…]`, which writes them anew, and shows in the diff.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_the_losses_are_those_of_the_file(backend: str, model: str, tmp_path: Pa
 def main() -> None:
     """Write the files anew."""
     GOLDEN.mkdir(exist_ok=True)
-    for backend in BUILTIN:
+    for backend in sys.argv[1:] or BUILTIN:
         with tempfile.TemporaryDirectory() as directory:
             curves = {model: curve(backend, model, Path(directory)) for model in MODELS}
         lines = ",\n".join(f'  "{model}": {json.dumps(losses)}' for model, losses in curves.items())

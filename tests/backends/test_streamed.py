@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.backends.recorder import Recorder, Shelf
+from tests.backends.recorder import Shelf, train_plan
 from tests.user_files import write_data
-from trainers.checkpoints import Checkpoints
-from trainers.config.catalog import BACKENDS
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.data import user_data
-from trainers.runtime.reporter import Reporter
 
 
 @pytest.mark.parametrize(
-    ("backend", "devices"), [("torch-dp", 1), ("jax-sharding", 3), ("jax-pmap", 3), ("keras-jax", 3)]
+    ("backend", "devices"),
+    [("torch-dp", 1), ("jax-sharding", 3), ("jax-pmap", 3), ("keras-jax", 3), ("mxnet-gluon", 3)],
 )
 @pytest.mark.parametrize("name", ["arrays", "mapped"])
 def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: str) -> None:
@@ -37,14 +33,7 @@ def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: 
         epochs=2,
     )
     plan = make_plan(config, user_data.examine(value))
-    told = []
-    for streamed in (False, True):
-        recorder, shelf = Recorder(), Shelf()
-        module = importlib.import_module(BACKENDS[backend].module)
-        planned = replace(plan, streamed=streamed)
-        module.train(planned, 0, cast(Reporter, recorder), cast(Checkpoints, shelf))
-        told.append(recorder)
-    resident, streamed_run = told
+    resident, streamed_run = (train_plan(replace(plan, streamed=streamed), shelf=Shelf()) for streamed in (False, True))
     np.testing.assert_array_equal(np.array(resident.losses()), np.array(streamed_run.losses()))
     assert len(resident.losses()) == 20
     assert resident.evaluations == streamed_run.evaluations
@@ -56,9 +45,6 @@ def test_a_run_that_stops_in_an_epoch_leaves_no_thread_reading(tmp_path: Path, b
     value = write_data(tmp_path, "mapped")
     config = RunConfig(backend=backend, model="mlp", dataset=value, platform="cpu", devices=1, global_batch_size=10)
     plan = replace(make_plan(config, user_data.examine(value)), streamed=True)
-    recorder = Recorder()
-    recorder.stop_at = 5
-    module = importlib.import_module(BACKENDS[backend].module)
-    module.train(plan, 0, cast(Reporter, recorder), cast(Checkpoints, Shelf()))
+    recorder = train_plan(plan, stop_at=5)
     assert [step.step for step in recorder.steps] == [1, 2, 3, 4]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]

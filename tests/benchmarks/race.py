@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import Watched
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
@@ -48,7 +49,7 @@ def bare(backend: str, options: argparse.Namespace, devices: int, model: str, da
     """One launch of the bare loop."""
     numbers = [str(number) for number in (devices, options.epochs[model], options.batch)]
     module = f"tests.benchmarks.bare.{backend.replace('-', '_')}"
-    command = [sys.executable, "-m", module, data, model, *numbers, options.platform]
+    command = [interpreter_of(backend) or sys.executable, "-m", module, data, model, *numbers, options.platform]
     for _ in range(ATTEMPTS):
         began = time.monotonic()
         # A session of its own, so that its workers end with it.
@@ -79,6 +80,8 @@ def ours(backend: str, options: argparse.Namespace, devices: int, model: str, ru
         "global_batch_size": options.batch,
         "epochs": options.epochs[model],
     }
+    if interpreter := interpreter_of(backend):
+        values["python"] = interpreter
     settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-P", "-m", "tuiapp", "run", *settings, "--json", "--runs-dir", runs_dir]
     began = time.monotonic()

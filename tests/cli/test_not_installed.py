@@ -22,7 +22,13 @@ from tests.cli.terminal import Done
 Program: TypeAlias = Callable[..., Done]
 """A `tuiapp` command, run without some package."""
 
-BRINGS = {"torch": ("torch", "torchgen", "functorch"), "jax": ("jax", "jaxlib"), "keras": ("keras",), "flax": ("flax",)}
+BRINGS = {
+    "torch": ("torch", "torchgen", "functorch"),
+    "jax": ("jax", "jaxlib"),
+    "keras": ("keras",),
+    "flax": ("flax",),
+    "mxnet": ("mxnet",),
+}
 """Package → what of it lies in an environment's directory; `torch-2.11.0.dist-info` and the like go as well."""
 
 
@@ -77,6 +83,7 @@ def slow(backend: str, package: str, extra: str) -> object:
         slow("jax-pmap", "jax", "pip install 'filelock"),
         slow("keras-jax", "keras", "pip install 'keras<"),
         slow("keras-torch", "torch", "pip install 'keras<"),
+        slow("mxnet-gluon", "mxnet", "tuiapp env create mxnet"),
     ],
 )
 def test_it_is_refused(

@@ -18,6 +18,7 @@ from trainers.config.catalog import (
     model_size,
 )
 from trainers.config.installed import installed_version
+from trainers.config.run_config import RunConfig, cross_check
 from trainers.models import flax_models, torch_models
 
 SHAPES = [(28, 28, 1), (32, 32, 3), (17, 23, 2)]
@@ -108,6 +109,17 @@ def test_what_to_install_is_said() -> None:
         r"'filelock.+' 'flax.+' 'jax.+' 'optax.+', or tuiapp env create numpy",
         backend.unavailable(),
     )
+
+
+def test_what_needs_an_environment_of_its_own_says_how_to_make_it() -> None:
+    backend = Backend("b", "m", "s", packages=("no_such_thing",), extras=(), process_per_device=False)
+    assert backend.unavailable() == "no_such_thing not installed: tuiapp env create no_such_thing"
+
+
+def test_a_precision_that_the_framework_lacks_is_refused() -> None:
+    (problem,) = cross_check(RunConfig(backend="mxnet-gluon", platform="cpu", precision="bfloat16"))
+    assert str(problem.message) == "mxnet-gluon cannot train in bfloat16; it takes float32."
+    assert not cross_check(RunConfig(backend="mxnet-gluon", platform="cpu"))
 
 
 def test_installed_versions() -> None:

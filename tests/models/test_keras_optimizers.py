@@ -32,26 +32,26 @@ def test_twelve_updates(name: str, weight_decay: float, gradient_clip: float) ->
         weight_decay=weight_decay,
         gradient_clip=gradient_clip,
     )
-    start, gradients = _numbers()
-    _compare(_keras(config, start, gradients), _torch(config, start, gradients), start)
+    start, gradients = numbers()
+    _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw"])
 def test_where_gradients_are_as_small_as_epsilon(name: str) -> None:
     """There Adam's two ways to add ε are far apart."""
     config = RunConfig(optimizer=name, learning_rate=0.05)
-    start, gradients = _numbers()
-    gradients = gradients * np.float32(1e-8)
-    _compare(_keras(config, start, gradients), _torch(config, start, gradients), start)
+    start, gradients = numbers(1e-8)
+    _compare(_keras(config, start, gradients), by_torch(config, start, gradients), start)
 
 
-def _numbers() -> tuple[Any, Any]:
-    """Parameters, float32 [7], and gradients, float32 [steps, 7], with a norm of 2.6 on the average."""
+def numbers(scale: float = 1) -> tuple[Any, Any]:
+    """Parameters, float32 [7], and gradients, float32 [steps, 7], with a norm of 2.6 times `scale` on the average."""
     random = np.random.default_rng(0)
-    return random.normal(size=7).astype(np.float32), random.normal(size=(len(RATES), 7)).astype(np.float32)
+    start, gradients = random.normal(size=7).astype(np.float32), random.normal(size=(len(RATES), 7)).astype(np.float32)
+    return start, gradients * np.float32(scale)
 
 
-def _torch(config: RunConfig, start: Any, gradients: Any) -> Any:
+def by_torch(config: RunConfig, start: Any, gradients: Any) -> Any:
     """The parameters after all of PyTorch's updates."""
     layer = torch.nn.Linear(7, 1, bias=False)
     with torch.no_grad():

@@ -56,7 +56,7 @@ def _before_flatten(name: str, shape: Shape) -> Shape:
     return height, width, channels
 
 
-def _torch(name: str, shape: Shape) -> torch.nn.Module:
+def random_torch(name: str, shape: Shape) -> torch.nn.Module:
     torch.manual_seed(0)
     model = torch_models.build(name, shape, 10)
     with torch.no_grad():
@@ -76,7 +76,7 @@ Forward = Callable[[str, Shape, torch.nn.Module, Any, bool], Result]
 @pytest.mark.parametrize("shape", SHAPES, ids=["28x28x1", "19x25x3"])
 @pytest.mark.parametrize("name", MODELS)
 def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
-    model = _torch(name, shape).eval()
+    model = random_torch(name, shape).eval()
     x = np.random.default_rng(0).random((4, *shape), np.float32)
     with torch.no_grad():
         expected = model(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())).numpy()
@@ -88,7 +88,7 @@ def test_evaluation(name: str, shape: Shape, forward: Forward) -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "convnet"])
 def test_training(name: str, forward: Forward) -> None:
     """With the batch's own statistics; without dropout, whose draws differ."""
-    model = _torch(name, SHAPES[0])
+    model = random_torch(name, SHAPES[0])
     x = np.random.default_rng(0).random((4, *SHAPES[0]), np.float32)
     logits, statistics = forward(name, SHAPES[0], model, x, True)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Moves a torch model's weights into the Flax and the Keras model of the same name."""
+"""Moves a torch model's weights into the Flax, Keras and Gluon model of the same name."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ def into_keras(model: nn.Module, keras_model: Any, before_flatten: tuple[int, in
         value = layers[layer][names[field]]
         # Raises where the shape is another.
         variable.assign(_kernel(value, layer, before_flatten) if field == "kernel" else value)
+
+
+def gluon_arrays(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
+    """A torch model's weights under the names of MXNet's Gluon; they lie in the same order."""
+    names = {"weight": "gamma", "bias": "beta"}
+    found = {}
+    for name, value in _arrays(model).items():
+        layer, _, field = name.rpartition(".")
+        if field != "num_batches_tracked":
+            found[f"{layer}.{names.get(field, field) if layer.rpartition('.')[2].startswith('bn') else field}"] = value
+    return found
 
 
 def _arrays(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:

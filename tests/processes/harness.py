@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import psutil
 
 from tests import reported
+from tests.mxnet_environment import interpreter_of
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
@@ -179,7 +181,8 @@ def watching(run: RunDir, offset: int = 0) -> Iterator[Watched]:
 
 @contextmanager
 def launched(config: RunConfig, runs_dir: Path) -> Iterator[Watched]:
-    """Launch a run for a test."""
+    """Launch a run for a test; with the interpreter that its backend needs, if that is not this one."""
+    config = msgspec.structs.replace(config, python=config.python or interpreter_of(config.backend))
     with watching(launch(config, runs_dir)) as watched:
         yield watched
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import launched
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
@@ -29,6 +30,7 @@ README = Path(__file__).parents[2] / "README.md"
         pytest.param("jax-sharding", "flax", "jax", marks=pytest.mark.slow),
         pytest.param("torch-dp", "torch", "torch", marks=pytest.mark.slow),
         pytest.param("keras-jax", "keras", "torch", marks=pytest.mark.slow),
+        ("mxnet-gluon", "mxnet", ""),
     ],
 )
 def test_the_model_is_loaded_as_readme_says(
@@ -51,8 +53,9 @@ def test_the_model_is_loaded_as_readme_says(
             f"np.save({str(tmp_path / 'logits.npy')!r}, np.asarray(logits))",
         ]
     )
-    environment = {**os.environ, "KERAS_BACKEND": elsewhere, "JAX_PLATFORMS": "cpu"}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "KERAS_BACKEND": elsewhere, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(README.parent)}
+    python = interpreter_of(backend) or sys.executable
+    subprocess.run([python, "-c", program], check=True, env=environment, stdout=subprocess.DEVNULL)
     logits = np.load(tmp_path / "logits.npy").astype(np.float64)
     right = (logits.argmax(1) == arrays.y_test).mean()
     losses = np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) - (

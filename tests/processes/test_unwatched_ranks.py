@@ -186,7 +186,7 @@ ALL = [
     pytest.param("torch-ddp", 40, marks=pytest.mark.slow),
     *[
         pytest.param(backend, steps, marks=pytest.mark.slow)
-        for backend in ("torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
+        for backend in ("torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
         for steps in (0, 40)
     ],
 ]

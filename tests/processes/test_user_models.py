@@ -22,6 +22,7 @@ BACKENDS = [
     pytest.param("jax-pmap", "flax", 2, marks=pytest.mark.slow),
     ("keras-jax", "keras", 2),
     pytest.param("keras-torch", "keras", 2, marks=pytest.mark.slow),
+    ("mxnet-gluon", "mxnet", 2),
 ]
 
 

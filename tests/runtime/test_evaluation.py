@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import pytest
 
 from trainers.contract.events import WorstExample
-from trainers.evaluation import MOST_COLUMNS, columns, evaluation_of
+from trainers.evaluation import MOST_COLUMNS, columns, evaluation_of, sum_up
 
 
 def test_a_confusion_matrix_and_the_worst_of_all_parts() -> None:
@@ -29,3 +30,17 @@ def test_many_classes_are_counted_right_and_wrong() -> None:
     found = evaluation_of(np.array([1.0, *counts.ravel()]), classes)
     assert (found.accuracy, found.examples) == (0.75, 4 * classes)
     assert found.counts == counts.tolist()
+
+
+@pytest.mark.parametrize("classes", [4, MOST_COLUMNS + 1])
+def test_sums_of_logits(classes: int) -> None:
+    random = np.random.default_rng(0)
+    logits, labels = 50 * random.normal(size=(23, classes)).astype(np.float32), random.integers(0, 4, 23)
+    found = evaluation_of(sum_up(logits, labels), classes)
+    shares = np.exp(logits - logits.max(1, keepdims=True).astype(np.float64))
+    losses = -np.log(shares[np.arange(23), labels] / shares.sum(1))
+    assert (found.examples, found.accuracy) == (23, (logits.argmax(1) == labels).mean())
+    assert found.loss == pytest.approx(losses.mean())
+    assert [one.number for one in found.worst] == np.argsort(-losses)[:10].tolist()
+    assert [one.loss for one in found.worst] == pytest.approx(sorted(losses)[:-11:-1])
+    assert np.sum(found.counts, 1)[:4].tolist() == np.bincount(labels).tolist()

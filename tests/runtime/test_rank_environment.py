@@ -71,6 +71,18 @@ def test_keras_is_told_what_to_compute_with_before_it_is_imported(
     assert ("JAX_NUM_CPU_DEVICES" in environment) == (computes_with == "jax")
 
 
+def test_each_of_mxnets_cpu_contexts_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    for devices, threads in ((1, "8"), (2, "4"), (16, "1")):
+        config = RunConfig(backend="mxnet-gluon", platform="cpu", devices=devices)
+        environment = environment_of(config)
+        assert environment["OMP_NUM_THREADS"] == threads
+    assert (environment["MXNET_USE_SIGNAL_HANDLER"], environment["NVIDIA_TF32_OVERRIDE"]) == ("0", "0")
+    # The user's own choice stays.
+    assert environment["OMP_WAIT_POLICY"] == "active"
+
+
 def test_on_the_cpu_freed_memory_is_kept_for_the_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = environment_of(RunConfig(platform="cpu", devices=2))
     assert (kept["MALLOC_MMAP_MAX_"], kept["MALLOC_TRIM_THRESHOLD_"]) == ("0", str(1 << 30))

@@ -44,6 +44,14 @@ class Backend:
     """How many devices `compile` can serve; None: all."""
     takes_listener: bool = True
     """Whether rank 0 serves the rendezvous on a socket that is passed to it; False if it opens its own."""
+    precisions: tuple[str, ...] = ("float32", "tf32", "bfloat16")
+    """Arithmetic it can train with."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of its ranks; values that the user has set come first."""
+    threads_per_device: bool = False
+    """Whether its one process has OMP_NUM_THREADS threads for each CPU device, not for all of them together."""
+    collectives: str = "nccl"
+    """By what GPUs exchange arrays; "": by copies from one to the other."""
     builtin: bool = True
     """Whether it trains our models on our data; False: a program of the user's own, which takes only `keys` and
     `COMMON_KEYS`.
@@ -94,6 +102,9 @@ class Backend:
         torch = installed.version_of("torch") if "torch" in self.packages else None
         if torch and torch.endswith("+cpu"):
             return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
+        if mxnet := installed.version_of("mxnet") if "mxnet" in self.packages else None:
+            # Builds for CUDA are distributions of other names.
+            return f"mxnet {mxnet} is a build for CPUs: install one for CUDA, such as mxnet-cu112"
         return ""
 
 
@@ -271,6 +282,26 @@ BACKENDS = {
             extras=("keras", "torch"),
             process_per_device=True,
             keras_backend="torch",
+        ),
+        Backend(
+            "mxnet-gluon",
+            "trainers.backends.mxnet_gluon",
+            "MXNet Gluon: one process splits the batch over its contexts, gradients added up by a key-value store",
+            packages=("mxnet",),
+            extras=(),
+            process_per_device=False,
+            precisions=("float32",),
+            environment=(
+                # MXNet's handler of crashes would replace Python's, which writes the stacks.
+                ("MXNET_USE_SIGNAL_HANDLER", "0"),
+                # cuDNN computes float32 convolutions in TF32 unless told otherwise, for which MXNet has no setting.
+                ("NVIDIA_TF32_OVERRIDE", "0"),
+                # Threads that wait for each other would otherwise spin, and take the cores from those that compute.
+                ("OMP_WAIT_POLICY", "passive"),
+            ),
+            max_nodes=1,
+            threads_per_device=True,
+            collectives="",
         ),
         Backend(
             "script",

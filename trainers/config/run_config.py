@@ -301,7 +301,10 @@ def cross_check(config: RunConfig) -> list[Problem]:
         problems.append(Problem("nesterov", "needs a momentum above 0.", also=("momentum",)))
     if config.platform == "cpu" and config.precision == "tf32":
         problems.append(Problem("precision", "tf32 is a GPU format; on the CPU use float32 or bfloat16."))
-    if config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
+    elif config.precision not in (precisions := BACKENDS[config.backend].precisions):
+        message = f"{config.backend} cannot train in {config.precision}; it takes {' or '.join(precisions)}."
+        problems.append(Problem("precision", message, also=("backend",)))
+    elif config.precision == "bfloat16" and config.model.startswith(PY) and not BACKENDS[config.backend].autocasts:
         message = f"{config.backend} cannot change the type of your own model's layers: give them bfloat16 in its file."
         problems.append(Problem("precision", message, also=("backend", "model")))
     return problems

@@ -44,6 +44,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
     config, local = plan.config, len(plan.ranks_of(place.node))
     cores = len(os.sched_getaffinity(0))
     backend = BACKENDS[config.backend]
+    teams = config.devices if backend.threads_per_device and config.platform == "cpu" else local
     return {
         **({"TORCHINDUCTOR_CACHE_DIR": _torch_cache()} if "TORCHINDUCTOR_CACHE_DIR" not in os.environ else {}),
         **place.interfaces(),
@@ -57,12 +58,13 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         **({} if config.nodes > 1 else place.interfaces()),
         **device_environment(place.gpus, token),
         # More threads than cores make two ranks slower than one.
-        "OMP_NUM_THREADS": str(max(1, cores // local)),
+        "OMP_NUM_THREADS": str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_jax_environment(plan) if "jax" in backend.packages else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
+        **{name: value for name, value in backend.environment if name not in os.environ},
     }
 
 

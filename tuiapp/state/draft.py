@@ -188,7 +188,8 @@ def device_words(config: RunConfig) -> str:
         processes = "1 process" if count == 1 else f"{count} processes"
         return f"{processes} on {plural(config.devices, 'GPU') if config.platform == 'cuda' else 'the CPU'}"
     if config.platform == "cuda":
-        return "1 GPU" if one else f"{config.devices} GPUs (nccl)"
+        by = BACKENDS[config.backend].collectives
+        return "1 GPU" if one else f"{config.devices} GPUs{f' ({by})' if by else ''}"
     if BACKENDS[config.backend].process_per_device:
         return "1 CPU rank" if one else f"{config.devices} CPU ranks (gloo)"
     return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
