@@ -54,9 +54,10 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         os.kill(pid, signal.SIGKILL)
 
 
-def wait_for(file: Path) -> int:
+def wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> int:
     deadline = time.monotonic() + 60
     while not (file.exists() and file.read_text().strip()):
+        assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return int(file.read_text())
@@ -122,7 +123,7 @@ def test_a_cancelled_one_leaves_nothing_behind(stuck: Path) -> None:
 
 def test_ctrl_c_ends_the_installer_and_leaves_nothing_behind(stuck: Path) -> None:
     with subprocess.Popen([*TUIAPP, "env", "create", "jax"], stderr=subprocess.PIPE, text=True) as process:
-        pid = wait_for(stuck)
+        pid = wait_for(stuck, process)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
