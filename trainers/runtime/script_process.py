@@ -102,6 +102,8 @@ def script_environment(plan: Plan, place: Place, attempt: int) -> dict[str, str]
     """What a script's ranks get beside the devices and the run's token; the place's port is free for them."""
     each = plan.config.processes == "per-device" or plan.config.nodes > 1
     cores = len(os.sched_getaffinity(0))
+    # None, if somebody else starts them.
+    local = len(plan.ranks_of(place.node)) or 1
     defaults = {
         # A crash in native code leaves the Python stacks in stderr.log.
         "PYTHONFAULTHANDLER": "1",
@@ -109,7 +111,7 @@ def script_environment(plan: Plan, place: Place, attempt: int) -> dict[str, str]
         "PYTHONUNBUFFERED": "1",
         **(place.interfaces() if each else {}),
         # More threads than cores make two ranks slower than one.
-        **({"OMP_NUM_THREADS": str(max(1, cores // len(plan.ranks_of(place.node))))} if each else {}),
+        **({"OMP_NUM_THREADS": str(max(1, cores // local))} if each else {}),
     }
     return {
         **defaults,
