@@ -311,7 +311,7 @@ def test_a_pattern_that_never_ends_does_not_hold_up_the_run(tmp_path: Path, runs
         """
     with launched(of_script(tmp_path, text, output_pattern="(?P<loss>(a+)+)$"), runs_dir) as run:
         assert run.end().status == "completed"
-        assert "it is not used any more" in run.wait(Alert, lambda event: event.kind == "output-pattern").text
+        assert "it is no longer used" in run.wait(Alert, lambda event: event.kind == "output-pattern").text
         assert lines(run.of(LogLine))[-1] == "done"
 
 

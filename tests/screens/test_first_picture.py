@@ -137,12 +137,12 @@ async def test_a_click_on_the_picture_goes_to_the_field(tmp_path: Path, machine:
 
 async def test_keys_that_arrive_together_go_where_those_before_them_lead(start: Start) -> None:
     async with start() as pilot:
-        field(pilot, "devices").focus_control()
+        field(pilot, "epochs").focus_control()
         await pilot.pause()
         for key in ("4", "tab", "9", "6", "shift+tab", "8"):
             pilot.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await until(pilot, lambda: field(pilot, "global_batch_size").text == "96")
-        await until(pilot, lambda: field(pilot, "devices").text == "8")
+        await until(pilot, lambda: field(pilot, "max_steps").text == "96")
+        await until(pilot, lambda: field(pilot, "epochs").text == "8")
 
 
 async def test_keys_after_one_that_opens_a_question_answer_it(start: Start, tmp_path: Path) -> None:
