@@ -35,7 +35,7 @@ ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's num
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
 SAMPLE_BUCKETS = 1024  # per curve of samples
 VALUES_PER_BUCKET = 8  # queued per rank before they are added: in bulk they cost little
-WAITING_SAMPLES = 8192
+WAITING_SAMPLES = 512
 
 NAN = float("nan")
 

@@ -12,7 +12,7 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, MigInstance
 
 HISTORY = 120  # samples per device
-MOST_GPUS = 256
+MOST_GPUS = 1024
 MOST_PARTS = 16
 MOST_PROCESSES = 256
 MOST_REASONS = 8  # per sample: a journal may hold any number
