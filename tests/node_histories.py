@@ -8,7 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from tests import histories as h
-from trainers.contract.events import AnyEvent, DeviceSample, HostSample, Node, Queued, RankStarted, RunStarted
+from trainers.contract.events import (
+    AnyEvent,
+    DeviceSample,
+    HostSample,
+    Node,
+    Queued,
+    RankStarted,
+    RunStarted,
+    Sharding,
+)
 
 JOINED_S = 0.4
 """After the start."""
@@ -30,7 +39,10 @@ def on_nodes(events: Sequence[AnyEvent], nodes: int, world_size: int) -> list[An
         elif isinstance(event, HostSample):
             found += [_host_sample(event, node) for node in range(nodes)]
         elif isinstance(event, DeviceSample):
-            found.append(replace(event, node=event.index // each, index=event.index % each))
+            busy = 97.0 - event.index % 16 - (event.utilization_percent or 0) % 1
+            found.append(replace(event, node=event.index // each, index=event.index % each, utilization_percent=busy))
+        elif isinstance(event, Sharding):
+            found.append(_sharding(event, each, world_size))
         elif (rank := getattr(event, "rank", None)) is not None:
             changes: dict[str, Any] = {"node": rank // each}
             if isinstance(event, RankStarted) and event.uuid:
@@ -69,6 +81,18 @@ def troubled(nodes: int = 4, world_size: int = 32) -> list[AnyEvent]:
 def queued(reason: str = "Resources") -> Queued:
     """The run's Slurm job waits."""
     return Queued(job="12", reason=reason, start="2026-11-20T11:30:00", **h.at(0.0))
+
+
+def _sharding(event: Sharding, each: int, world_size: int) -> Sharding:
+    """With at least one row of the batch for each device, named as its node names it."""
+    (shard,) = event.shards
+    rank = shard.rank
+    device = "cpu" if shard.device == "cpu" else f"cuda:{rank % each}"
+    shape, index, size = event.shape, shard.index, shard.bytes
+    if event.spec[0] is not None and world_size > shape[0]:
+        shape, index, size = [world_size, *shape[1:]], [(rank, rank + 1), *index[1:]], 3136
+    shards = [replace(shard, device=device, index=index, bytes=size)]
+    return replace(event, node=rank // each, shape=shape, shards=shards)
 
 
 def _host_sample(sample: HostSample, node: int) -> HostSample:

@@ -85,7 +85,8 @@ class RunHeader(Widget):
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        return join_words([*names(config), plural(devices, platform)])
+        nodes = len(self._state.nodes)
+        return join_words([*names(config), plural(devices, platform) + (f" on {nodes} nodes" if nodes else "")])
 
     def _where(self) -> str:
         state = self._state
