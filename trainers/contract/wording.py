@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from trainers.contract.events import RankFailed
+from trainers.contract.events import Queued, RankFailed
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -41,6 +41,12 @@ def _what_it_said(error: str) -> str:
     # A SyntaxError's own line comes after the place it points at.
     lines = [line for line in error.splitlines() if line.strip() and not line.startswith((" ", "File "))]
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
+
+
+def describe_queued(queued: Queued) -> str:
+    """How a run's Slurm job waits, in one line."""
+    start = f"expected to start {queued.start.replace('T', ' ')}" if queued.start else ""
+    return " · ".join(filter(None, (f"Slurm job {queued.job} is queued", queued.reason, start)))
 
 
 MOST_RANKS, MOST_PLACES = 8, 3

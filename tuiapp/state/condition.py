@@ -44,8 +44,7 @@ def describe_node(node: Node) -> str:
 
 def describe_queued(queued: Queued) -> str:
     """How a run's Slurm job waits, in one line."""
-    start = f"expected to start {sanitize(queued.start, 40).replace('T', ' ')}" if queued.start else ""
-    return join_words([f"Slurm job {sanitize(queued.job, 40)} is queued", sanitize(queued.reason, 80), start])
+    return sanitize(wording.describe_queued(queued), 200)
 
 
 def describe_start(started: RunStarted, *, process_per_device: bool) -> str:

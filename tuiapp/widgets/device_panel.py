@@ -58,7 +58,8 @@ class DevicePanel(TextPanel, NodeScroll):
             return self._by_node(state, views, width)
         lines = self._all(state, views, width, beneath) if self._alone else self._brief(state, views, width)
         if not lines:
-            lines = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
+            waiting = "nothing to sample before it starts" if state.status == "queued" else self.WAITING
+            lines = [line(Span(waiting if state.is_live else "not available: the run has no samples", "muted"))]
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
         if beneath:
