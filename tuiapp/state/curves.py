@@ -72,7 +72,9 @@ class RankCurves:
         return self._series.get(name) or Series(1)
 
     def __contains__(self, name: str) -> bool:
-        return len(self[name]) > 0
+        # Without adding what is queued, where that changes nothing.
+        known = self._series.get(name)
+        return (known is not None and len(known) > 0) or len(self[name]) > 0
 
     def rescale(self, scale: float) -> None:
         self._settle()

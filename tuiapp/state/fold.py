@@ -95,12 +95,13 @@ def apply(state: RunState, event: object) -> None:
                 rank.device_name = sanitize(event.device_name, 60)
                 name = f" ({rank.device_name})" if rank.device_name else ""
                 _log(state, event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
-                state.changed |= {"run", "ranks", "devices", "sharding"}
+                state.note_devices()
+                state.changed.add("run")
         case ev.Sharding():
             name = sanitize(event.array, 120)
             if name in state.arrays or len(state.arrays) < MAX_ARRAYS:
                 state.arrays.setdefault(name, ArrayState(name)).add(event)
-                state.changed |= {"sharding", "ranks", "devices"}
+                state.note_devices()
         case ev.TelemetrySource():
             source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
             if problem and len(state.telemetry_problems) < MAX_SOURCES:
@@ -203,7 +204,9 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
     if state.nodes:
         state.nodes[0] = NodeState(0, sanitize(event.host, 60), "joined")
     _log(state, event, describe_start(event, process_per_device=state.process_per_device))
-    state.changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
+    state.step = max((rank.step for rank in state.ranks.values()), default=0)
+    state.note_devices()
+    state.changed |= {"run", "curves", "alerts"}
 
 
 def _go_back(state: RunState, step: int) -> None:
@@ -240,6 +243,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     if rank := _rank(state, event.rank):
         rank.add(event)
         rank.last_time = event.time
+        state.step = max(state.step, rank.step)
     state.changed |= {"run", "curves", "ranks"}
     if state.gaps.count > gaps:
         state.changed.add("alerts")

@@ -79,6 +79,7 @@ class RunState:
     first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
     last_time: float = 0.0
     ranks: dict[int, RankState] = field(default_factory=dict)
+    step: int = 0  # the furthest rank's last reported one
     nodes: dict[int, NodeState] = field(default_factory=dict)  # of a run on several machines; else empty
     curves: Curves = field(default_factory=Curves)
     predictions: ev.Predictions | None = None  # of the last evaluation
@@ -97,6 +98,7 @@ class RunState:
     log: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     log_count: int = 0  # lines ever logged; `log` holds the last of them
     changed: set[Topic] = field(default_factory=set)  # since the last `take_changes`
+    _devices: list[Device] | None = None
 
     @property
     def gaps(self) -> Gaps:
@@ -206,11 +208,6 @@ class RunState:
         return max(0, self.started.steps_per_epoch) if self.started else 0
 
     @property
-    def step(self) -> int:
-        """The furthest rank's last reported step."""
-        return max((rank.step for rank in self.ranks.values()), default=0)
-
-    @property
     def leader(self) -> RankState | None:
         return max(self.ranks.values(), key=lambda rank: rank.step, default=None)
 
@@ -290,10 +287,17 @@ class RunState:
         return left
 
     def devices(self) -> list[Device]:
-        found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
-        for array in self.arrays.values():
-            found.update(array.shards)
-        return sorted(found)
+        if self._devices is None:
+            found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+            for array in self.arrays.values():
+                found.update(array.shards)
+            self._devices = sorted(found)
+        return self._devices
+
+    def note_devices(self) -> None:
+        """Notes that a rank's device, or the layout of an array, has changed."""
+        self._devices = None
+        self.changed |= {"sharding", "ranks", "devices"}
 
     def log_since(self, count: int) -> list[LogEntry]:
         fresh = min(len(self.log), self.log_count - count)
