@@ -128,6 +128,10 @@ LARGE = (
     "nodes-ranks",
     "nodes-64",
     "nodes-64-devices",
+    "nodes-64-ranks",
+    "nodes-64-sharding",
+    "nodes-devices",
+    "queued",
 )
 """Where much room changes the layout: at 200×60, too."""
 

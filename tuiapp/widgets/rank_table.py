@@ -104,7 +104,7 @@ class RankTable(Vertical):
         background: $background;
         padding: 0 1;
 
-        #heading { height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+        #heading { dock: top; height: 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
         NodeScroll { height: auto; max-height: 1fr; scrollbar-size-vertical: 1; }
         #graphs { height: auto; display: none; padding-top: 1; text-wrap: nowrap; }
         #rows { height: auto; text-wrap: nowrap; text-overflow: ellipsis; }
