@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainers.contract.events import RankFailed
-from trainers.contract.wording import describe_failure
+from trainers.contract.wording import describe_failure, describe_ranks
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from trainers.contract.wording import describe_failure
             "rank 0 was killed by SIGSEGV before its first step — a crash in native code; its stacks are in stderr.log",
         ),
         (RankFailed(rank=0, signal="SIGUSR2", step=1), "rank 0 was killed by SIGUSR2 at step 1"),
+        (RankFailed(rank=9, node=1, signal="SIGUSR2", step=1), "rank 9 on node 1 was killed by SIGUSR2 at step 1"),
         (
             RankFailed(rank=2, exit_code=1, error="ValueError: no\nsecond line", step=7),
             "rank 2 failed at step 7: ValueError: no",
@@ -48,3 +49,16 @@ def test_how_a_rank_ended(failure: RankFailed, words: str) -> None:
 
 def test_long_errors_stay_one_short_sentence() -> None:
     assert len(describe_failure(RankFailed(rank=0, exit_code=1, error="E: " + "x" * 100_000))) < 400
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([9], "rank 9 (node 1)"),
+        ([8, 9], "ranks 8 and 9 (node 1)"),
+        ([0, 9], "ranks 0 and 9 (node 0; node 1)"),
+        (list(range(0, 80, 8)), "ranks 0, 8, 16, 24, 32, 40, 48, 56 and 2 more (node 0; node 1; node 2; 7 more)"),
+    ],
+)
+def test_ranks_with_their_nodes(ranks: list[int], words: str) -> None:
+    assert describe_ranks(ranks, lambda rank: f"node {rank // 8}") == words

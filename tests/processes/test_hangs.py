@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, Watched, launched
+from tests.processes.nodes import agent
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Stacks
@@ -51,6 +53,15 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         assert run.end().status == "stopped"
         assert len([one for one in run.of(Alert) if one.kind == "hang"]) == 1
         run.wait_gone()
+
+
+def test_on_several_nodes_it_is_named_with_its_node(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("hang:1:20")
+    two = msgspec.structs.replace(MLP, launcher="join", nodes=2, network="lo")
+    with launched(two, runs_dir) as run, agent(run):
+        alert = _hang_of(run)
+        assert alert.rank == 1
+        assert f"rank 1 (node 1, {socket.gethostname()}) is behind, at step 19" in alert.text
 
 
 @pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.slow), FOUR], ids=["2", "4"])

@@ -15,10 +15,11 @@ import pytest
 
 from tests.processes.harness import MLP, Watched, launched, resumed
 from tests.processes.nodes import address_of, agent, cable
+from tests.processes.simulated import SimulatedAgent
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint, LogLine, Node, Phase, RankFailed
+from trainers.contract.events import Alert, Checkpoint, LogLine, Node, Phase, RankFailed, TelemetrySource
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -179,3 +180,19 @@ def test_garbage_on_the_port_is_dropped(runs_dir: Path, fake: Callable[..., None
                 for _ in range(20):
                     stranger.sendall(data)
             assert run.end().status == "completed"
+
+
+def test_what_an_agent_reports_names_its_node(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(ON_TWO, runs_dir) as run:
+        host, port = address_of(run)
+        other = SimulatedAgent(host, port, run.run.secret.read_bytes().strip())
+        other.report(Alert(kind="disk", text="the disk is nearly full"))
+        other.report(TelemetrySource(source="NVML", problem="did not answer"))
+        other.advance()
+        name = f"node 1 ({socket.gethostname()})"
+        assert run.wait(Alert, lambda alert: alert.kind == "disk" and alert.node == 1).text.startswith(f"{name}: ")
+        assert run.wait(TelemetrySource, lambda source: source.node == 1).source == f"NVML on {name}"
+        mailbox.send(run.run.commands, "stop-now")
+        while not other.finished:
+            other.advance()

@@ -175,3 +175,9 @@ def test_in_words(steps: list[int], words: str) -> None:
     standings = {rank: Standing(step, "training") for rank, step in enumerate(steps)}
     behind = [rank for rank, step in enumerate(steps) if step < max(steps)]
     assert describe(31.4, standings, behind) == f"no progress for 31 s: {words}"
+
+
+def test_on_several_nodes_those_behind_are_named_with_theirs() -> None:
+    standings = {rank: Standing(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
+    words = describe(31.4, standings, [9, 10], place_of=lambda rank: f"node {rank // 8}, gpu{rank // 8 + 1:02}")
+    assert "ranks 9 and 10 (node 1, gpu02) are behind, at step 8; ranks 0, 1, 2, 3, 4, 5, 6, 7 and 6 more wait" in words

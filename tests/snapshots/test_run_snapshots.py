@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from tests import histories as h
 from tests import interrupted
+from tests import node_histories as nodes
 from tests import own_metrics as own
 from tests.screens.runs_app import info
 from tests.screens.test_trouble import hanging
@@ -94,6 +95,18 @@ SCENES: dict[str, Scene] = {
     "grid-values": Scene(lambda: own.running(2), now=62.0, keys=("G", "end", "left", "enter", "v", "shift+left")),
     "grid-many": Scene(many_metrics, keys=("G", "pagedown")),
     "grid-none": Scene(lambda: own.running(2)[:3], now=2.0, keys=("G",)),
+    "nodes-2": Scene(nodes.running),
+    "nodes-4": Scene(nodes.troubled),
+    "nodes-ranks": Scene(nodes.troubled, keys=("3", "down", "enter")),
+    "nodes-devices": Scene(nodes.troubled, keys=("2", "down", "enter")),
+    "nodes-cpu": Scene(lambda: nodes.running(2, 4, gpus=False)),
+    "nodes-cpu-devices": Scene(lambda: nodes.running(2, 4, gpus=False), keys=("2",)),
+    "nodes-64": Scene(lambda: nodes.running(64, 512)),
+    "nodes-64-ranks": Scene(lambda: nodes.running(64, 512), keys=("3",)),
+    "nodes-64-devices": Scene(lambda: nodes.running(64, 512), keys=("2",)),
+    "nodes-64-sharding": Scene(lambda: nodes.running(64, 512), keys=("4",)),
+    "nodes-log": Scene(nodes.troubled, keys=("5",)),
+    "queued": Scene(lambda: [nodes.queued()], now=300.0),
     "grid-unicode-off": Scene(lambda: own.running(2), now=62.0, keys=("G",), unicode="off"),
 }
 
@@ -111,6 +124,14 @@ LARGE = (
     "second-chart",
     "panel-devices",
     "panel-sharding",
+    "nodes-4",
+    "nodes-ranks",
+    "nodes-64",
+    "nodes-64-devices",
+    "nodes-64-ranks",
+    "nodes-64-sharding",
+    "nodes-devices",
+    "queued",
 )
 """Where much room changes the layout: at 200×60, too."""
 

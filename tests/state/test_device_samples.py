@@ -88,5 +88,5 @@ def test_ranks_are_matched_by_uuid_and_not_by_index() -> None:
 
 
 def test_more_gpus_than_there_can_be_are_not_kept() -> None:
-    events = [msgspec.structs.replace(h.device_sample(0, 1.0), uuid=f"GPU-{number}") for number in range(1000)]
+    events = [msgspec.structs.replace(h.device_sample(0, 1.0), uuid=f"GPU-{number}") for number in range(1500)]
     assert len(fold(events).gpus) == MOST_GPUS

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests import histories as h
+from tests import node_histories as nodes
 from tests.contract.digest_runs import history
 from tests.contract.test_digest import digest_of, write_journal
 from tests.state.test_feed import until
@@ -33,7 +34,7 @@ from tuiapp.verbs.facts import read_through
 SAME = (
     "run_id", "started", "ended", "lost", "status", "stop_requested", "checkpoints", "first_time", "last_time",
     "arrays", "gpus", "host", "telemetry_problems", "alerts", "failures", "stacks", "log",
-    "log_count", "step", "phase", "total_steps", "test_accuracy", "facts",
+    "log_count", "step", "phase", "total_steps", "test_accuracy", "facts", "nodes", "host_history",
 )  # fmt: skip
 SAME_OF_RANKS = (
     "pid", "device", "device_name", "uuid", "phase", "step", "loss", "last_time", "process", "cpu",
@@ -101,6 +102,12 @@ def test_at_any_place_of_the_journal(run: RunDir, seed: int) -> None:
     cut = dice.randint(1, len(events))
     digest = digest_of(run, events[:cut])
     assert_same(fold([digest, *events[cut:]]), fold(events))
+
+
+def test_of_a_run_on_several_nodes(run: RunDir) -> None:
+    events = [event for each in nodes.troubled() if (event := decode(encode(each)))]
+    cut = len(events) - 1
+    assert_same(fold([digest_of(run, events[:cut]), *events[cut:]]), fold(events))
 
 
 def test_what_ailed_an_attempt_is_forgotten_with_it(run: RunDir) -> None:

@@ -41,7 +41,7 @@ MAX_NAMES = 1000
 MAX_KEYS = 32_768
 """Kept lines: no run has that many ranks, devices and arrays."""
 
-MAX_GPUS = 256
+MAX_GPUS = 1024
 SAMPLE_BUCKETS = 1024
 HISTORY = 120
 """Samples per device, rank and host: as many as views draw."""
@@ -81,7 +81,7 @@ class DigestKeeper:
         self._number = 0
         self._lines: dict[tuple[Hashable, ...], deque[_Kept]] = {}
         """Kind and key of the event → its last lines."""
-        self._alerts: deque[tuple[_Kept, tuple[str, int | None, str]]] = deque(maxlen=ALERTS)
+        self._alerts: deque[tuple[_Kept, ev.Alert]] = deque(maxlen=ALERTS)
         self._layouts: dict[str, tuple[object, ...]] = {}
         """Array → what its shardings say of the whole of it."""
         self._log: deque[_Kept] = deque(maxlen=LOG_LINES)
@@ -124,7 +124,10 @@ class DigestKeeper:
                 most = min(HISTORY, RANK_SAMPLES // max(1, self._world_size)) if event.rss_bytes else 1
                 self._keep(line, most, "rank-sample", event.rank, bool(event.rss_bytes))
             case ev.HostSample():
-                self._keep(line, HISTORY, "host-sample")
+                # Of other nodes views show the last only.
+                self._keep(line, 1 if event.node else HISTORY, "host-sample", event.node)
+            case ev.Node():
+                self._keep(line, 1, "node", event.node)
             case ev.Phase() | ev.RankStarted() | ev.FrameworkMemory() | ev.Stacks():
                 self._keep(line, 1, type(event).__struct_config__.tag, event.rank)
             case ev.RankFailed():
@@ -303,11 +306,10 @@ class DigestKeeper:
         self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
 
     def _add_alert(self, event: ev.Alert, line: bytes) -> None:
-        about = event.kind, event.rank, event.device
         if not event.ended:
-            self._alerts.append((_Kept(self._number, line), about))
+            self._alerts.append((_Kept(self._number, line), event))
             return
-        self._alerts = deque((each for each in self._alerts if each[1] != about), ALERTS)
+        self._alerts = deque((each for each in self._alerts if ev.about(each[1]) != ev.about(event)), ALERTS)
         if event.kind == "hang":
             self._forget("stacks")
 

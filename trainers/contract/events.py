@@ -227,7 +227,7 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     """Something that a person should see, in plain words.
 
     Some last for a while: a GPU that is too hot, a disk that is nearly full. When that is over, an alert of the same
-    kind, rank and device follows with `ended`.
+    kind, rank, device and node follows with `ended`.
     """
 
     kind: str
@@ -241,6 +241,11 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     text: str
     ended: bool = False
     """The condition of an earlier alert is over."""
+
+
+def about(alert: Alert) -> tuple[str, int | None, str, int]:
+    """What an alert concerns: one with `ended` ends those that concern the same."""
+    return alert.kind, alert.rank, alert.device, alert.node
 
 
 class Facts(Event, frozen=True, kw_only=True, tag="facts"):

@@ -20,6 +20,7 @@ from trainers.contract.manifest import best_saved
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, mean, total
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
+from trainers.contract.wording import describe_queued
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
@@ -135,8 +136,10 @@ def _summarise(run: RunDir) -> RunInfo:
     if newer:
         return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
-        status = "queued" if isinstance(seen.last, Queued) else "running"
-        return RunInfo(run, status, config, problem, partial, "", started, seen.older, seen.facts())
+        if isinstance(waits := seen.last, Queued):
+            reason = describe_queued(waits)
+            return RunInfo(run, "queued", config, problem, partial, reason, started, seen.older, seen.facts())
+        return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
 
@@ -165,7 +168,7 @@ def _so_far(
         test_accuracy=last.accuracy,
         best_loss=best.loss,
         best_accuracy=best.accuracy,
-        seconds=newest - started if newest and started else 0.0,
+        seconds=max(0.0, newest - started) if newest and started else 0.0,
     )
 
 

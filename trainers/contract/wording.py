@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from trainers.contract.events import RankFailed
+from trainers.contract.events import Queued, RankFailed
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -21,15 +22,16 @@ MAX_ERROR_CHARACTERS = 300
 def describe_failure(failure: RankFailed) -> str:
     """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
     where = f" at step {failure.step:,}" if failure.step else " before its first step" if failure.step == 0 else ""
+    who = f"rank {failure.rank} on node {failure.node}" if failure.node else f"rank {failure.rank}"
     if failure.signal:
         hint = f" — {failure.hint}" if failure.hint else _HINTS.get(failure.signal, "")
-        return f"rank {failure.rank} was killed by {failure.signal}{where}{hint}"
+        return f"{who} was killed by {failure.signal}{where}{hint}"
     if failure.lost:
         return f"{failure.error}; its ranks had come to step {failure.step:,}" if failure.step else failure.error
     if said := _what_it_said(failure.error):
         advice = " — a smaller global_batch_size needs less memory" if _NO_MEMORY.search(said) else ""
-        return f"rank {failure.rank} failed{where}: {said}{advice}"
-    left = f"rank {failure.rank} exited with code {failure.exit_code}{where}"
+        return f"{who} failed{where}: {said}{advice}"
+    left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
     last = failure.last_lines[-1].strip()[:MAX_ERROR_CHARACTERS] if failure.last_lines else ""
     return f"{left}; the last line of its stderr: {last}" if last else f"{left}, without saying why"
@@ -41,11 +43,29 @@ def _what_it_said(error: str) -> str:
     return lines[0][:MAX_ERROR_CHARACTERS] if lines else ""
 
 
-def describe_ranks(numbers: list[int]) -> str:
-    """`rank 1`, `ranks 0, 2 and 3`; beyond eight the rest is counted."""
-    if len(numbers) == 1:
-        return f"rank {numbers[0]}"
-    shown = numbers[:8]
-    if more := len(numbers) - len(shown):
-        return f"ranks {', '.join(map(str, shown))} and {more} more"
-    return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"
+def describe_queued(queued: Queued) -> str:
+    """How a run's Slurm job waits, in one line."""
+    start = f"expected to start {queued.start.replace('T', ' ')}" if queued.start else ""
+    return " · ".join(filter(None, (f"Slurm job {queued.job} is queued", queued.reason, start)))
+
+
+MOST_RANKS, MOST_PLACES = 8, 3
+"""Listed; the rest is counted."""
+
+
+def describe_ranks(numbers: list[int], place_of: Callable[[int], str] = lambda rank: "") -> str:
+    """`rank 1`, `ranks 0, 2 and 3`.
+
+    `place_of` returns a rank's node, which follows: `rank 9 (node 1, gpu02)`; "" on one machine.
+    """
+    noun = "rank" if len(numbers) == 1 else "ranks"
+    places = list(dict.fromkeys(filter(None, map(place_of, numbers))))
+    where = "; ".join(places[:MOST_PLACES]) + (f"; {len(places) - MOST_PLACES} more" if places[MOST_PLACES:] else "")
+    return f"{noun} {_listed(numbers)}{f' ({where})' if where else ''}"
+
+
+def _listed(numbers: list[int]) -> str:
+    *shown, last = map(str, numbers[:MOST_RANKS])
+    if len(numbers) > MOST_RANKS:
+        return f"{', '.join([*shown, last])} and {len(numbers) - MOST_RANKS} more"
+    return f"{', '.join(shown)} and {last}" if shown else last

@@ -7,7 +7,7 @@ bookkeeping: the caller supplies the clock, so that tests need not wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -113,8 +113,17 @@ class HangWatch:
         return max(PHASE_LIMITS_S.get(phase, 0.0), usual)
 
 
-def describe(silent_s: float, standings: dict[int, Standing], behind: list[int], elsewhere: str = "") -> str:
-    """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known."""
+def describe(
+    silent_s: float,
+    standings: dict[int, Standing],
+    behind: list[int],
+    elsewhere: str = "",
+    place_of: Callable[[int], str] = lambda rank: "",
+) -> str:
+    """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known.
+
+    `place_of` returns a rank's node, or "" on one machine.
+    """
     step = max((standing.step for standing in standings.values()), default=0)
     phases = {standing.phase for standing in standings.values()}
     nothing = f"no progress for {silent_s:.0f} s"
@@ -128,5 +137,5 @@ def describe(silent_s: float, standings: dict[int, Standing], behind: list[int],
     where = f"at step {steps[0]:,}" if len(steps) == 1 else f"at steps {steps[0]:,} to {steps[-1]:,}"
     verb = "is" if len(behind) == 1 else "are"
     others = "waits" if len(waiting) == 1 else "wait"
-    late_ones, rest = describe_ranks(behind), describe_ranks(waiting)
+    late_ones, rest = describe_ranks(behind, place_of), describe_ranks(waiting)
     return f"{nothing}: {late_ones} {verb} behind, {where}; {rest} {others} at step {step:,}"

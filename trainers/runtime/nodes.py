@@ -19,7 +19,7 @@ import msgspec
 
 from trainers.config.files import write_atomically
 from trainers.config.plan import Plan
-from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed, StopRequested
+from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed, StopRequested, TelemetrySource
 from trainers.contract.rundir import RunDir
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
@@ -158,6 +158,11 @@ class Nodes:
     def missing(self) -> int:
         """How many nodes have not joined yet."""
         return sum(not link.session for link in self._links.values())
+
+    def place_of(self, rank: int) -> str:
+        """The node that a rank, or a device, is on: its number and its host."""
+        number = rank * self._plan.config.nodes // self._plan.world_size
+        return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
 
     def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> dict[int, RemoteRank]:
         """Has all agents start their ranks, whose rendezvous is at `port`; returns these."""
@@ -314,6 +319,12 @@ class Nodes:
                         self._take(process, [mine])
                 case node_wire.Reported(StopRequested() as request):
                     self._stop(self._own(link, request))
+                case node_wire.Reported(Alert() as alert):
+                    text = f"{link.name}: {alert.text}"
+                    self._emit(self._own(link, msgspec.structs.replace(alert, text=text)))
+                case node_wire.Reported(TelemetrySource() as source):
+                    name = f"{source.source} on {link.name}"
+                    self._emit(self._own(link, msgspec.structs.replace(source, source=name)))
                 case node_wire.Reported(event):
                     self._emit(self._own(link, event))
                 case node_wire.RankExited(rank, failed, consequence):

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -95,7 +95,7 @@ class Suspicion(NamedTuple):
     words: str
 
 
-def suspect(stacks: list[Stacks]) -> Suspicion | None:
+def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
     """Finds, among ranks at the same step, those that are elsewhere than the others; None if all agree.
 
     Ranks in a collective wait for those outside it; failing that, a single rank is elsewhere than the rest.
@@ -110,7 +110,7 @@ def suspect(stacks: list[Stacks]) -> Suspicion | None:
             return None
     if not apart or len(apart) == len(frames):
         return None
-    who = describe_ranks(apart)
+    who = describe_ranks(apart, place_of)
     others = "wait in a collective" if waiting else "are together elsewhere"
     place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
     return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")

@@ -127,7 +127,7 @@ class Supervisor:
         self._agreement = Agreement()
         self._metrics = ScriptMetrics(self._config) if self._script else None
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
-        self._watchdog = Watchdog(self._emit)
+        self._watchdog = Watchdog(self._emit, self._place_of)
         self._oom = OomWatch(self._started)
         without = "training continues, but if the supervisor died too, the ranks would not end at once"
         self._reaper = Helper("reaper", partial(start_reaper, run, self._token), self._emit, without)
@@ -220,6 +220,10 @@ class Supervisor:
                     self._live |= self._nodes.begin(self._token, self._attempt, port, resume_from)
         if self._plan.processes:
             self._start_sampler()
+
+    def _place_of(self, rank: int) -> str:
+        """The node of a rank as text; "" on one machine."""
+        return self._nodes.place_of(rank) if self._nodes is not None else ""
 
     def _advance_nodes(self, now: float) -> None:
         if self._nodes is None:

@@ -19,8 +19,10 @@ class Rank(Asked, Protocol):
 
 
 class Watchdog:
-    def __init__(self, emit: Callable[[Event], None]) -> None:
-        self._emit = emit
+    """`place_of` returns a rank's node as text, "" on one machine."""
+
+    def __init__(self, emit: Callable[[Event], None], place_of: Callable[[int], str] = lambda rank: "") -> None:
+        self._emit, self._place_of = emit, place_of
         self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
@@ -64,8 +66,8 @@ class Watchdog:
         mute = sorted(set(standings) - {one.rank for one in stacks})
         for rank in mute:
             self._emit(LogLine(rank=None, stream="run", text=f"rank {rank} gave no Python stacks"))
-        suspicion = None if behind else suspect(stacks)
-        text = describe(silent, standings, behind, suspicion.words if suspicion else "")
+        suspicion = None if behind else suspect(stacks, self._place_of)
+        text = describe(silent, standings, behind, suspicion.words if suspicion else "", self._place_of)
         behind = suspicion.ranks if suspicion else behind
         self._late = behind[0] if len(behind) == 1 else None
         step = min((standing.step for standing in standings.values()), default=None)

@@ -9,6 +9,7 @@ from textual.app import App
 
 from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from tuiapp.library.find import titled
 from tuiapp.screens.confirm import Choice, Question
 
@@ -53,6 +54,17 @@ def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
 def _question(runs: Sequence[RunDir]) -> Question:
     names = "\n".join(map(titled, runs))
     them = "it" if len(runs) == 1 else "them"
+    if all(summarise(run).status == "queued" for run in runs):
+        jobs = "Its Slurm job stays" if len(runs) == 1 else "Their Slurm jobs stay"
+        return Question(
+            "A run is queued" if len(runs) == 1 else f"{len(runs)} runs are queued",
+            f"{names}\n \n{jobs} in the queue after you quit.\nOr cancel {them}: training has not begun.",
+            [
+                ("leave", "Leave queued", "primary"),
+                ("stop", "Cancel jobs" if runs[1:] else "Cancel job", "warning"),
+                ("cancel", "Stay", "default"),
+            ],
+        )
     return Question(
         "A run is live" if len(runs) == 1 else f"{len(runs)} runs are live",
         f"{names}\n \nTraining continues after you quit.\nOr end {them} with a checkpoint, or kill {them}.",

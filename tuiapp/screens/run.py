@@ -150,8 +150,8 @@ class RunScreen(CoveredScreenFix[None]):
         self._put_off = 0
         self._arranged: Arrangement | None = None
         self._attempt = 0
-        self._offered = (False, False)
-        """Whether the footer offers what a live run takes, and to resume."""
+        self._offered = (False, False, False)
+        """Whether the run is live, whether it waits in a queue, and whether it can be resumed, as the footer has it."""
 
     @property
     def state(self) -> RunState:
@@ -240,7 +240,7 @@ class RunScreen(CoveredScreenFix[None]):
         state, now = self.state, self._reader.now
         if "run" in topics:
             self._notice_attempt()
-            if (offered := (state.is_live, state.can_resume)) != self._offered:
+            if (offered := (state.is_live, state.status == "queued", state.can_resume)) != self._offered:
                 self._offered = offered
                 self.refresh_bindings()
             self.query_one(RunHeader).show(state, now)
@@ -377,7 +377,8 @@ class RunScreen(CoveredScreenFix[None]):
         if action == "replay":
             return self._reader.replay is not None
         if action in ("stop", "checkpoint"):
-            return self.is_live
+            # A run that waits in a queue has nothing to save.
+            return self.is_live and (action == "stop" or self.state.status != "queued")
         if action in ("export", "compare", "again"):
             return not self.state.is_live
         if action == "resume":
@@ -409,7 +410,10 @@ class RunScreen(CoveredScreenFix[None]):
     async def action_stop(self) -> None:
         again = self.state.stop_requested is not None or self._asked_to_stop
         grace_s = self.state.stop_grace_s
-        if await confirm_stop(self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s):
+        queued = self.state.status == "queued"
+        if await confirm_stop(
+            self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s, queued=queued
+        ):
             self._asked_to_stop = True
 
     @work(exclusive=True, group="control")

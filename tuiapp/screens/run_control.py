@@ -32,14 +32,23 @@ def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
 
 
 async def confirm_stop(
-    app: App[Any], run: RunDir, *, again: bool, is_live: Callable[[], bool], grace_s: float | None = None
+    app: App[Any],
+    run: RunDir,
+    *,
+    again: bool,
+    is_live: Callable[[], bool],
+    grace_s: float | None = None,
+    queued: bool = False,
 ) -> bool:
     """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
     `again` offers to stop an already stopping run at once; `is_live` is checked after the answer; `grace_s` is a
-    script's time from SIGTERM to SIGKILL.
+    script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits.
     """
-    if again:
+    if queued:
+        what = "has not started. Its Slurm job is cancelled, and the run ends."
+        title, answers = "Cancel its job?", [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
+    elif again:
         what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
         if grace_s is not None:
             what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
@@ -64,8 +73,8 @@ async def confirm_stop(
         return False
     if not _send(app, run, "stop-now" if again else "stop"):
         return False
-    in_order = "stop" if grace_s is not None else "save and stop"
-    app.notify(f"Asked the run to {'stop now' if again else in_order}.")
+    in_order = "stop" if grace_s is not None or queued else "save and stop"
+    app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.")
     return True
 
 

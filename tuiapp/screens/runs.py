@@ -245,8 +245,9 @@ class RunsScreen(CoveredScreenFix[None]):
         run = info.directory
         again = run in self._stopping
         grace_s = info.config.stop_grace_s if _is_script(info) and info.config else None
+        queued = info.status == "queued"
         if await confirm_stop(
-            self.app, run, again=again, is_live=lambda: run.seen_live() is not False, grace_s=grace_s
+            self.app, run, again=again, is_live=lambda: run.seen_live() is not False, grace_s=grace_s, queued=queued
         ):
             self._stopping.add(run)
 

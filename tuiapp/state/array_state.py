@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal, TypeAlias
 
 from trainers.contract.events import Shard, Sharding
@@ -61,6 +63,26 @@ class ArrayState:
         blocks = list(self.blocks())
         dimensions = min(map(len, blocks), default=0)
         return [d for d in range(dimensions) if len({block[d] for block in blocks}) > 1]
+
+    def by_node(self, node_of: Callable[[int], int]) -> ArrayState | None:
+        """Returns the array as whole nodes hold it; None where the parts of some node's devices form no block."""
+        found = ArrayState(self.name, self.shape, self.dtype, self.mesh, self.spec)
+        parts: dict[int, dict[Block, int]] = {}
+        for (rank, _), shards in self.shards.items():
+            parts.setdefault(node_of(rank), {}).update((tuple(shard.index), shard.bytes) for shard in shards)
+        for node, blocks in sorted(parts.items()):
+            sides = [
+                (min(start for start, _ in side), max(stop for _, stop in side)) for side in zip(*blocks, strict=True)
+            ]
+            if _volume(sides) != sum(map(_volume, blocks)):
+                return None
+            shard = Shard(rank=node, device=f"n{node}", index=sides, bytes=sum(blocks.values()))
+            found.shards[node, shard.device] = [shard]
+        return found
+
+
+def _volume(block: Iterable[tuple[int, int]]) -> int:
+    return prod(stop - start for start, stop in block)
 
 
 def letter(index: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
-from trainers.contract.events import Checkpoint, Queued, RankFailed, RunStarted, StopRequested
+from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, StopRequested
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -36,10 +36,15 @@ class Condition(NamedTuple):
     severity: Severity
 
 
+def describe_node(node: Node) -> str:
+    """What has become of a node, in a few words."""
+    words = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
+    return f"node {node.node} ({sanitize(node.host, 60)}) {words[node.state]}"
+
+
 def describe_queued(queued: Queued) -> str:
     """How a run's Slurm job waits, in one line."""
-    start = f"expected to start {sanitize(queued.start, 40).replace('T', ' ')}" if queued.start else ""
-    return join_words([f"Slurm job {sanitize(queued.job, 40)} is queued", sanitize(queued.reason, 80), start])
+    return sanitize(wording.describe_queued(queued), 200)
 
 
 def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
@@ -51,7 +56,8 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
     if started.attempt > 1:
         again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
         how = f"{again}, attempt {started.attempt},"
-    return f"run {how} on {started.host}: {ranks}"
+    others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
+    return f"run {how} on {started.host}{others}: {ranks}"
 
 
 def describe_failure(failure: RankFailed) -> str:

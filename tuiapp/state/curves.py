@@ -35,7 +35,7 @@ ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's num
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
 SAMPLE_BUCKETS = 1024  # per curve of samples
 VALUES_PER_BUCKET = 8  # queued per rank before they are added: in bulk they cost little
-WAITING_SAMPLES = 8192
+WAITING_SAMPLES = 512
 
 NAN = float("nan")
 
@@ -72,7 +72,9 @@ class RankCurves:
         return self._series.get(name) or Series(1)
 
     def __contains__(self, name: str) -> bool:
-        return len(self[name]) > 0
+        # Without adding what is queued, where that changes nothing.
+        known = self._series.get(name)
+        return (known is not None and len(known) > 0) or len(self[name]) > 0
 
     def rescale(self, scale: float) -> None:
         self._settle()

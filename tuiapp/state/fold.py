@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from trainers.contract import events as ev
 from trainers.contract.digest import Digest, is_logged
-from trainers.contract.events import PLACE
+from trainers.contract.events import PLACE, about
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.array_state import ArrayState
-from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_queued, describe_start
+from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_node, describe_queued, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
 from tuiapp.state.metrics import metric
+from tuiapp.state.node_state import MAX_NODES, NodeState
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import LogEntry, RunState, Stream
 from tuiapp.state.series import Series
@@ -41,7 +42,8 @@ def apply(state: RunState, event: object) -> None:
                 state.gpus[event.uuid].add(event)
             elif len(state.gpus) < MOST_GPUS:
                 # Until now it may have been known by its index only.
-                state.gpus.pop(f"{PLACE}{event.index}", None)
+                if (unnamed := state.gpus.get(f"{PLACE}{event.index}")) and unnamed.sample.node == event.node:
+                    del state.gpus[unnamed.sample.uuid]
                 state.gpus[event.uuid] = new_gpu(event)
             value = event.utilization_percent
             if event.uuid in state.gpus and value is not None and not state.curves.resuming:
@@ -58,13 +60,23 @@ def apply(state: RunState, event: object) -> None:
                 rank.framework = event
                 state.changed.add("devices")
         case ev.HostSample():
-            state.host = event
-            state.host_history.add(event)
+            if event.node == 0:
+                state.host = event
+                state.host_history.add(event)
+            if node := state.nodes.get(event.node):
+                node.sample = event
+                state.changed.add("ranks")
             state.changed.add("devices")
         case ev.Phase():
             if rank := _rank(state, event.rank):
                 rank.phase, rank.last_time = event.phase, event.time
                 state.changed |= {"run", "ranks"}
+        case ev.Node():
+            if node := state.nodes.get(event.node):
+                node.host = sanitize(event.host, 60)
+                node.status = "joined" if event.state == "back" else event.state
+                state.changed |= {"ranks", "devices"}
+            _log(state, event, describe_node(event), stream="event" if event.state in ("joined", "back") else "warning")
         case ev.Queued():
             if state.queued is None or state.queued.reason != event.reason:
                 _log(state, event, describe_queued(event), stream="milestone")
@@ -83,12 +95,13 @@ def apply(state: RunState, event: object) -> None:
                 rank.device_name = sanitize(event.device_name, 60)
                 name = f" ({rank.device_name})" if rank.device_name else ""
                 _log(state, event, f"started on {rank.device}{name}, pid {event.pid}", rank=event.rank)
-                state.changed |= {"run", "ranks", "devices", "sharding"}
+                state.note_devices()
+                state.changed.add("run")
         case ev.Sharding():
             name = sanitize(event.array, 120)
             if name in state.arrays or len(state.arrays) < MAX_ARRAYS:
                 state.arrays.setdefault(name, ArrayState(name)).add(event)
-                state.changed |= {"sharding", "ranks", "devices"}
+                state.note_devices()
         case ev.TelemetrySource():
             source, problem = sanitize(event.source, 40), sanitize(event.problem, 200)
             if problem and len(state.telemetry_problems) < MAX_SOURCES:
@@ -100,8 +113,7 @@ def apply(state: RunState, event: object) -> None:
             state.changed.add("devices")
         case ev.Alert():
             if event.ended:
-                about = (event.kind, event.rank, event.device)
-                for alert in [alert for alert in state.alerts if (alert.kind, alert.rank, alert.device) == about]:
+                for alert in [alert for alert in state.alerts if about(alert) == about(event)]:
                     state.alerts.remove(alert)
                 if event.kind == "hang":
                     state.stacks.clear()
@@ -158,7 +170,8 @@ def _load(state: RunState, digest: Digest) -> None:
 
 
 def _log(state: RunState, event: ev.Event, text: str, *, rank: int | None = None, stream: Stream = "event") -> None:
-    state.log.append(LogEntry(event.time, rank, stream, sanitize(text)))
+    node = (event.node if rank is None else state.node_of(rank)) if state.nodes else None
+    state.log.append(LogEntry(event.time, rank, stream, sanitize(text), node))
     state.log_count += 1
     state.changed.add("log")
 
@@ -186,8 +199,14 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
             rank.step = max(rank.step, event.resumed_from or 0)
     for number in [number for number in state.ranks if number >= event.world_size]:
         del state.ranks[number]
+    count = min(event.nodes, event.world_size, MAX_NODES)
+    state.nodes = {number: NodeState(number) for number in range(count)} if count > 1 else {}
+    if state.nodes:
+        state.nodes[0] = NodeState(0, sanitize(event.host, 60), "joined")
     _log(state, event, describe_start(event, process_per_device=state.process_per_device))
-    state.changed |= {"run", "curves", "ranks", "devices", "sharding", "alerts"}
+    state.step = max((rank.step for rank in state.ranks.values()), default=0)
+    state.note_devices()
+    state.changed |= {"run", "curves", "alerts"}
 
 
 def _go_back(state: RunState, step: int) -> None:
@@ -224,6 +243,7 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     if rank := _rank(state, event.rank):
         rank.add(event)
         rank.last_time = event.time
+        state.step = max(state.step, rank.step)
     state.changed |= {"run", "curves", "ranks"}
     if state.gaps.count > gaps:
         state.changed.add("alerts")

@@ -24,6 +24,7 @@ from tuiapp.state.devices.gpu import GpuState
 from tuiapp.state.devices.host_history import HostHistory
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import UTILIZATION, ordered
+from tuiapp.state.node_state import NodeState
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.text import sanitize, without_directories
 
@@ -49,6 +50,7 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False):
     rank: int | None
     stream: Stream
     text: str
+    node: int | None = None  # None on one machine
 
 
 def names(config: Mapping[str, object]) -> list[str]:
@@ -77,13 +79,15 @@ class RunState:
     first_time: float | None = None  # of the attempt's first event, in seconds since the epoch
     last_time: float = 0.0
     ranks: dict[int, RankState] = field(default_factory=dict)
+    step: int = 0  # the furthest rank's last reported one
+    nodes: dict[int, NodeState] = field(default_factory=dict)  # of a run on several machines; else empty
     curves: Curves = field(default_factory=Curves)
     predictions: ev.Predictions | None = None  # of the last evaluation
     arrays: dict[str, ArrayState] = field(default_factory=dict)
     gpus: dict[str, GpuState] = field(default_factory=dict)  # by UUID
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by sampled step
-    host: ev.HostSample | None = None
-    host_history: HostHistory = field(default_factory=HostHistory)
+    host: ev.HostSample | None = None  # of the supervisor's machine, node 0
+    host_history: HostHistory = field(default_factory=HostHistory)  # of node 0
     telemetry_problems: dict[str, str] = field(default_factory=dict)  # "NVML" or "sampler" → reason of the failure
     meter: EfficiencyMeter = field(default_factory=lambda: EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S))
     alerts: deque[ev.Alert] = field(default_factory=lambda: deque(maxlen=200))
@@ -94,6 +98,7 @@ class RunState:
     log: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LINES))
     log_count: int = 0  # lines ever logged; `log` holds the last of them
     changed: set[Topic] = field(default_factory=set)  # since the last `take_changes`
+    _devices: list[Device] | None = None
 
     @property
     def gaps(self) -> Gaps:
@@ -165,6 +170,15 @@ class RunState:
         """Ranks, or devices where one process owns them all."""
         return self.started.world_size if self.started else len(self.ranks)
 
+    def node_of(self, rank: int) -> int:
+        """Returns the node that a rank is on: each has equally many, in the order of their numbers."""
+        return rank * len(self.nodes) // self.world_size if self.nodes and self.world_size else 0
+
+    def ranks_of(self, node: int) -> range:
+        """Returns the numbers of a node's ranks, of a run on several machines."""
+        each = self.world_size // len(self.nodes)
+        return range(node * each, (node + 1) * each)
+
     @property
     def is_script(self) -> bool:
         """Whether it is a program of the user's own, which saves its checkpoints itself."""
@@ -192,11 +206,6 @@ class RunState:
     def steps_per_epoch(self) -> int:
         """0 when not known."""
         return max(0, self.started.steps_per_epoch) if self.started else 0
-
-    @property
-    def step(self) -> int:
-        """The furthest rank's last reported step."""
-        return max((rank.step for rank in self.ranks.values()), default=0)
 
     @property
     def leader(self) -> RankState | None:
@@ -278,10 +287,17 @@ class RunState:
         return left
 
     def devices(self) -> list[Device]:
-        found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
-        for array in self.arrays.values():
-            found.update(array.shards)
-        return sorted(found)
+        if self._devices is None:
+            found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+            for array in self.arrays.values():
+                found.update(array.shards)
+            self._devices = sorted(found)
+        return self._devices
+
+    def note_devices(self) -> None:
+        """Notes that a rank's device, or the layout of an array, has changed."""
+        self._devices = None
+        self.changed |= {"sharding", "ranks", "devices"}
 
     def log_since(self, count: int) -> list[LogEntry]:
         fresh = min(len(self.log), self.log_count - count)

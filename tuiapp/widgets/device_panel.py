@@ -7,6 +7,7 @@ from socket import gethostname
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from textual import on
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -20,6 +21,7 @@ from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import GpuView, gpu_views
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
+from tuiapp.widgets.node_scroll import NodeScroll
 from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
 
@@ -32,7 +34,7 @@ LOOK_S = 2.0
 """Shortest time between two looks at the processes."""
 
 
-class DevicePanel(TextPanel):
+class DevicePanel(TextPanel, NodeScroll):
     WAITING = "sampling…"
     LEAST_WIDTH = 34
 
@@ -48,18 +50,44 @@ class DevicePanel(TextPanel):
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
+        self.place([])
         past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         # A small terminal has no room for a border.
         beneath = bool(past) and self.screen.has_class("-single")
+        if state.nodes:
+            return self._by_node(state, views, width)
         lines = self._all(state, views, width, beneath) if self._alone else self._brief(state, views, width)
         if not lines:
-            lines = [line(Span(self.WAITING if state.is_live else "not available: the run has no samples", "muted"))]
+            waiting = "nothing to sample before it starts" if state.status == "queued" else self.WAITING
+            lines = [line(Span(waiting if state.is_live else "not available: the run has no samples", "muted"))]
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
         if beneath:
             lines += [[], line(Span(past, "muted"))]
         dark = self.app.current_theme.dark
         return [styled(spans, dark=dark) for spans in [*_problems(state), *lines]]
+
+    def _by_node(self, state: RunState, views: list[GpuView], width: int) -> list[Content]:
+        """Returns a group of lines for each node, which may be folded."""
+        # Imported here: most runs are on one machine.
+        from tuiapp.state.devices.node_rows import node_lines
+
+        self.begin(state)
+        heading, nodes = node_lines(state, views, width, self.groups, large=self._alone)
+        derived = efficiency_line(state, width)
+        dark = self.app.current_theme.dark
+        shown = [styled(spans, dark=dark) for spans in [*_problems(state), *([derived] if derived else []), heading]]
+        places = []
+        for number, lines in nodes:
+            places.append(NodeScroll.Place(number, len(shown), len(lines)))
+            first, *rest = (styled(spans, dark=dark) for spans in lines)
+            shown += [first.stylize("reverse") if self.is_at(number) else first, *rest]
+        self.place(places)
+        return shown
+
+    @on(NodeScroll.Folded)
+    def _draw_folds(self) -> None:
+        self._draw()
 
     @property
     def _alone(self) -> bool:

@@ -145,8 +145,7 @@ class LogRows(ScrollView, can_focus=True):
         entry = self._rows[number][0]
         if number and self._rows[number - 1][0] is entry:
             return " " * PREFIX_CELLS
-        who = "run" if entry.rank is None else f"rank {entry.rank}"
-        return f"{format_clock(entry.time)} {fit(who, 7)}{SIGNS.get(entry.stream, ' ')} "
+        return f"{format_clock(entry.time)} {fit(_who(entry), 7)}{SIGNS.get(entry.stream, ' ')} "
 
     def _marked(self, text: str, style: Style, number: int) -> list[Segment]:
         wanted, folded = self.needle.casefold(), text.casefold()
@@ -167,6 +166,16 @@ class LogRows(ScrollView, can_focus=True):
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
+
+
+def _who(entry: LogEntry) -> str:
+    """Names whose line it is: "rank 3"; on several nodes "n1 r9", at most "n63r511"."""
+    if entry.rank is None:
+        return f"node {entry.node}" if entry.node else "run"
+    if entry.node is None:
+        return f"rank {entry.rank}"
+    between = " " if entry.rank < 100 or entry.node < 10 else ""
+    return f"n{entry.node}{between}r{entry.rank}"
 
 
 def _wrap(text: str, width: int) -> list[str]:

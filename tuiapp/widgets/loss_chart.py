@@ -20,6 +20,9 @@ from tuiapp.widgets.zoomable import Zoomable
 
 NEVER = (0.0, -1, 0)
 
+MOST_SHARE = 0.05
+"""Of a core, for drawing a chart: with hundreds of ranks it is drawn less often."""
+
 
 class LossChart(Zoomable):
     """The curves, redrawn only when they change."""
@@ -45,6 +48,8 @@ class LossChart(Zoomable):
         self._due = False
         self._drawn: tuple[float, float, int] = NEVER
         """Time of the last drawing, the last step in it, and the last evaluation."""
+        self._took_s = 0.0
+        """Processor time of the last drawing."""
         self._finished = False
         self._fitted: Size | None = None
         self._subtitle = ""
@@ -121,6 +126,8 @@ class LossChart(Zoomable):
     def _would_show(self) -> bool:
         """Whether a drawing would differ: curves longer by a point, or a second has passed."""
         moment, step, evaluated = self._drawn
+        if time.monotonic() - moment < self._took_s / MOST_SHARE:
+            return False
         grown = (self._state.step - step) * 2 * self.plot.columns >= self._state.step
         return grown or evaluated != self._state.curves.evaluated or time.monotonic() - moment >= 1.0
 
@@ -138,7 +145,9 @@ class LossChart(Zoomable):
         columns = plot.columns if plot.display else max(2, self.content_size.width - (plot.columns and 8))
         rows = plot.rows if plot.display else max(2, self.content_size.height - 3)
         look = Look(self.metric, self.axis, self.smoothing, self.log_scale, self.window, self.every, self.rank)
+        began = time.thread_time()
         self.drawn = build_chart(state, look, columns=2 * columns, rows=rows)
+        self._took_s = time.thread_time() - began
         self._show_legend()
         if self.drawn.is_empty:
             self.explain(self._why_empty())

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tuiapp.state.condition import describe_queued
+from tuiapp.state.devices.spans import join_fitting
 from tuiapp.state.run_state import RunState, RunStatus, names
 from tuiapp.state.text import (
     format_duration,
@@ -74,7 +75,8 @@ class RunHeader(Widget):
                 what = Content.styled(join_words([state.name, self._what()]), "bold")
             fitting = (speed for speed in speeds if what.cell_length + 2 + len(speed) <= width)
             speed = Content(next(fitting, speeds[-1]))
-            lines = [_spread(width, status, Content(self._where())), _spread(width, what, speed)]
+            where = self._where(width - status.cell_length - 2)
+            lines = [_spread(width, status, Content(where)), _spread(width, what or run_id, speed)]
         return Content("\n").join([*lines, self._progress(width, style)])
 
     def _what(self) -> str:
@@ -85,12 +87,13 @@ class RunHeader(Widget):
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        return join_words([*names(config), plural(devices, platform)])
+        nodes = len(self._state.nodes)
+        return join_words([*names(config), plural(devices, platform) + (f" on {nodes} nodes" if nodes else "")])
 
-    def _where(self) -> str:
+    def _where(self, room: int = 100) -> str:
         state = self._state
         if state.queued is not None and state.is_live:
-            return describe_queued(state.queued)
+            return join_fitting(describe_queued(state.queued).split(" · "), room)
         if state.status == "starting":
             return "waiting for the first event…"
         if not state.step and state.is_live:

@@ -8,6 +8,7 @@ from textual.content import Content
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
 from tuiapp.state.devices.spans import Line, Span, bar_span, line, pad
 from tuiapp.state.devices.view import letter_span
+from tuiapp.state.node_groups import MOST_OPEN
 from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import fit, format_bytes, join_words, plural, sanitize
@@ -40,13 +41,20 @@ class ShardingMap(TextPanel):
     @staticmethod
     def picture_lines(state: RunState, width: int, *, dark: bool, height: int = 1) -> list[Content]:
         """Returns the lines for a dark or light theme, with `height` lines for each row of parts."""
-        picture = _Picture(state.devices(), width, dark=dark, height=height)
+        devices = state.devices()
+        picture = _Picture(_lettered(devices), width, dark=dark, height=height)
+        of_nodes = None
+        if state.nodes and len(devices) > MOST_OPEN:
+            # More letters than anyone can tell apart.
+            names = {(number, f"n{number}"): f"n{number}" for number in state.nodes}
+            of_nodes = _Picture(names, width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.
         arrays = sorted(state.arrays.values(), key=lambda array: array.layout == "replicated")
         lines: list[Content] = []
         for array in arrays:
             lines += _describe(array, width)
-            lines += picture.draw(array)
+            whole = array.by_node(state.node_of) if of_nodes else None
+            lines += of_nodes.draw(whole, len(array.devices)) if of_nodes and whole else picture.draw(array)
             lines.append(Content(""))
         return lines[:-1]
 
@@ -64,9 +72,10 @@ def _totals(state: RunState, devices: list[Device], width: int) -> list[Line]:
     most = max((sum(held.values()) for held in sums), default=0)
     notes = [_held(held) for held in sums]
     room = max(1, width - DEVICE_CELLS - max(map(len, notes), default=0) - 2)
-    for place, ((_, name), held, note) in enumerate(zip(devices, sums, notes, strict=True)):
+    for place, ((rank, name), held, note) in enumerate(zip(devices, sums, notes, strict=True)):
         filled = bar_span(100 * sum(held.values()) / most if most else 0.0, room, place)
-        label = Span(fit(f" {sanitize(name, 20)}", DEVICE_CELLS - 1))
+        where = f"n{state.node_of(rank)}·" if state.nodes else ""
+        label = Span(fit(f" {where}{sanitize(name, 20)}", DEVICE_CELLS - 1))
         lines.append(pad(line(letter_span(place), label, filled, Span(f"  {note}", "muted")), width))
     return lines
 
@@ -146,22 +155,29 @@ def _if_they_fit(texts: list[str], widths: list[int]) -> list[str]:
     return texts if max(map(len, texts), default=0) + 2 <= widths[-1] else [""] * len(texts)
 
 
-class _Picture:
-    def __init__(self, devices: list[Device], width: int, *, dark: bool, height: int = 1) -> None:
-        self._width, self._height = width, height
-        self._letters = {device: letter(index) for index, device in enumerate(devices)}
-        self._colors = {device: series_color(index, dark=dark) for index, device in enumerate(devices)}
+def _lettered(devices: list[Device]) -> dict[Device, str]:
+    return {device: letter(index) for index, device in enumerate(devices)}
 
-    def draw(self, array: ArrayState) -> list[Content]:
+
+class _Picture:
+    def __init__(self, names: dict[Device, str], width: int, *, dark: bool, height: int = 1) -> None:
+        self._width, self._height = width, height
+        self._letters = names
+        self._colors = {device: series_color(index, dark=dark) for index, device in enumerate(names)}
+
+    def draw(self, array: ArrayState, count: int = 0) -> list[Content]:
+        """Draws an array; `count`: of the devices that hold it, if these are nodes."""
         every = array.blocks()
         blocks = {block: devices for block, devices in every.items() if all(stop > start for start, stop in block)}
         # An array smaller than the mesh leaves devices without a part.
         idle = [device for block, devices in every.items() if block not in blocks for device in devices]
-        return [*self._parts(array, blocks), *([self._without(idle)] if idle else [])]
+        return [*self._parts(array, blocks, count), *([self._without(idle)] if idle else [])]
 
-    def _parts(self, array: ArrayState, blocks: dict[Block, list[Device]]) -> list[Content]:
-        if array.layout == "replicated" and blocks:
-            return self._replicated(next(iter(blocks.values())))
+    def _parts(self, array: ArrayState, blocks: dict[Block, list[Device]], count: int) -> list[Content]:
+        if not blocks:
+            return []
+        if array.layout == "replicated":
+            return self._replicated(next(iter(blocks.values())), count)
         split = [d for d in array.split_dimensions() if len({block[d] for block in blocks}) > 1]
         if not split:
             return self._rows(array, list(blocks.items()), None)
@@ -243,7 +259,7 @@ class _Picture:
         verb = "holds" if len(devices) == 1 else "hold"
         return Content.styled(f"{self._names(devices)} {verb} none of it", MUTED).truncate(self._width, ellipsis=True)
 
-    def _replicated(self, devices: list[Device]) -> list[Content]:
+    def _replicated(self, devices: list[Device], count: int) -> list[Content]:
         """Draws all letters in one hatched cell: every device holds the same."""
         names: list[Content] = []
         for device in devices:
@@ -251,7 +267,7 @@ class _Picture:
         inner = Content.assemble(" ", *names)
         room = self._width - 2 - inner.cell_length
         if room < 0:
-            return [Content(f"║ the same on all {len(devices)} devices ║")]
+            return [Content(f"║ the same on all {count or len(devices)} devices ║")]
         left = room // 2
         middle = Content.assemble("║", ("░" * left, MUTED), inner, ("░" * (room - left), MUTED), "║")
         around = Content.assemble("║", ("░" * (self._width - 2), MUTED), "║")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 from tuiapp.state.devices.gpu import GpuState, memory_percent
@@ -29,11 +28,12 @@ class GpuCondition(NamedTuple):
 
 
 def gpu_condition(
-    gpu: GpuState, *, training: bool, ours: bool = True, others: Iterable[GpuState] = ()
+    gpu: GpuState, *, training: bool, ours: bool = True, others_work: bool = False
 ) -> GpuCondition | None:
     """Returns the most severe condition of a GPU; None when all is well.
 
-    `ours`: it is one of the run's; `training`: it is, and the run is in training; `others`: the run's other GPUs.
+    `ours`: it is one of the run's; `training`: it is, and the run is in training; `others_work`: some of
+    the run's other GPUs are busy.
     """
     sample = gpu.sample
     if gpu.is_lost:
@@ -48,7 +48,7 @@ def gpu_condition(
     if (memory_percent(sample) or 0.0) >= FULL_PERCENT:
         return GpuCondition("▲", "full", "memory full", "warning")
     if training and is_idle(gpu):
-        if any(other.utilization and not is_idle(other) for other in others):
+        if others_work:
             return GpuCondition("◌", "idle", "idle, others work", "warning")
         return GpuCondition("◌", "idle", "idle", "info")
     if ours and (others_names := _foreign_users(gpu)):

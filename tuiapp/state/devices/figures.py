@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.events import DeviceSample
+from trainers.contract.events import DeviceSample, HostSample
 from tuiapp.state.text import MISSING, format_bytes
 
 NOT_AVAILABLE = "n/a"
@@ -70,6 +70,18 @@ def traffic(received: float | None, sent: float | None) -> str:
 def rate(bytes_per_s: float | None) -> str:
     """Formats a rate in at most ten cells: "18.0 KiB/s"."""
     return f"{format_bytes(bytes_per_s)}/s" if bytes_per_s is not None else NOT_AVAILABLE
+
+
+def network(host: HostSample | None) -> str:
+    """Formats a host's network traffic per second in at most 13 cells: "↓1.20G ↑37.5M"; "" where not available."""
+    if host is None or host.network_rx_bytes_per_s is None:
+        return ""
+    return f"↓{_short(host.network_rx_bytes_per_s)} ↑{_short(host.network_tx_bytes_per_s)}"
+
+
+def _short(count: float | None) -> str:
+    """Formats bytes in at most five cells: "37.5M" for MiB."""
+    return format_bytes(count).removesuffix("iB").replace(" ", "")
 
 
 def joules(energy: float | None) -> str:

@@ -12,7 +12,7 @@ from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, MigInstance
 
 HISTORY = 120  # samples per device
-MOST_GPUS = 256
+MOST_GPUS = 1024
 MOST_PARTS = 16
 MOST_PROCESSES = 256
 MOST_REASONS = 8  # per sample: a journal may hold any number
@@ -81,8 +81,10 @@ class GpuState:
     def part(self, uuid: str) -> MigInstance | None:
         return next((part for part in self.sample.mig or () if same_uuid(part.uuid, uuid)), None)
 
-    def has(self, uuid: str) -> bool:
-        return bool(uuid) and (same_uuid(self.sample.uuid, uuid) or self.part(uuid) is not None)
+    @property
+    def uuids(self) -> set[str]:
+        """Its own and its parts', as `plain_uuid` has them."""
+        return {plain_uuid(self.sample.uuid), *(plain_uuid(part.uuid) for part in self.sample.mig or ())}
 
 
 def new_gpu(sample: DeviceSample) -> GpuState:
@@ -107,4 +109,9 @@ def memory_percent(sample: DeviceSample | MigInstance) -> float | None:
 
 def same_uuid(one: str, other: str) -> bool:
     """Whether two UUIDs name the same device: PyTorch and JAX omit NVML's "GPU-"."""
-    return one.lower().removeprefix("gpu-") == other.lower().removeprefix("gpu-")
+    return plain_uuid(one) == plain_uuid(other)
+
+
+def plain_uuid(uuid: str) -> str:
+    """Returns a UUID as all libraries name it alike."""
+    return uuid.lower().removeprefix("gpu-")

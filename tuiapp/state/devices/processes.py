@@ -22,17 +22,22 @@ def bar_room(width: int) -> int:
     return room if room > 1 else 0
 
 
-def rank_processes(state: RunState) -> list[RankState]:
-    """Returns one rank per sampled process: a process may own several devices."""
-    processes = {rank.pid or -rank.rank: rank for rank in sorted(state.ranks.values(), key=lambda one: -one.rank)}
+def rank_processes(state: RunState, node: int = 0) -> list[RankState]:
+    """Returns one rank per sampled process of a node: a process may own several devices."""
+    ranks = [rank for rank in state.ranks.values() if state.node_of(rank.rank) == node]
+    processes = {rank.pid or -rank.rank: rank for rank in sorted(ranks, key=lambda one: -one.rank)}
     return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
 
 
-def process_rows(state: RunState, width: int, *, details: bool) -> list[Line]:
-    """Returns a row per process: its use of its share of the cores; `details` adds one of memory, threads, traffic."""
-    ranks = rank_processes(state)
+def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -> list[Line]:
+    """Returns a row per process of a node: its use of its share of the cores.
+
+    `details` adds one of memory, threads, traffic.
+    """
+    ranks = rank_processes(state, node)
+    host = state.nodes[node].sample if state.nodes else state.host
     # On the scale of the host's row: 100 % is its whole share of the cores.
-    fair = max(1, (state.host.cpu_cores if state.host else 1) // max(1, len(ranks)))
+    fair = max(1, (host.cpu_cores if host else 1) // max(1, len(ranks)))
     note = note_cells(width)
     room = bar_room(width)
     places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
@@ -56,7 +61,7 @@ def process_rows(state: RunState, width: int, *, details: bool) -> list[Line]:
         )
         lines.append(pad(row, width))
         if details:
-            lines.append(pad(_details(rank, width, fair if state.host else None), width))
+            lines.append(pad(_details(rank, width, fair if host else None), width))
     return lines
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import FrameworkMemory, MigInstance
 from tuiapp.state.array_state import letter
-from tuiapp.state.devices.condition import GpuCondition, gpu_condition
-from tuiapp.state.devices.gpu import GpuState
+from tuiapp.state.devices.condition import GpuCondition, gpu_condition, is_idle
+from tuiapp.state.devices.gpu import GpuState, plain_uuid
 from tuiapp.state.devices.spans import Role, Span
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
@@ -61,29 +61,31 @@ class GpuView:
 
 
 def gpu_views(state: RunState) -> list[GpuView]:
-    """Returns all GPUs, in the driver's order."""
+    """Returns all GPUs by node, in the driver's order."""
     places: dict[int, int] = {}
     for place, (rank, _) in enumerate(state.devices()):
         places.setdefault(rank, place)
-    gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
-    owners = {id(gpu): tuple(rank for rank in state.ranks.values() if gpu.has(rank.uuid)) for gpu in gpus}
-    ours = [gpu for gpu in gpus if owners[id(gpu)]]
+    gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
+    users: dict[str, list[RankState]] = {}
+    for one in state.ranks.values():
+        if one.uuid:
+            users.setdefault(plain_uuid(one.uuid), []).append(one)
+    owners = [_by_number(rank for uuid in gpu.uuids for rank in users.get(uuid, ())) for gpu in gpus]
+    works = any(ranks and gpu.utilization and not is_idle(gpu) for gpu, ranks in zip(gpus, owners, strict=True))
     training = state.phase == "training"
     return [
         GpuView(
             gpu,
-            owners[id(gpu)],
+            ranks,
             places,
-            _condition(gpu, ours, training),
+            gpu_condition(gpu, training=training and bool(ranks), ours=bool(ranks), others_work=works),
         )
-        for gpu in gpus
+        for gpu, ranks in zip(gpus, owners, strict=True)
     ]
 
 
-def _condition(gpu: GpuState, ours: list[GpuState], training: bool) -> GpuCondition | None:
-    others = [other for other in ours if other is not gpu]
-    among = len(others) < len(ours)
-    return gpu_condition(gpu, training=training and among, ours=among, others=others)
+def _by_number(ranks: Iterable[RankState]) -> tuple[RankState, ...]:
+    return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
 def mig_name(part: MigInstance) -> str:

@@ -1,0 +1,61 @@
+"""A run whose Slurm job waits: what its screen says and offers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import node_histories as nodes
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled
+from trainers.contract import mailbox
+from trainers.contract.events import encode
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
+from tuiapp.screens.leave import _question
+
+
+def screen_lines(app: RunApp) -> list[str]:
+    return ["".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()]
+
+
+@pytest.mark.parametrize(("size", "words"), [(LARGE, "expected to start 2026-11-20 11:30:00"), (SMALL, "Resources")])
+async def test_it_says_why_it_waits(size: tuple[int, int], words: str) -> None:
+    app = RunApp([nodes.queued()])
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        first = screen_lines(app)[0]
+        assert first.lstrip().startswith("◌ QUEUED ")
+        assert "Slurm job 12 is queued · Resources" in first
+        assert words in first
+
+
+async def test_it_can_be_stopped_and_not_saved(tmp_path: Path) -> None:
+    (tmp_path / "commands").mkdir()
+    app = RunApp([nodes.queued()], path=tmp_path)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        footer = screen_lines(app)[-1]
+        assert "Stop" in footer
+        assert "Save" not in footer
+        await pilot.press("s")
+        await pilot.pause()
+        assert any("Its Slurm job is cancelled" in line for line in screen_lines(app))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert mailbox.take(tmp_path / "commands") == ["stop"]
+
+
+def test_lists_say_why_it_waits(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.journal.write_bytes(encode(nodes.queued()))
+    lock = run.take_lock()
+    try:
+        info = summarise(run)
+        assert info.status == "queued"
+        assert info.summary.seconds >= 0
+        assert info.reason == "Slurm job 12 is queued · Resources · expected to start 2026-11-20 11:30:00"
+        assert _question([run]).title == "A run is queued"
+    finally:
+        os.close(lock)

@@ -1,0 +1,50 @@
+"""Nodes beside each other: their worst rank, the skew between them, and how they fold."""
+
+from __future__ import annotations
+
+from tests import histories as h
+from tests import node_histories as nodes
+from tests.state.folding import fold
+from tuiapp.state.node_groups import NodeGroups
+from tuiapp.state.node_list import NodeRow, node_rows
+from tuiapp.state.rank_list import SortKey, rank_rows
+from tuiapp.state.run_state import RunState
+
+
+def rows(state: RunState, sort: SortKey = "rank") -> list[NodeRow]:
+    return node_rows(state, rank_rows(state, h.START + 8.9, sort))
+
+
+def test_each_has_its_ranks_and_the_worst_of_them() -> None:
+    found = rows(fold(nodes.running(2, 4)))
+    assert [[row.rank.rank for row in one.rows] for one in found] == [[0, 1], [2, 3]]
+    assert [one.worst.rank.rank for one in found] == [0, 3]
+    assert found[1].worst.behind == 4
+
+
+def test_skew_is_between_nodes() -> None:
+    # Of the second node's two ranks one takes 62 ms, all others 50 ms: medians of 50 and 56 ms.
+    skews = [one.skew or 0.0 for one in rows(fold(nodes.running(2, 4)))]
+    assert [round(100 * skew) for skew in skews] == [-6, 6]
+
+
+def test_a_node_that_is_not_connected_says_so() -> None:
+    conditions = [one.condition.text for one in rows(fold(nodes.troubled()))]
+    assert conditions == ["training", "training", "silent", "lost"]
+
+
+def test_sorted_ranks_bring_the_node_of_the_worst_to_the_top() -> None:
+    assert rows(fold(nodes.running(3, 6)), "behind")[0].node.number == 1
+
+
+def test_folding() -> None:
+    groups = NodeGroups()
+    assert groups.is_open(0)
+    groups.folded = True
+    groups.toggle(1)
+    assert [groups.is_open(node) for node in range(3)] == [False, True, False]
+    groups.move(1, [2, 0, 1])
+    groups.move(9, [2, 0, 1])
+    assert groups.cursor == 1
+    groups.move(-9, [2, 0, 1])
+    assert groups.cursor == 2

@@ -1,0 +1,64 @@
+"""The nodes side by side: whose ranks lag, which is slow, silent or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuiapp.state.condition import Condition, Severity
+from tuiapp.state.node_state import NodeState, NodeStatus
+from tuiapp.state.rank_list import RankRow
+from tuiapp.state.run_state import RunState
+
+_WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}
+
+CONDITIONS: dict[NodeStatus, Condition] = {
+    "awaited": Condition("◌", "awaited", "info"),
+    "silent": Condition("▲", "silent", "warning"),
+    "lost": Condition("✖", "lost", "error"),
+}
+"""Of nodes that are not connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    node: NodeState
+    rows: list[RankRow]  # its ranks, in their order in the list
+    worst: RankRow  # the rank in the worst condition, else the one furthest behind, else the slowest
+    skew: float | None  # its ranks' median step time over that of the nodes, less 1; None before its first step
+    condition: Condition
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over its ranks."""
+        rates = [rate for row in self.rows if (rate := row.rank.pace.examples_per_second) is not None]
+        return sum(rates) if rates else None
+
+
+def node_rows(state: RunState, rows: Sequence[RankRow]) -> list[NodeRow]:
+    """Groups ranks by node, in the order of each node's first: with sorted ranks the node of the worst comes first."""
+    groups: dict[int, list[RankRow]] = {}
+    for row in rows:
+        groups.setdefault(state.node_of(row.rank.rank), []).append(row)
+    paces = {number: _pace(group) for number, group in groups.items()}
+    known = [pace for pace in paces.values() if pace is not None]
+    middle = median(known) if known else 0.0
+    found = []
+    for number, group in groups.items():
+        node, worst, pace = state.nodes[number], max(group, key=_badness), paces[number]
+        skew = pace / middle - 1 if pace is not None and middle > 0 else None
+        condition = worst.condition
+        if state.is_live and condition.severity != "error":
+            condition = CONDITIONS.get(node.status, condition)
+        found.append(NodeRow(node, group, worst, skew, condition))
+    return found
+
+
+def _badness(row: RankRow) -> tuple[int, int, float, int]:
+    return _WEIGHTS[row.condition.severity], row.behind, row.skew or 0.0, -row.rank.rank
+
+
+def _pace(rows: Sequence[RankRow]) -> float | None:
+    paces = [pace for row in rows if (pace := row.rank.pace.seconds_per_step) is not None]
+    return median(paces) if paces else None

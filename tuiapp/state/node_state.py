@@ -1,0 +1,20 @@
+"""The state of one node of a run on several machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from trainers.contract.events import HostSample
+
+NodeStatus: TypeAlias = Literal["awaited", "joined", "silent", "lost"]
+
+MAX_NODES = 1024
+
+
+@dataclass(slots=True)
+class NodeState:
+    number: int
+    host: str = ""  # its name; "" before it has joined
+    status: NodeStatus = "awaited"
+    sample: HostSample | None = None  # the latest
