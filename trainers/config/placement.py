@@ -12,6 +12,7 @@ from trainers.config.interpreters import find_interpreter, why_not
 from trainers.config.machine import Gpu, Machine
 from trainers.config.memory import check_data_fits
 from trainers.config.mirror import mirror_fault, place_mirror
+from trainers.config.network import NotHereError, own_address
 from trainers.config.options import ConfigError, Problem, suggest
 from trainers.config.run_config import RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
@@ -36,6 +37,11 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     problems = check_data(config)
     if fault := mirror_fault(config.mirror):
         problems.append(Problem("mirror", fault))
+    if config.launcher in ("join", "ssh"):
+        try:
+            own_address(config.network)
+        except NotHereError as error:
+            problems.append(Problem("network", str(error)))
     wants_gpus = config.platform == "cuda" or (config.platform == "auto" and bool(machine.gpus))
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)

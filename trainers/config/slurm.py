@@ -65,8 +65,9 @@ def _options(text: str) -> list[str]:
     """Options, each with its value: `-p gpu --time=1:00:00` has two."""
     options: list[str] = []
     for word in shlex.split(text):
+        name, equals, value = word.partition("=")
         if word.startswith("-") or not options:
-            options.append(shlex.quote(word))
+            options.append(f"{name}={shlex.quote(value)}" if equals else word)
         else:
             options[-1] += f" {shlex.quote(word)}"
     return options

@@ -29,6 +29,7 @@ import msgspec
 from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_data
 from trainers.config.machine import inspect_machine
+from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
 from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
 from trainers.contract.rundir import RunDir
@@ -39,7 +40,7 @@ from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.runtime.helper import Helper
 from trainers.runtime.node_wire import Begin, Challenge, Greeting, Welcome
 from trainers.runtime.out_of_memory import OomWatch
-from trainers.runtime.place import NotHereError, Place, interface_of, pick_gpus
+from trainers.runtime.place import Place, pick_gpus
 from trainers.runtime.processes import RankProcess, device_environment, rank_environment, start_reaper
 from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.script_process import script_environment, script_start

@@ -32,6 +32,7 @@ from typing import TypeAlias
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import inspect_machine
 from trainers.config.mirror import OFF
+from trainers.config.network import interface_of, own_address
 from trainers.config.plan import Plan, read_plan
 from trainers.contract.evaluations import NEVER
 from trainers.contract.events import (
@@ -60,7 +61,7 @@ from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection, Listener
 from trainers.runtime.nodes import Nodes, RemoteRank, join_hint, node_token
 from trainers.runtime.out_of_memory import OomWatch
-from trainers.runtime.place import LOOPBACK, Place, interface_of, own_address, pick_gpus
+from trainers.runtime.place import LOOPBACK, Place, pick_gpus
 from trainers.runtime.processes import (
     RankProcess,
     bind_rendezvous,
@@ -187,8 +188,7 @@ class Supervisor:
         if self._config.nodes == 1:
             self._start_ranks(LOOPBACK)
             return
-        take = lambda rank, messages: self._take(rank, messages, rank)  # noqa: E731
-        hands = self._emit, self._watch, self._forget, take, self._on_rank_exit, self._request_stop
+        hands = self._emit, self._watch, self._forget, self._take_remote, self._on_rank_exit, self._request_stop
         self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
         self._waits_for_nodes = True
         if self._config.launcher != "join":
@@ -198,8 +198,16 @@ class Supervisor:
         text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
         self._emit(LogLine(rank=None, stream="run", text=text))
 
+    def _take_remote(self, rank: RemoteRank, messages: list[wire.FromRank]) -> None:
+        self._take(rank, messages, rank)
+
+    def _pick_gpus(self) -> tuple[str, ...]:
+        # Chosen at the launch, unless that was on another machine.
+        local = self._config.launcher == "local"
+        return self._config.device_ids if local else pick_gpus(self._config, inspect_machine())
+
     def _start_ranks(self, address: str) -> None:
-        self._gpus = pick_gpus(self._config, inspect_machine()) if self._config.nodes > 1 else self._config.device_ids
+        self._gpus = self._pick_gpus()
         with ExitStack() as held:
             # A program that serves the rendezvous by itself listens on its port later.
             listens = BACKENDS[self._config.backend].takes_listener

@@ -1,0 +1,78 @@
+"""Configurations of runs on several machines: what is split over nodes, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.config.test_placement import machine
+from trainers.config import slurm
+from trainers.config.network import NotHereError, own_address
+from trainers.config.options import ConfigError
+from trainers.config.placement import place
+from trainers.config.plan import make_plan
+from trainers.config.run_config import RunConfig, build_config
+
+
+def on_nodes(**keys: object) -> RunConfig:
+    return build_config({"launcher": "join", "nodes": 2, "network": "lo", "platform": "cpu", **keys})
+
+
+@pytest.mark.parametrize(
+    ("backend", "ranks", "of_first", "of_second"),
+    [
+        ("torch-ddp", [0, 1, 2, 3], [0, 1], [2, 3]),
+        # One process a node, which reports for the node's devices.
+        ("jax-sharding", [0, 2], [0], [2]),
+    ],
+)
+def test_each_node_has_its_share_of_the_ranks(
+    backend: str, ranks: list[int], of_first: list[int], of_second: list[int]
+) -> None:
+    plan = make_plan(on_nodes(backend=backend, devices=4))
+    assert (list(plan.ranks), list(plan.ranks_of(0)), list(plan.ranks_of(1))) == (ranks, of_first, of_second)
+    assert (plan.local_devices, plan.world_size) == (2, 4)
+
+
+def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
+    assert place(on_nodes(nodes=3), machine(0)).devices == 6
+    assert place(on_nodes(platform="cuda"), machine(4)).devices == 8
+    assert place(on_nodes(platform="cuda", global_batch_size=6), machine(4)).devices == 6
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"devices": 3}, "devices: 3 cannot be split evenly over 2 nodes; 2 or 4 can."),
+        ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own first ones: leave it empty"),
+        ({"launcher": "ssh"}, "2 nodes are this machine and 1 hosts, but hosts has 0"),
+        ({"backend": "torch-dp", "devices": 2}, "torch-dp is one process, on one machine; use torch-ddp"),
+        ({"launcher": "slurm", "platform": "auto"}, "platform: auto is decided by this machine, but the job runs on"),
+        ({"launcher": "slurm", "slurm": "--comment='"}, "slurm: "),
+    ],
+)
+def test_what_does_not_fit_is_refused(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        on_nodes(**keys)
+    assert said in str(caught.value)
+
+
+def test_a_network_that_is_not_there_is_refused_before_the_launch() -> None:
+    with pytest.raises(ConfigError, match=r"network: 'eth7' is neither an interface nor an address of this machine"):
+        place(on_nodes(network="eth7"), machine(0))
+    assert own_address("lo") == own_address("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(NotHereError):
+        own_address("10.255.255.1")
+
+
+def test_the_users_own_options_of_a_job_come_last() -> None:
+    config = on_nodes(launcher="slurm", slurm="-p gpu --time=4:00:00 --comment='two words'", requeue=True)
+    lines = slurm.job_script(config, Path("/runs/20260101T000000-torch-ddp-net-ab12"), ["python", "-m", "x y"])
+    assert lines.splitlines()[-4:] == [
+        "#SBATCH -p gpu",
+        "#SBATCH --time=4:00:00",
+        "#SBATCH --comment='two words'",
+        "exec python -m 'x y'",
+    ]
+    assert "#SBATCH --requeue" in lines.splitlines()
