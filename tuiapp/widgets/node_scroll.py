@@ -19,6 +19,8 @@ from tuiapp.state.run_state import RunState
 class NodeScroll(VerticalScroll):
     """With nodes, the arrow keys move a cursor among them, and Enter folds; without, it just scrolls."""
 
+    BINDING_GROUP_TITLE = "Nodes"
+
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "fold", "Fold the node", show=False, id="run.fold")]
 
     class Folded(Message):
