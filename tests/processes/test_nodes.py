@@ -170,7 +170,11 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path:
             assert run.end().status == "completed"
 
 
-@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * (1 << 20), b"{}\n"], ids=["http", "20 MB", "json"])
+@pytest.mark.parametrize(
+    "data",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\0" * (1 << 20), b"{}\n", b'{"nonce":"\xff"}\n'],
+    ids=["http", "20 MB", "json", "no text"],
+)
 def test_garbage_on_the_port_is_dropped(runs_dir: Path, fake: Callable[..., None], data: bytes) -> None:
     fake()
     with launched(SHORT, runs_dir) as run:

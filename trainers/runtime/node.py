@@ -283,7 +283,7 @@ def greet(host: str, port: int, secret: bytes, session: str, received: int) -> t
             raise RefusedError(f"{host}:{port} refuses this node: {welcome.refused}")
         if not is_proved(secret, welcome.proof, "supervisor", challenge.nonce, nonce):
             raise RefusedError(f"{host}:{port} does not know the run's secret: it is not the run's supervisor")
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         connection.close()
         raise RefusedError(f"{host}:{port} is no supervisor of a tuiapp run") from error
     except BaseException:

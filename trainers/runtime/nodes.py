@@ -121,14 +121,8 @@ class Nodes:
         stop: Callable[[StopRequested], None],
     ) -> None:
         self._run, self._plan, self.address = run, plan, address
-        self._emit, self._watch, self._forget, self._take, self._bury, self._stop = (
-            emit,
-            watch,
-            forget,
-            take,
-            bury,
-            stop,
-        )
+        self._emit, self._watch, self._forget = emit, watch, forget
+        self._take, self._bury, self._stop = take, bury, stop
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
         self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
@@ -273,10 +267,12 @@ class Nodes:
             return
         try:
             greeting = msgspec.json.decode(said, type=Greeting)
-        except msgspec.DecodeError:
+            proved = is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce)
+        except (ValueError, RecursionError):
+            # No JSON, no UTF-8: whoever that is has not proved anything yet.
             self._dismiss(fd)
             return
-        if not is_proved(self._secret, greeting.proof, "agent", nonce, greeting.nonce):
+        if not proved:
             self._answer(connection, Welcome(refused="the secret is wrong"))
             self._dismiss(fd)
             return
