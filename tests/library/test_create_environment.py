@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import wait_until
 from tests.wheels import offline
 from trainers.config.catalog import BACKENDS
 from trainers.config.interpreters import COMPLETE, environments_dir, find_interpreter, why_not
@@ -55,19 +55,16 @@ def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def wait_for(file: Path, process: subprocess.Popen[str] | None = None) -> int:
-    deadline = time.monotonic() + 60
-    while not (file.exists() and file.read_text().strip()):
+    def is_there() -> bool:
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        return file.exists() and bool(file.read_text().strip())
+
+    wait_until(is_there)
     return int(file.read_text())
 
 
 def wait_dead(pid: int) -> None:
-    deadline = time.monotonic() + 30
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 30)
 
 
 def left() -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.processes.harness import START_S, Watched
 from tests.waiting import wait_until
-from tuiapp.verbs.join import SECRET_VARIABLE
+from trainers.contract.rundir import SECRET_VARIABLE
 
 AGENT = (sys.executable, "-P", "-m", "trainers.runtime.node")
 

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.backends.recorder import JAX_BACKENDS
-from tests.processes.harness import START_S, Watched, launched, resumed
+from tests.processes.harness import Watched, launched, resumed
+from tests.processes.nodes import agent
 from tests.user_files import write_data
 from trainers.checkpoints import load
 from trainers.config import memory
@@ -26,7 +22,6 @@ from trainers.contract import mailbox
 from trainers.contract.events import LogLine, Predictions, RankStarted, Sharding
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.metrics import LOSS
-from trainers.runtime.node_wire import SECRET_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,22 +32,6 @@ ONE_MACHINE = RunConfig(
 NODES = {"launcher": "join", "nodes": 2, "network": "lo"}
 END_S = 300.0
 EACH = pytest.mark.parametrize("backend", [*JAX_BACKENDS, "keras-torch"])
-
-
-@contextmanager
-def joined(run: Watched) -> Iterator[Watched]:
-    """Has a second node join a run."""
-    deadline = time.monotonic() + START_S
-    while not run.run.port.exists():
-        assert time.monotonic() < deadline, run.events
-        time.sleep(0.01)
-    command = [sys.executable, "-P", "-m", "trainers.runtime.node", run.run.port.read_text().strip()]
-    agent = subprocess.Popen(command, env={**os.environ, SECRET_VARIABLE: str(run.run.secret)})
-    try:
-        yield run
-    finally:
-        agent.terminate()
-        agent.wait()
 
 
 def on(backend: str, **changes: object) -> RunConfig:
@@ -71,7 +50,7 @@ def losses(run: Watched) -> np.ndarray:
 
 @EACH
 def test_two_nodes_make_the_same_steps_as_one_machine_with_as_many_devices(runs_dir: Path, backend: str) -> None:
-    with launched(on(backend), runs_dir) as one, launched(on(backend, **NODES), runs_dir) as two, joined(two):
+    with launched(on(backend), runs_dir) as one, launched(on(backend, **NODES), runs_dir) as two, agent(two):
         for run in (one, two):
             end = run.end(END_S)
             assert end.status == "completed", end
@@ -113,7 +92,7 @@ def test_each_node_reads_its_own_images_batch_by_batch(
     with launched(config, runs_dir) as whole:
         assert whole.end(END_S).status == "completed"
     monkeypatch.setattr(memory, "RESIDENT_PART", 0.0)
-    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as streamed, joined(streamed):
+    with launched(msgspec.structs.replace(config, **NODES), runs_dir) as streamed, agent(streamed):
         assert streamed.end(END_S).status == "completed"
         assert read_plan(streamed.run.plan).streamed
     np.testing.assert_allclose(losses(streamed), losses(whole), rtol=1e-4)
@@ -129,7 +108,7 @@ def test_a_run_moves_from_one_machine_to_two_nodes_and_back(runs_dir: Path, back
     with launched(on(backend, devices=2), runs_dir) as run:
         assert run.end(END_S).status == "completed"
         run.wait_gone()
-        with resumed(run.run, on(backend, devices=2, epochs=2, **NODES)) as second, joined(second):
+        with resumed(run.run, on(backend, devices=2, epochs=2, **NODES)) as second, agent(second):
             assert second.end(END_S).status == "completed"
             assert (second.started.resumed_from, {event.node for event in second.of(RankStarted)}) == (9, {0, 1})
             second.wait_gone()
@@ -145,7 +124,7 @@ def test_a_run_moves_from_one_machine_to_two_nodes_and_back(runs_dir: Path, back
 @pytest.mark.parametrize("killed", [0, 2])
 @pytest.mark.parametrize("backend", JAX_BACKENDS)
 def test_a_killed_process_ends_the_run_on_both_nodes(runs_dir: Path, backend: str, killed: int) -> None:
-    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, joined(run):
+    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
         run.at_step(3)
         os.kill(run.pid(killed), signal.SIGKILL)
         end = run.end()
@@ -160,7 +139,7 @@ def test_a_stop_on_request_after_the_same_step_on_both_nodes(
 ) -> None:
     # As on many a cluster: nobody listens there.
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, joined(run):
+    with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
         run.at_step(3)
         mailbox.send(run.run.commands, "stop")
         end = run.end()
@@ -173,7 +152,7 @@ def test_a_stop_on_request_after_the_same_step_on_both_nodes(
 
 
 def test_a_stop_at_once_needs_no_sigkill(runs_dir: Path) -> None:
-    with launched(on("jax-sharding", epochs=1000, **NODES), runs_dir) as run, joined(run):
+    with launched(on("jax-sharding", epochs=1000, **NODES), runs_dir) as run, agent(run):
         run.at_step(3)
         mailbox.send(run.run.commands, "stop-now")
         assert run.end().status == "stopped"

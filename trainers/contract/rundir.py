@@ -17,6 +17,8 @@ from trainers.config.user_code import slug
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
+SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
+"""Environment variable: the file from which a node's agent reads the run's secret."""
 HANDOVER_S = 120.0
 """Time for a Slurm job that runs to start the supervisor: its prolog comes first."""
 

@@ -32,7 +32,7 @@ from trainers.config.machine import inspect_machine
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
 from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
@@ -344,7 +344,7 @@ def main() -> int:
         run = RunDir(Path(sys.argv[1]))
         address, secret = read_soon(run.port), read_soon(run.secret)
     else:
-        file = os.environ.get(node_wire.SECRET_VARIABLE)
+        file = os.environ.get(SECRET_VARIABLE)
         address, secret = sys.argv[1], read_soon(Path(file)) if file else sys.stdin.readline().strip()
     host, _, port = address.rpartition(":")
     agent = Agent(host.strip("[]"), int(port), secret.encode())

@@ -14,7 +14,6 @@ VERSION = 1
 MAX_GREETING_BYTES = 4096
 GREETING_S = 10.0
 """Time for either side to say who it is."""
-SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 
 
 class Challenge(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from argparse import Namespace
 from getpass import getpass
 from pathlib import Path
 
+from trainers.contract.rundir import SECRET_VARIABLE
 from tuiapp.verbs.facts import UsageError
 
-SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 AGENT = (sys.executable, "-P", "-m", "trainers.runtime.node")
 
 
