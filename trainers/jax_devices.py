@@ -14,11 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax._src import distributed, xla_bridge
 from jax.experimental import multihost_utils
 from jax.extend.backend import register_backend_factory
 from jax.sharding import Mesh, NamedSharding
-from jaxlib import _jax
 
 from trainers.config.directories import user_cache
 from trainers.config.files import make_private
@@ -91,6 +89,10 @@ def connect(config: RunConfig) -> None:
     )
     if config.platform == "cpu":
         # JAX would take the address of the machine's name, which Debian maps to loopback, and has no setting for it.
+        # These names are private: another version of JAX may lack them, and must still run on one machine.
+        from jax._src import distributed, xla_bridge
+        from jaxlib import _jax
+
         collectives = _jax.make_gloo_tcp_collectives(
             distributed.global_state.client, interface=os.environ.get("GLOO_SOCKET_IFNAME")
         )
