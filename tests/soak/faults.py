@@ -18,8 +18,10 @@ import msgspec
 import pexpect
 import psutil
 
+from tests.mxnet_environment import interpreter_of
 from tests.processes.conftest import FAULTS as FAULT_FILES
 from tests.processes.harness import Watched
+from tests.processes.nodes import agent
 from tests.pty.terminal import GONE_S, end
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
@@ -27,7 +29,12 @@ from trainers.contract.events import Checkpoint, StopRequested
 from trainers.contract.manifest import list_checkpoints
 from trainers.launch import launch, resume
 
-REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
+REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
+ON_NODES = ("torch-ddp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
+NODES_SHARE = 0.3
+"""Of the runs that can have two nodes, those that do."""
+OF_NODES = ("agent killed", "suspended agent")
+AGENT_GONE_S = 30.0
 END_S = 120.0
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 
@@ -45,7 +52,8 @@ class Plan:
 
     def __str__(self) -> str:
         backend = "fake" if self.fake else self.config.backend
-        return f"{self.fault} · {backend} × {self.config.devices} · rank {self.rank} step {self.step}"
+        nodes = f" on {self.config.nodes} nodes" if self.config.nodes > 1 else ""
+        return f"{self.fault} · {backend} × {self.config.devices}{nodes} · rank {self.rank} step {self.step}"
 
 
 @dataclass
@@ -68,9 +76,16 @@ def choose(chance: random.Random, quick_share: float, fault: str | None = None) 
     backend = "torch-ddp" if fake else chance.choice(REAL)
     devices = 1 if backend == "torch-dp" else chance.choice((2, 2, 3, 4) if fake else (2,))
     name = fault or chance.choice(sorted(FAULTS))
-    processes = devices if backend in ("torch-ddp", "keras-torch") else 1
-    ends = name in ("nothing", "suspended supervisor", "dashboard killed")
+    ends = name in ("nothing", "suspended supervisor", "suspended agent", "dashboard killed")
+    on_two = backend in ON_NODES and devices % 2 == 0 and chance.random() < NODES_SHARE
+    if name in OF_NODES:
+        fake, backend, devices, on_two = True, "torch-ddp", 2, True
+    processes = devices if backend in ("torch-ddp", "keras-torch") else 1 + on_two
     config = RunConfig(
+        launcher="join" if on_two else "local",
+        nodes=2 if on_two else 1,
+        network="lo" if on_two else "",
+        python=interpreter_of(backend),
         backend=backend,
         model="mlp",
         platform="cpu",
@@ -92,12 +107,15 @@ def carry_out(plan: Plan, runs_dir: Path) -> Outcome:
         environment |= {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_STEP_S": "0.003"}
     if plan.fault in ("raise", "exit", "segv", "memory", "child"):
         environment["TUIAPP_TEST_FAULT"] = f"{plan.fault}:{plan.rank}:{plan.step}"
-    with _environment(environment):
+    with _environment(environment), contextlib.ExitStack() as held:
         run = Watched(launch(plan.config, runs_dir))
         try:
+            other = held.enter_context(agent(run)) if plan.config.nodes > 1 else None
             expected = FAULTS[plan.fault](plan, run)
             outcome = Outcome(run, expected, plan.fault.startswith("supervisor killed"), witness)
             _wait_end(outcome)
+            if other is not None:
+                other.wait(AGENT_GONE_S)
         except BaseException:
             for process in run.processes():
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -174,7 +192,8 @@ def _resume(plan: Plan, run: Watched) -> tuple[str, ...]:
     run.wait_gone()
     if not (saved := list_checkpoints(run.run.checkpoints)[0]):
         return ("lost",)
-    resume(run.run, msgspec.structs.replace(plan.config, max_steps=saved[0].manifest.step + 40))
+    alone = {"launcher": "local", "nodes": 1, "network": ""}
+    resume(run.run, msgspec.structs.replace(plan.config, max_steps=saved[0].manifest.step + 40, **alone))
     return ("completed",)
 
 
@@ -250,6 +269,25 @@ def _kill_dashboard(plan: Plan, run: Watched) -> tuple[str, ...]:
     return ("completed",)
 
 
+def _agent() -> psutil.Process:
+    return next(one for one in psutil.Process().children() if "trainers.runtime.node" in one.cmdline())
+
+
+def _kill_agent(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    _agent().kill()
+    return ("failed",)
+
+
+def _suspend_agent(plan: Plan, run: Watched) -> tuple[str, ...]:
+    run.at_step(plan.step)
+    _agent().suspend()
+    # Some are named, and back again.
+    time.sleep(4 * plan.seconds)
+    _agent().resume()
+    return ("completed",)
+
+
 FAULTS: dict[str, Fault] = {
     "nothing": _nothing,
     "rank killed": _kill_rank,
@@ -268,4 +306,6 @@ FAULTS: dict[str, Fault] = {
     "stop before the start": _stop_before_the_start,
     "disk full": _full_disk,
     "dashboard killed": _kill_dashboard,
+    "agent killed": _kill_agent,
+    "suspended agent": _suspend_agent,
 }
