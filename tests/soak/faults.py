@@ -34,6 +34,8 @@ ON_NODES = ("torch-ddp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
 NODES_SHARE = 0.3
 """Of the runs that can have two nodes, those that do."""
 OF_NODES = ("agent killed", "suspended agent")
+INSIDE = ("raise", "exit", "segv", "memory", "child")
+"""Done in a rank by `sitecustomize`, which reaches only this interpreter's."""
 AGENT_GONE_S = 30.0
 END_S = 120.0
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -73,9 +75,11 @@ Fault = Callable[[Plan, Watched], tuple[str, ...]]
 def choose(chance: random.Random, quick_share: float, fault: str | None = None) -> Plan:
     """The next run."""
     fake = chance.random() < quick_share
-    backend = "torch-ddp" if fake else chance.choice(REAL)
-    devices = 1 if backend == "torch-dp" else chance.choice((2, 2, 3, 4) if fake else (2,))
     name = fault or chance.choice(sorted(FAULTS))
+    backend = "torch-ddp" if fake else chance.choice(REAL)
+    if name in INSIDE and interpreter_of(backend):
+        backend = "torch-ddp"
+    devices = 1 if backend == "torch-dp" else chance.choice((2, 2, 3, 4) if fake else (2,))
     ends = name in ("nothing", "suspended supervisor", "suspended agent", "dashboard killed")
     on_two = backend in ON_NODES and devices % 2 == 0 and chance.random() < NODES_SHARE
     if name in OF_NODES:
@@ -105,7 +109,7 @@ def carry_out(plan: Plan, runs_dir: Path) -> Outcome:
     environment = {"PYTHONPATH": str(FAULT_FILES), "TUIAPP_TEST_WITNESS": str(witness)}
     if plan.fake:
         environment |= {"TUIAPP_TEST_BACKEND": "fake", "TUIAPP_TEST_STEP_S": "0.003"}
-    if plan.fault in ("raise", "exit", "segv", "memory", "child"):
+    if plan.fault in INSIDE:
         environment["TUIAPP_TEST_FAULT"] = f"{plan.fault}:{plan.rank}:{plan.step}"
     with _environment(environment), contextlib.ExitStack() as held:
         run = Watched(launch(plan.config, runs_dir))
