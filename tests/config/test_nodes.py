@@ -46,7 +46,10 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
     [
         ({"devices": 3}, "devices: 3 cannot be split evenly over 2 nodes; 2 or 4 can."),
         ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own first ones: leave it empty"),
-        ({"launcher": "ssh"}, "2 nodes are this machine and 1 hosts, but hosts has 0"),
+        ({"launcher": "ssh"}, "nodes: 2, but hosts has 0; nodes counts them and this machine."),
+        ({"launcher": "ssh", "nodes": 1, "hosts": ["b", "c"]}, "nodes: 1, but hosts has 2;"),
+        ({"launcher": "ssh", "nodes": 1}, "nodes: 1 is this machine alone; ssh takes 2 or more."),
+        ({"nodes": 1}, "nodes: 1 is this machine alone; join takes 2 or more. For this machine use launcher local."),
         ({"backend": "torch-dp", "devices": 2}, "torch-dp is one process, on one machine; use torch-ddp"),
         ({"launcher": "slurm", "platform": "auto"}, "platform: auto is decided by this machine, but the job runs on"),
         ({"launcher": "slurm", "slurm": "--comment='"}, "slurm: "),
@@ -56,6 +59,11 @@ def test_what_does_not_fit_is_refused(keys: dict[str, object], said: str) -> Non
     with pytest.raises(ConfigError) as caught:
         on_nodes(**keys)
     assert said in str(caught.value)
+
+
+def test_a_job_on_gpus_says_how_many_if_this_machine_has_none() -> None:
+    with pytest.raises(ConfigError, match="devices: 0 is as many as this machine has GPUs: none; say how many"):
+        place(on_nodes(launcher="slurm", platform="cuda"), machine(0))
 
 
 def test_a_network_that_is_not_there_is_refused_before_the_launch() -> None:

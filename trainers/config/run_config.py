@@ -363,10 +363,11 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
         message = "names GPUs of this machine, but each node takes its own first ones: leave it empty."
         problems.append(Problem("device_ids", message, also=("launcher",)))
     if config.launcher == "ssh" and len(config.hosts) != config.nodes - 1:
-        message = (
-            f"{config.nodes} nodes are this machine and {config.nodes - 1} hosts, but hosts has {len(config.hosts)}."
-        )
+        message = f"{config.nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."
         problems.append(Problem("nodes", message, also=("hosts",)))
+    elif config.launcher in ("join", "ssh") and config.nodes == 1:
+        message = f"1 is this machine alone; {config.launcher} takes 2 or more. For this machine use launcher local."
+        problems.append(Problem("nodes", message, also=("launcher",)))
     if config.nodes > 1 and BACKENDS[config.backend].max_nodes == 1:
         message = f"{config.backend} is one process, on one machine; use torch-ddp for more."
         problems.append(Problem("nodes", message, also=("backend",)))
