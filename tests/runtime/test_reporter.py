@@ -37,6 +37,8 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     assert all(seconds is not None and seconds >= 0 for seconds in values(pipe.messages, STEP_TIME))
     (evaluation,) = pipe.evaluations()
     assert (evaluation.step, evaluation.loss, evaluation.accuracy, evaluation.examples) == (40, 0.5, 0.9, 360)
+    # Its time is when it happened, however late it is sent.
+    assert pipe.of(Metrics)[-1].mono <= last.mono
 
 
 def test_waiting_for_batches_is_told(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:

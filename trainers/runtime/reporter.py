@@ -13,8 +13,10 @@ import threading
 import traceback
 from collections import deque
 from math import isfinite
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from trainers.contract.evaluations import Evaluated
 from trainers.contract.events import (
@@ -55,6 +57,8 @@ StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
 class Named(NamedTuple):
     step: int
     values: dict[str, Any]
+    time: float
+    mono: float
 
 
 FLUSH_INTERVAL_S = 0.2
@@ -148,7 +152,7 @@ class Reporter:
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports named values of a step, in the framework's type; they must not be changed afterwards."""
-        self._keep(Named(step, dict(values)))
+        self._keep(Named(step, dict(values), time(), monotonic()))
 
     def _keep(self, record: StepRecord | Named) -> None:
         if len(self._backlog) < BACKLOG_STEPS:
@@ -258,7 +262,9 @@ class Reporter:
 
     def _pack_named(self, run: list[Named]) -> list[Event]:
         columns = {name: [float(item.values[name]) for item in run] for name in run[0].values}
-        return [pack(self._rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))]
+        packed = pack(self._rank, [item.step for item in run], columns, self._budget.window(len(run), monotonic()))
+        # Converted later than a checkpoint of the same step, which the log shows after it.
+        return [msgspec.structs.replace(packed, time=run[-1].time, mono=run[-1].mono)]
 
     def _norms(self, run: list[StepRecord]) -> tuple[float, ...]:
         if self._rank or any(item[5] is None for item in run):
