@@ -71,6 +71,7 @@ class Agent:
         self._lost_at = monotonic()
         self._refused_since: float | None = None
         self._retry_at = 0.0
+        self._tried = False
         self._run: RunDir | None = None
         self._token = ""
         self._live: dict[int, RankProcess] = {}
@@ -116,6 +117,10 @@ class Agent:
             self._give_up(str(error))
             return
         except OSError as error:
+            if self._node is None and not self._tried:
+                again = f"trying again for {FIRST_CONNECT_S:.0f} s"
+                print(f"{self._host}:{self._port} does not answer yet: {_why(error)}; {again}", file=sys.stderr)
+            self._tried = True
             refused = isinstance(error, ConnectionRefusedError)
             self._refused_since = (self._refused_since or now) if refused else None
             if self._node is not None and refused and now - (self._refused_since or now) > GONE_S:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from argparse import Namespace
 from getpass import getpass
 from pathlib import Path
+from typing import NoReturn
 
 from trainers.contract.rundir import SECRET_VARIABLE
 from tuiapp.verbs.facts import UsageError
@@ -15,7 +15,7 @@ from tuiapp.verbs.facts import UsageError
 AGENT = (sys.executable, "-P", "-m", "trainers.runtime.node")
 
 
-def join_run(options: Namespace) -> int:
+def join_run(options: Namespace) -> NoReturn:
     """Serves the run until it ends."""
     host, _, port = options.address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -23,20 +23,16 @@ def join_run(options: Namespace) -> int:
     command = [*AGENT, options.address]
     if options.secret_file is None:
         secret = getpass("secret of the run: ") if sys.stdin.isatty() else sys.stdin.readline()
-        return _serve(command, dict(os.environ), secret.strip())
+        _serve(dict(os.environ), command, secret.strip())
     if not Path(options.secret_file).is_file():
         raise UsageError(f"There is no file {options.secret_file!r}; it is `secret` in the run's directory.")
-    return _serve(command, {**os.environ, SECRET_VARIABLE: options.secret_file}, "")
+    _serve({**os.environ, SECRET_VARIABLE: options.secret_file}, command, "")
 
 
-def _serve(command: list[str], environment: dict[str, str], secret: str) -> int:
-    agent = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True)
-    assert agent.stdin is not None
-    agent.stdin.write(secret + "\n")
-    agent.stdin.close()
-    while True:
-        try:
-            return agent.wait()
-        except KeyboardInterrupt:
-            # The agent has got it too, and ends this node's ranks.
-            continue
+def _serve(environment: dict[str, str], command: list[str], secret: str) -> NoReturn:
+    """Becomes the agent, whose standard input has the secret: signals and the terminal's keys are its own."""
+    read, write = os.pipe()
+    os.write(write, secret.encode() + b"\n")
+    os.close(write)
+    os.dup2(read, 0)
+    os.execve(command[0], command, environment)
