@@ -2,7 +2,8 @@
 
 It starts the run's supervisor here, or resumes the run if the job was requeued, and one agent on each other node by
 `srun`. Slurm's signals become the run's: SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a
-checkpoint and stop; after SIGUSR1 a run with `requeue` goes back into the queue, and continues in the same directory.
+checkpoint and stop. A run with `requeue` that Slurm stopped goes back into the queue, unless its job was cancelled, and
+continues in the same directory.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 
 from trainers.config import slurm
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
+from trainers.contract.events import RunEnded
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import last_attempt, read_config, summarise
+from trainers.contract.summary import is_final, last_attempt, read_config
 from trainers.launch import LaunchError, resume, start
 
 HANDOVER_S = 60.0
@@ -33,20 +36,19 @@ EXIT_CODES = {"completed": 0, "stopped": 3}
 class Job:
     def __init__(self, run: RunDir, config: RunConfig) -> None:
         self._run, self._config = run, config
-        self._requeues = self._stopped = False
+        self._stopped = False
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._note)
 
     def _note(self, number: int, _: object) -> None:
-        self._requeues |= number == signal.SIGUSR1 and self._config.requeue
         if not self._stopped:
             self._stopped = True
-            mailbox.send(self._run.commands, "stop")
+            mailbox.send(self._run.commands, "time-limit" if number == signal.SIGUSR1 else "job-ends")
 
     def run(self) -> int:
         """Runs it to its end; returns the job's exit code."""
         try:
-            lock = self._run.take_lock(HANDOVER_S)
+            lock = self._take_lock()
             try:
                 if last_attempt(self._run):
                     for note in resume(self._run, lock=lock).notes:
@@ -59,16 +61,37 @@ class Job:
             print(f"tuiapp: {error}", file=sys.stderr)
             return 1
         agents = self._start_agents() if self._config.nodes > 1 else None
-        while self._run.is_live():
+        while self._run.is_supervised():
             sleep(POLL_S)
         if agents is not None:
             with suppress(subprocess.TimeoutExpired):
                 agents.wait(AGENTS_S)
             agents.kill()
-        status = summarise(self._run).status
-        if self._requeues and status == "stopped":
-            slurm.requeue(os.environ["SLURM_JOB_ID"])
+        end = peek_journal(self._run.journal).last
+        status = end.status if isinstance(end, RunEnded) else "lost"
+        if status == "stopped" and not is_final(self._run):
+            self._requeue()
         return EXIT_CODES.get(status, 1)
+
+    def _take_lock(self) -> int:
+        """Asks the process that waited in the queue for the run's lock."""
+        deadline = monotonic() + HANDOVER_S
+        while True:
+            self._run.handover.touch()
+            try:
+                return self._run.take_lock()
+            except BlockingIOError:
+                if monotonic() > deadline:
+                    raise
+
+    def _requeue(self) -> None:
+        """Puts the job back into the queue, unless Slurm ends it: it is cancelled then, or goes back by itself."""
+        job = os.environ["SLURM_JOB_ID"]
+        try:
+            if slurm.look_up(job).state == "RUNNING":
+                slurm.requeue(job)
+        except slurm.SlurmError as error:
+            print(f"tuiapp: job {job} is not requeued: {error}", file=sys.stderr)
 
     def _start_agents(self) -> subprocess.Popen[bytes]:
         """One on each node but this one; each reads address and secret from the run's directory, which all share."""

@@ -56,14 +56,22 @@ def _configuration(home: Path) -> str:
         "SlurmdParameters": "config_overrides",
         "ReturnToService": 2,
         "KillWait": 20,
+        "SlurmdTimeout": 10,
         "JobRequeue": 1,
+        "PreemptType": "preempt/partition_prio",
+        "PreemptMode": "REQUEUE",
+        "PreemptExemptTime": 0,
     }
     nodes = [
         f"NodeName=n{number} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000"
         for number, port in enumerate(ports)
     ]
-    partition = f"PartitionName=debug Nodes=n[0-{NODES - 1}] Default=YES MaxTime=INFINITE State=UP"
-    return "\n".join([*(f"{name}={value}" for name, value in lines.items()), *nodes, partition, ""])
+    # A job in `urgent` preempts those of `debug`.
+    partitions = [
+        f"PartitionName={name} Nodes=n[0-{NODES - 1}] MaxTime=INFINITE State=UP {words}"
+        for name, words in (("debug", "Default=YES PriorityTier=1 GraceTime=20"), ("urgent", "PriorityTier=9"))
+    ]
+    return "\n".join([*(f"{name}={value}" for name, value in lines.items()), *nodes, *partitions, ""])
 
 
 @contextmanager
@@ -136,7 +144,12 @@ def _daemon(command: list[str], log: Path, environment: dict[str, str]) -> Itera
 
 def _idle(environment: dict[str, str]) -> int:
     done = subprocess.run(
-        ["sinfo", "-h", "-N", "-o", "%t"], env=environment, capture_output=True, text=True, check=False, timeout=20
+        ["sinfo", "-h", "-N", "-p", "debug", "-o", "%t"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
     )
     return done.stdout.split().count("idle")
 
@@ -151,9 +164,9 @@ def jobs(environment: dict[str, str]) -> list[str]:
     return _squeue(environment, "%i").split()
 
 
-def state_of(job: str, environment: dict[str, str]) -> str:
-    """PENDING, RUNNING …"""
-    return _squeue(environment, "%T", f"--jobs={job}").strip()
+def start_now(job: str, environment: dict[str, str]) -> None:
+    """Starts a job that Slurm has put back into its queue, where it waits two minutes."""
+    subprocess.run(["scontrol", "update", f"jobid={job}", "StartTime=now"], env=environment, check=True, timeout=20)
 
 
 def _squeue(environment: dict[str, str], form: str, *words: str) -> str:

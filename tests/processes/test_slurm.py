@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.processes.cluster import jobs, slurm, state_of
-from tests.processes.harness import MLP, launched
+from tests.processes.cluster import jobs, slurm, start_now
+from tests.processes.harness import MLP, Watched, launched, resumed, watching
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Queued, RunEnded, RunStarted
+from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted
+from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, launch
 
@@ -65,7 +67,7 @@ def test_a_queued_run_says_why_it_waits_and_is_cancelled(
 
 
 @pytest.mark.slow
-def test_a_preempted_run_goes_on_by_itself(
+def test_a_requeued_run_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
 ) -> None:
     fake()
@@ -76,18 +78,92 @@ def test_a_preempted_run_goes_on_by_itself(
         (job,) = jobs(in_cluster)
         subprocess.run(["scontrol", "requeue", job], env=in_cluster, check=True)
         first = run.end(PATIENCE_S)
-        assert first.status == "stopped"
-        saved = run.of(Checkpoint)[-1].step
-        # Slurm waits two minutes before it starts a requeued job again.
-        wait_until(lambda: state_of(job, in_cluster) == "PENDING", PATIENCE_S)
-        subprocess.run(["scontrol", "update", f"jobid={job}", "StartTime=now"], env=in_cluster, check=True)
-        again = run.wait(RunStarted, lambda event: event.attempt == 2, PATIENCE_S)
-        assert again.resumed_from == saved
+        assert (first.status, first.reason) == ("stopped", f"by Slurm, after step {first.summary.steps:,}")
+        again = _starts_again(run, job, in_cluster, after=first)
         subprocess.run(["scancel", job], env=in_cluster, check=True)
         last = run.wait(RunEnded, lambda event: event.seq > again.seq, PATIENCE_S)
         assert last.status == "stopped"
         # scancel saves, too.
         assert run.of(Checkpoint)[-1].step == last.summary.steps
+        run.wait_gone()
+        assert summarise(run.run).status == "stopped"
+
+
+@pytest.mark.slow
+def test_a_run_out_of_time_goes_on_by_itself(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake()
+    config = msgspec.structs.replace(IN_JOB, requeue=True, slurm="--exclusive -t 1")
+    with launched(config, runs_dir) as run:
+        first = run.end(PATIENCE_S)
+        assert (first.status, first.reason) == ("stopped", f"by Slurm's time limit, after step {first.summary.steps:,}")
+        (job,) = jobs(in_cluster)
+        again = _starts_again(run, job, in_cluster, after=first)
+        run.wait(Metrics, lambda event: event.seq > again.seq)
+        # What the user stops does not go on.
+        mailbox.send(run.run.commands, "stop")
+        assert run.wait(RunEnded, lambda event: event.seq > again.seq).reason.startswith("on request")
+        run.wait_gone()
+        assert jobs(in_cluster) == []
+
+
+@pytest.mark.slow
+def test_a_run_out_of_time_can_be_resumed(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake()
+    with launched(msgspec.structs.replace(IN_JOB, slurm="--exclusive -t 1"), runs_dir) as run:
+        end = run.end(PATIENCE_S)
+        assert (end.status, end.reason) == ("stopped", f"by Slurm's time limit, after step {end.summary.steps:,}")
+        run.wait_gone()
+        assert run.of(Checkpoint)[-1].step == end.summary.steps
+        with resumed(run.run) as again:
+            assert again.wait(RunStarted, seconds=PATIENCE_S).resumed_from == end.summary.steps
+            mailbox.send(run.run.commands, "stop")
+            again.end()
+
+
+def _starts_again(run: Watched, job: str, cluster: dict[str, str], after: RunEnded) -> RunStarted:
+    """Waits until a run is back in Slurm's queue, and starts it from there, which Slurm does after two minutes."""
+    waits = run.wait(Queued, lambda event: event.seq > after.seq, PATIENCE_S)
+    assert (waits.job, waits.reason) == (job, "BeginTime")
+    assert summarise(run.run).status == "queued"
+    assert run.of(Checkpoint)[-1].step == after.summary.steps
+    start_now(job, cluster)
+    again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
+    assert again.resumed_from == after.summary.steps
+    return again
+
+
+@pytest.mark.slow
+def test_a_preempted_run_is_followed_to_its_end(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], tmp_path: Path
+) -> None:
+    fake(step=0.1)
+    settings = ["platform=cpu", "devices=2", "nodes=2", "network=lo", "requeue=true", "epochs=100000", "max_steps=150"]
+    command = ["run", "quickstart", "--slurm=--exclusive", *(word for one in settings for word in ("--set", one))]
+    followed = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), *command], stderr=subprocess.PIPE, text=True
+    )
+    wait_until(lambda: runs_dir.is_dir() and any(runs_dir.iterdir()), PATIENCE_S)
+    with watching(RunDir(next(runs_dir.iterdir()))) as run:
+        run.wait(RunStarted, seconds=PATIENCE_S)
+        run.at_step(5)
+        (job,) = jobs(in_cluster)
+        # Its steps get SIGTERM, as much before the end as the partition grants; its batch script does not.
+        urgent = ["sbatch", "-p", "urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap", "sleep 5"]
+        subprocess.run(urgent, env=in_cluster, check=True)
+        _starts_again(run, job, in_cluster, after=run.end(PATIENCE_S))
+        ended = run.wait(RunEnded, lambda event: event.status == "completed", PATIENCE_S)
+        assert ended.summary.steps == 150
+        assert run.steps_of(0) == list(range(1, 151))
+        _, said = followed.communicate(timeout=60)
+        assert followed.returncode == 0, said
+        times = [
+            said.index(word) for word in ("Slurm stops the run", "is queued · BeginTime", "attempt 2", "COMPLETED")
+        ]
+        assert times == sorted(times)
         run.wait_gone()
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from tests import histories as h
+from tests import interrupted
 from tests import node_histories as nodes
+from tests.contract.recorded import record
+from tests.contract.test_digest import digest_of
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
 from trainers.contract import mailbox
-from trainers.contract.events import encode
+from trainers.contract.events import Queued, encode
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.screens.leave import _question
+
+REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))
 
 
 def screen_lines(app: RunApp) -> list[str]:
@@ -31,6 +38,20 @@ async def test_it_says_why_it_waits(size: tuple[int, int], words: str) -> None:
         assert words in first
 
 
+@pytest.mark.parametrize("whole", [True, False])
+async def test_it_waits_again_once_it_was_requeued(tmp_path: Path, whole: bool) -> None:
+    events = [nodes.queued(), *interrupted.stopped()]
+    app = RunApp([*(events if whole else [digest_of(RunDir(tmp_path), events)]), REQUEUED])
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        lines = screen_lines(app)
+        assert re.match(r" ◌ QUEUED +Slurm job 12 is queued · BeginTime", lines[0])
+        assert "waiting " in lines[2]
+        assert not any(" left " in line or "examples/s" in line for line in lines[:3])
+        assert "Save" not in lines[-1]
+        assert sum("◌ queued" in line for line in lines) == 2
+
+
 async def test_it_can_be_stopped_and_not_saved(tmp_path: Path) -> None:
     (tmp_path / "commands").mkdir()
     app = RunApp([nodes.queued()], path=tmp_path)
@@ -45,6 +66,19 @@ async def test_it_can_be_stopped_and_not_saved(tmp_path: Path) -> None:
         await pilot.press("enter")
         await pilot.pause()
         assert mailbox.take(tmp_path / "commands") == ["stop"]
+
+
+def test_lists_know_what_a_requeued_run_has_reached(tmp_path: Path) -> None:
+    events = [nodes.queued(), *interrupted.stopped()]
+    run = record(tmp_path, "20261120T101500-torch-ddp-net-3fa1", [*events, REQUEUED])
+    lock = run.take_lock()
+    try:
+        info = summarise(run)
+        assert (info.status, info.summary.steps) == ("queued", 72)
+        assert info.summary.epochs is not None
+        assert info.started == events[1].time
+    finally:
+        os.close(lock)
 
 
 def test_lists_say_why_it_waits(tmp_path: Path) -> None:

@@ -15,8 +15,11 @@ TIMEOUT_S = 60.0
 SIGNAL_S = 120
 """How long before the time limit a run is asked to save, unless the user's options say so."""
 
-GONE = ("CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "COMPLETED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY")
+GONE = (
+    "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "COMPLETED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED",
+)  # fmt: skip
 """States of a job that will not start any more."""
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 
 
 class SlurmError(Exception):

@@ -83,7 +83,7 @@ class Node(Event, frozen=True, kw_only=True, tag="node"):
 
 
 class Queued(Event, frozen=True, kw_only=True, tag="queued"):
-    """The run's Slurm job waits; written before the supervisor is up."""
+    """The run's Slurm job waits; written before the supervisor is up, and after it when the job was requeued."""
 
     job: str
     reason: str = ""
@@ -283,7 +283,7 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
     save: bool = False
     """A checkpoint is saved before the end."""
     by: str = ""
-    """Source of the request: "command", "SIGTERM", "nan_policy", "removal"."""
+    """Source of the request: "command", "SIGTERM", "nan_policy", "removal", "Slurm", "Slurm's time limit"."""
 
 
 class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requested"):

@@ -13,7 +13,8 @@ from typing import Literal, TypeAlias, get_args
 
 from trainers.config.files import write_atomically
 
-Command: TypeAlias = Literal["stop", "stop-now", "checkpoint"]
+Command: TypeAlias = Literal["stop", "stop-now", "checkpoint", "job-ends", "time-limit"]
+"""The last two are a run's own Slurm job's, and stop it as "stop" does."""
 
 
 def send(commands_dir: Path, command: Command) -> None:

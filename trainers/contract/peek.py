@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.files import open_regular
-from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, decode
+from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, Queued, decode
 from trainers.contract.journal import JournalReader, lines_back
 
 HEAD_BYTES = 16 << 10
@@ -33,6 +33,7 @@ class JournalPeek:
     error: OSError | None = None
     """Why it cannot be read."""
     first: AnyEvent | None = None
+    """Of those after the wait in Slurm's queue, if it has begun."""
     lines: tuple[bytes, ...] = ()
     """The last complete ones."""
     head: tuple[bytes, ...] = ()
@@ -94,10 +95,19 @@ def peek_journal(journal: Path, tail_bytes: int = TAIL_BYTES) -> JournalPeek:
     finally:
         os.close(fd)
     first = decode(opening) if newline else None
-    if first is None:
-        first = next(iter(JournalReader(journal, chunk_bytes=HEAD_BYTES).read()), None)
+    if first is None or isinstance(first, Queued):
+        first = _first(journal) or first
     head = tuple(rest.split(b"\n")[:-1])
     return JournalPeek(first=first, lines=tuple(lines[::-1]), head=head, schema=_schema_of(opening))
+
+
+def _first(journal: Path) -> AnyEvent | None:
+    reader = JournalReader(journal, chunk_bytes=HEAD_BYTES)
+    while events := reader.read():
+        for event in events:
+            if not isinstance(event, Queued):
+                return event
+    return None
 
 
 def _schema_of(line: bytes) -> int:

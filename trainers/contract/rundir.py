@@ -17,10 +17,10 @@ from trainers.config.user_code import slug
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
+LOCK_S = 2.0
+"""How long a lock is tried: a view that looks at it holds it for an instant."""
 SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 """Environment variable: the file from which a node's agent reads the run's secret."""
-HANDOVER_S = 120.0
-"""Time for a Slurm job that runs to start the supervisor: its prolog comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,13 @@ class RunDir:
 
     @property
     def handover(self) -> Path:
-        """There while the process that waited for the run's Slurm job has let go, and the job has not yet begun."""
+        """There while the run's Slurm job, which has begun, asks the process that waited for it for the lock."""
         return self.path / "handover"
+
+    @property
+    def job(self) -> Path:
+        """Locked as long as the run's Slurm job exists, by the process that watches it."""
+        return self.path / "job"
 
     @property
     def mirror(self) -> Path:
@@ -132,49 +137,64 @@ class RunDir:
         return False
 
     def is_live(self) -> bool:
-        """Whether a supervisor holds the lock, on any host; False if that cannot be determined."""
+        """Whether a supervisor holds the lock, or the run has a Slurm job; False if that cannot be determined."""
         return self.seen_live() is True
 
     def seen_live(self) -> bool | None:
-        """Whether a supervisor holds the lock; None if there is no lock file, or it cannot be reached."""
-        try:
-            fd = open_regular(self.lock)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
-        return self._is_handed_over()
+        """As `is_live`; None if there is no lock file, or it cannot be reached."""
+        seen = _is_locked(self.lock)
+        return seen if seen is not False else self.has_job()
 
-    def _is_handed_over(self) -> bool:
-        try:
-            return time.time() - self.handover.stat().st_mtime < HANDOVER_S
-        except OSError:
-            return False
+    def has_job(self) -> bool:
+        """Whether a process watches the run's Slurm job, which may start the run, or start it again."""
+        return _is_locked(self.job) is True
 
-    def take_lock(self, timeout_s: float = 2.0) -> int:
+    def is_supervised(self) -> bool:
+        """Whether somebody holds the run's own lock."""
+        return _is_locked(self.lock) is True
+
+    def take_lock(self, timeout_s: float = LOCK_S) -> int:
         """Makes the caller the run's one live supervisor; returns the descriptor that holds the lock while open.
 
         Raises BlockingIOError if another supervisor has it, OSError if it cannot be written, or is not a regular file.
         """
-        fd = open_regular(self.lock, os.O_RDWR | os.O_CREAT)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                # A view that asks `is_live` holds it for an instant.
-                if time.monotonic() > deadline:
-                    os.close(fd)
-                    raise
-                time.sleep(0.01)
-            else:
-                return fd
+        return _take(self.lock, timeout_s)
+
+    def take_job(self) -> int:
+        """Makes the caller the process that watches the run's Slurm job; as `take_lock`."""
+        return _take(self.job)
+
+
+def _is_locked(path: Path) -> bool | None:
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return False
+
+
+def _take(path: Path, timeout_s: float = LOCK_S) -> int:
+    fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # A view that asks `is_live` holds it for an instant.
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise
+            time.sleep(0.01)
+        else:
+            return fd
 
 
 def default_runs_dir() -> Path:

@@ -13,7 +13,18 @@ from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.about import About, read_about
 from trainers.contract.evaluations import Evaluations
-from trainers.contract.events import AnyEvent, Facts, Metrics, Queued, RunEnded, RunStarted, Summary, decode, encode
+from trainers.contract.events import (
+    AnyEvent,
+    Facts,
+    Metrics,
+    Queued,
+    RunEnded,
+    RunStarted,
+    StopRequested,
+    Summary,
+    decode,
+    encode,
+)
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
@@ -80,6 +91,19 @@ def last_attempt(run: RunDir) -> int:
     # The type comes first on every line: no other line is decoded.
     event = decode(last_line_with(run.journal, began[: began.index(b",") + 1]))
     return event.attempt if isinstance(event, RunStarted) else 0
+
+
+def is_final(run: RunDir) -> bool:
+    """Whether a run has ended for good: Slurm will not start it again, even if it starts its job again."""
+    events = peek_journal(run.journal).tail()
+    if not events or not isinstance(end := events[-1], RunEnded):
+        return False
+    requeues = False
+    with contextlib.suppress(ConfigError, OSError):
+        requeues = read_config(run).requeue
+    began = max((n for n, event in enumerate(events) if isinstance(event, RunStarted)), default=0)
+    asked = any(isinstance(event, StopRequested) and event.by == "command" for event in events[began:])
+    return asked or not requeues or end.status == "completed"
 
 
 def read_config(run: RunDir) -> RunConfig:

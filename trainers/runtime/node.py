@@ -249,7 +249,9 @@ class Agent:
                 for process in self._live.values():
                     process.kill(signal.SIGTERM)
             elif self._live:
-                self._report(StopRequested(save=True, by=f"SIGTERM on {socket.gethostname()}"))
+                # Slurm preempts a job that has time left by a signal to its steps, as this one.
+                who = "Slurm" if "SLURM_STEP_ID" in os.environ else f"SIGTERM on {socket.gethostname()}"
+                self._report(StopRequested(save=True, by=who))
             else:
                 self._give_up("ended by a signal")
             self._stopping = True

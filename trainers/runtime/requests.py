@@ -20,6 +20,9 @@ MOVED_S = 30.0
 """A directory that was moved may come back, or a link may replace it: the run gives up after this long."""
 
 
+_BY = {"job-ends": "Slurm", "time-limit": "Slurm's time limit"}
+
+
 class Requests:
     """`in_job`: Slurm ends a job by SIGTERM to each of its processes, so a second one means nothing more."""
 
@@ -42,7 +45,7 @@ class Requests:
                 found.append(CheckpointRequested(by="command"))
             else:
                 now = command == "stop-now"
-                found.append(StopRequested(now=now, save=not now, by="command"))
+                found.append(StopRequested(now=now, save=not now, by=_BY.get(command, "command")))
         if not self._removed and self._is_given_up():
             # Nobody could see or stop it.
             self._removed = True
@@ -54,7 +57,8 @@ class Requests:
             elif number == signal.SIGQUIT:
                 found.append(StopRequested(now=True, save=False, by="SIGQUIT"))
             elif not (stopping and self._in_job):
-                found.append(StopRequested(now=stopping, save=not stopping, by="SIGTERM"))
+                by = _BY["job-ends"] if self._in_job else "SIGTERM"
+                found.append(StopRequested(now=stopping, save=not stopping, by=by))
                 stopping = True
         return found
 

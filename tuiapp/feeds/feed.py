@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from trainers.contract.digest import Digest, read_digest
-from trainers.contract.events import AnyEvent, RunEnded, RunStarted
+from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
@@ -114,5 +114,5 @@ class JournalFeed:
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:
-            if isinstance(event, RunEnded | RunStarted):
+            if isinstance(event, RunEnded | RunStarted | Queued):
                 self._ended = isinstance(event, RunEnded)

@@ -58,6 +58,8 @@ def _take_lock(run: RunDir) -> int | None:
     if not run.lock.exists() and not os.access(run.path, os.W_OK):
         return None
     try:
+        if run.has_job():
+            raise BlockingIOError
         return run.take_lock(timeout_s=0.2)
     except BlockingIOError:
         raise RemovalError(f"{run.run_id} is running. Stop it first: tuiapp stop {run.run_id}") from None

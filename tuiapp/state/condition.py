@@ -86,7 +86,7 @@ def rank_condition(state: RunState, rank: RankState, behind: int, now: float, sk
     if not state.is_live:
         return Condition("✔", "done", "good") if state.status == "completed" else Condition("■", "ended", "info")
     if not rank.last_time:
-        return Condition("◌", "starting", "info")
+        return Condition("◌", "queued" if state.status == "queued" else "starting", "info")
     silent = now - rank.last_time
     if rank.phase == "training" and silent > rank.silent_after_s:
         return Condition("▲", f"silent {format_duration(silent)}", "warning")

@@ -78,12 +78,16 @@ def apply(state: RunState, event: object) -> None:
                 state.changed |= {"ranks", "devices"}
             _log(state, event, describe_node(event), stream="event" if event.state in ("joined", "back") else "warning")
         case ev.Queued():
+            if state.queued is None:
+                _restart(state, state.step)
+                state.first_time = event.time
             if state.queued is None or state.queued.reason != event.reason:
                 _log(state, event, describe_queued(event), stream="milestone")
-            state.queued, state.ended, state.stop_requested = event, None, None
-            state.changed.add("run")
+            state.queued = event
+            state.changed |= {"run", "ranks", "alerts", "devices"}
         case ev.RunStarted():
-            state.queued = None
+            if state.queued is not None:
+                state.queued, state.first_time = None, event.time
             _begin(state, event)
         case ev.Facts():
             state.facts = state.facts.followed_by(event)

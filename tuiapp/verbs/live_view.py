@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuiapp.state.condition import describe_queued
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -23,12 +24,13 @@ MAX_RANKS = 4  # shown by name
 def live_view(state: RunState, now: float, cells: int) -> list[str]:
     """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
     phase, done = sanitize(state.phase or state.status), state.progress
+    words = [*_learning(state), *_times(state, now)] if state.queued is None else [describe_queued(state.queued)]
     where, width = join_words(_where(state)), min(BAR_CELLS, max(8, cells - 50))
     if done is not None:
         where = f"{progress_bar(done, width)} {format_percent(done):>5}  {where}"
     lines = [
         f"{phase:{PHASE_CELLS}} {where}",
-        " " * (PHASE_CELLS + 1) + (state.trouble or join_words([*_learning(state), *_times(state, now)])),
+        " " * (PHASE_CELLS + 1) + (state.trouble or join_words(words)),
     ]
     ranks = [rank for rank in state.ranks.values() if rank.step]
     if cells >= WIDE_CELLS and len(ranks) > 1:

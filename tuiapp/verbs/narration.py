@@ -71,7 +71,7 @@ class PlainNarrator:
     def tick(self, state: RunState) -> None:
         """Called once all available events are folded."""
         self._report_trouble(state)
-        if state.step and time.monotonic() - self._said_at >= LINE_EVERY_S:
+        if state.step and state.status != "queued" and time.monotonic() - self._said_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
@@ -190,6 +190,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return "stopping at once"
         case StopRequested() if (grace := state.stop_grace_s) is not None:
             return f"SIGTERM sent; the script has {format_duration(grace)} to end (Ctrl-C again: at once)"
+        case StopRequested(by="Slurm" | "Slurm's time limit"):
+            return f"{event.by} stops the run: saving a checkpoint after the current step"
         case StopRequested(save=True):
             return "saving a checkpoint after the current step, then stopping (Ctrl-C again: at once, without it)"
         case StopRequested():

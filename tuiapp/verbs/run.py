@@ -134,7 +134,8 @@ def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: int, notes: deque[str]) -> RunState:
     reader, state = JournalReader(run.journal, offset), RunState(run.run_id, about=read_about(run)[0])
     checked = time.monotonic()
-    while state.is_live:
+    # Slurm may start an ended run again: its job says, a moment later.
+    while state.is_live or run.has_job():
         # Check before the read, so that an end written in between is still seen.
         alive = True
         if time.monotonic() - checked > LIVE_CHECK_S:

@@ -123,7 +123,9 @@ class RunHeader(Widget):
         times = join_words(
             [
                 f"{format_percent(state.progress):>5}" if state.progress is not None else "",
-                f"elapsed {format_duration(elapsed)}" if elapsed is not None else "",
+                f"{'waiting' if state.status == 'queued' else 'elapsed'} {format_duration(elapsed)}"
+                if elapsed is not None
+                else "",
                 f"left {format_duration(left)}" if left is not None else "",
             ]
         )
