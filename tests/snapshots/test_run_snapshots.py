@@ -106,6 +106,7 @@ SCENES: dict[str, Scene] = {
     "nodes-64-devices": Scene(lambda: nodes.running(64, 512), keys=("2",)),
     "nodes-64-sharding": Scene(lambda: nodes.running(64, 512), keys=("4",)),
     "nodes-log": Scene(nodes.troubled, keys=("5",)),
+    "nodes-hang": Scene(nodes.hanging, now=41.0),
     "queued": Scene(lambda: [nodes.queued()], now=300.0),
     "grid-unicode-off": Scene(lambda: own.running(2), now=62.0, keys=("G",), unicode="off"),
 }
