@@ -44,7 +44,6 @@ async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, si
 
 @pytest.mark.parametrize(("nodes", "where"), [(1, "in all"), (2, "on each node")])
 async def test_the_hosts_memory_is_each_nodes(start: Start, nodes: int, where: str) -> None:
-    given = {"nodes": 2, "launcher": "join"} if nodes > 1 else {}
-    config = RunConfig(platform="cpu", devices=2 * nodes, **given)
+    config = RunConfig(platform="cpu", devices=2 * nodes, nodes=nodes, launcher="join" if nodes > 1 else "local")
     async with start(size=(200, 60), config=config) as pilot:
         assert f"MiB {where}" in words(pilot, "#facts")

@@ -64,6 +64,7 @@ def apply(state: RunState, event: object) -> None:
                 state.host_history.add(event)
             if node := state.nodes.get(event.node):
                 node.sample = event
+                node.history.add(event)
                 state.changed.add("ranks")
             state.changed.add("devices")
         case ev.Phase():
