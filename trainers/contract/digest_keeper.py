@@ -34,7 +34,8 @@ BUCKETS = 2048
 ALL_BUCKETS = 65_536
 """Of all curves together, 44 bytes each."""
 
-LEAST_BUCKETS = 16
+LEAST_BUCKETS = 128
+"""Per curve with hundreds of ranks: a chart of all of them has as many points. Views keep as many."""
 
 MAX_CURVES = 8192
 MAX_NAMES = 1000
