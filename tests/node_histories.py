@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests import histories as h
 from trainers.contract.events import (
+    Alert,
     AnyEvent,
     DeviceSample,
     HostSample,
@@ -17,6 +18,7 @@ from trainers.contract.events import (
     RankStarted,
     RunStarted,
     Sharding,
+    Stacks,
 )
 
 JOINED_S = 0.4
@@ -75,6 +77,18 @@ def troubled(nodes: int = 4, world_size: int = 32) -> list[AnyEvent]:
         *events,
         Node(node=2, host=host(2), state="silent", **h.at(8.4)),
         Node(node=3, host=host(3), state="lost", **h.at(8.5)),
+    ]
+
+
+def hanging() -> list[AnyEvent]:
+    """Rank 12 does not get to its collective; ranks have no stacks but it."""
+    words = "rank 12 (node 1, gpubox02) is not where the others wait in a collective: train.py, line 21, in step"
+    text = f"no progress for 31 s: all ranks are at step 120 (training); {words}"
+    stacks = 'Current thread 0x1 (most recent call first):\n  File "/home/ada/train.py", line 21 in step\n'
+    return [
+        *running(),
+        Stacks(rank=12, node=1, pid=4133, text=stacks, **h.at(40.0)),
+        Alert(kind="hang", severity="error", rank=12, node=1, step=120, text=text, **h.at(40.1)),
     ]
 
 

@@ -23,6 +23,8 @@ from trainers.config.memory import (
 from trainers.config.run_config import RunConfig
 from trainers.models.torch_models import build
 from trainers.torch_ranks import build_optimizer
+from tuiapp.state.memory_warning import memory_warning
+from tuiapp.state.text import format_bytes
 
 CPU = RunConfig(platform="cpu", devices=2)
 
@@ -106,6 +108,9 @@ def test_a_node_must_hold_its_own_devices() -> None:
     on_nodes = msgspec.structs.replace(CPU, devices=4, nodes=2, launcher="join")
     estimate = estimate_memory(on_nodes)
     assert on_host(on_nodes, estimate) == 2 * estimate.total
+    machine = Machine(cpu_cores=2, memory_total_bytes=1 << 33, memory_available_bytes=1 << 20)
+    warning = f"about {format_bytes(2 * estimate.total)} for each node's ranks, but 1.00 MiB free on this machine"
+    assert memory_warning(on_nodes, machine, estimate).startswith(warning)
     assert data_copies(on_nodes) == 2
     assert data_copies(msgspec.structs.replace(on_nodes, backend="jax-pmap")) == 3
 

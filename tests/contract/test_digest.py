@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.contract.digest_runs import history
+from tests.reported import step_event
 from trainers.contract import digest_keeper
 from trainers.contract.curve import Curve
 from trainers.contract.digest import MAGIC, Digest, read_digest
 from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
+from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
 
 
@@ -80,6 +82,15 @@ def test_what_is_kept_is_bounded(run: RunDir, monkeypatch: pytest.MonkeyPatch) -
     assert digest.forgotten > 1000
     for kind in (RankSample, DeviceSample):
         assert 100 < sum(isinstance(event, kind) for event in digest.events) <= 3 * 2 * digest_keeper.HISTORY
+
+
+def test_with_hundreds_of_ranks_curves_have_enough_points_for_a_chart(run: RunDir) -> None:
+    ranks = range(512)
+    events = [step_event(rank, first, [1.0] * 100, examples=1) for first in range(1, 2000, 100) for rank in ranks]
+    digest = digest_of(run, events)
+    # Those of a chart at 120 columns.
+    assert min(len(digest.curves[rank, LOSS]) for rank in ranks) >= 60
+    assert run.digest.stat().st_size < 30e6
 
 
 def test_log_lines_are_bounded_by_their_bytes(run: RunDir) -> None:

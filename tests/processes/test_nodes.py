@@ -19,7 +19,17 @@ from tests.processes.simulated import SimulatedAgent
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Checkpoint, LogLine, Node, Phase, RankFailed, TelemetrySource
+from trainers.contract.events import (
+    Alert,
+    Checkpoint,
+    DeviceSample,
+    LogLine,
+    Node,
+    Phase,
+    RankFailed,
+    TelemetrySource,
+    place_name,
+)
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -193,10 +203,13 @@ def test_what_an_agent_reports_names_its_node(runs_dir: Path, fake: Callable[...
         other = SimulatedAgent(host, port, run.run.secret.read_bytes().strip())
         other.report(Alert(kind="disk", text="the disk is nearly full"))
         other.report(TelemetrySource(source="NVML", problem="did not answer"))
+        # Neither node's driver knows its first GPU's UUID.
+        other.report(DeviceSample(index=0, uuid=place_name(0), name="", problem="GPU is lost"))
         other.advance()
         name = f"node 1 ({socket.gethostname()})"
         assert run.wait(Alert, lambda alert: alert.kind == "disk" and alert.node == 1).text.startswith(f"{name}: ")
         assert run.wait(TelemetrySource, lambda source: source.node == 1).source == f"NVML on {name}"
+        assert run.wait(DeviceSample, lambda sample: sample.node == 1).uuid == "at place 0 of node 1"
         mailbox.send(run.run.commands, "stop-now")
         while not other.finished:
             other.advance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.asked import Asked
+from tests.waiting import wait_until
 from trainers.config.environment import HANG_VARIABLE
-from trainers.contract.events import Alert, Event
+from trainers.contract.events import Alert, Event, LogLine
 from trainers.runtime.stacks import ANSWER_S
 from trainers.runtime.watchdog import Watchdog
 from trainers.runtime.wire import Heartbeat
@@ -28,7 +30,7 @@ while True:
 def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, back_after_s: float) -> None:
     monkeypatch.setenv(HANG_VARIABLE, "10")
     said: list[Event] = []
-    watchdog = Watchdog(said.append)
+    watchdog = Watchdog(said.append, lambda rank: "node 0, gpu01")
     with subprocess.Popen([sys.executable, "-S", "-c", MUTE], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -43,3 +45,23 @@ def test_a_hang_is_told_before_its_end(tmp_path: Path, monkeypatch: pytest.Monke
             process.kill()
     alerts = [event for event in said if isinstance(event, Alert)]
     assert [(alert.kind, alert.ended) for alert in alerts] == [("hang", False), ("hang", True)]
+    lines = [event.text for event in said if isinstance(event, LogLine)]
+    assert lines == ["rank 0 (node 0, gpu01) gave no Python stacks"]
+
+
+def test_a_stopped_rank_is_named_with_its_node(tmp_path: Path) -> None:
+    said: list[Event] = []
+    watchdog = Watchdog(said.append, lambda rank: "node 0, gpu01")
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            process.send_signal(signal.SIGSTOP)
+            live = {3: Asked(process.pid, tmp_path)}
+            wait_until(live[3].is_stopped, 30)
+            for second in range(1000, 1015):
+                watchdog.hear(Heartbeat(3, 5, "training"), 1000.0)
+                watchdog.advance(float(second), live)
+        finally:
+            process.kill()
+    (alert,) = said
+    assert isinstance(alert, Alert)
+    assert alert.text.startswith("rank 3 (node 0, gpu01) is stopped ")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from textual.content import Content
 
-from tests.screens.configure_app import Start, screen, until
+from tests.screens.configure_app import Start, screen, until, words
+from trainers.config.run_config import RunConfig
 from tuiapp.widgets.launch_facts import FactLines, _whole_facts
 
 LINE = "Memory    26 MiB per device · 6 GiB free   activations 17 MiB · data 5 MiB"
@@ -39,3 +40,10 @@ async def test_the_focused_button_opens_facts_that_are_left_out(start: Start, si
         assert facts.region.bottom <= screen(pilot).size.height
         await pilot.press("shift+tab")
         await until(pilot, lambda: facts.size.height == lines)
+
+
+@pytest.mark.parametrize(("nodes", "where"), [(1, "in all"), (2, "on each node")])
+async def test_the_hosts_memory_is_each_nodes(start: Start, nodes: int, where: str) -> None:
+    config = RunConfig(platform="cpu", devices=2 * nodes, nodes=nodes, launcher="join" if nodes > 1 else "local")
+    async with start(size=(200, 60), config=config) as pilot:
+        assert f"MiB {where}" in words(pilot, "#facts")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 
 from tests import histories as h
 from tests import node_histories as nodes
-from tests.screens.run_app import LARGE, RunApp, settled, until
+from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
+from trainers.contract.events import RunStarted
+from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 
 
@@ -26,28 +29,113 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
         await pilot.pause()
 
 
-@pytest.mark.parametrize("panel", ["2", "3"])
-async def test_enter_folds_the_node_under_the_cursor(panel: str) -> None:
+async def test_enter_folds_the_node_under_the_cursor() -> None:
     app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        await press(pilot, panel)
-        assert marks(app) == "▾▾"
-        await press(pilot, "down", "enter")
-        assert marks(app) == "▾▸"
-        await press(pilot, "up", "enter")
+        await press(pilot, "3")
         assert marks(app) == "▸▸"
+        await press(pilot, "down", "enter")
+        assert marks(app) == "▸▾"
+        await press(pilot, "up", "enter")
+        assert marks(app) == "▾▾"
         await press(pilot, "enter")
-        assert marks(app) == "▾▸"
+        assert marks(app) == "▸▾"
 
 
-@pytest.mark.parametrize("panel", ["2", "3"])
-async def test_many_ranks_are_folded_at_first(panel: str) -> None:
-    app = RunApp(nodes.running(4, 32))
+async def test_among_all_panels_the_devices_of_a_node_unfold() -> None:
+    app = RunApp(nodes.running(2, 4))
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
-        await press(pilot, panel)
+        app.run_screen.query_one(DevicePanel).focus()
+        await press(pilot, "down", "enter")
+        # The ranks' nodes are folded still.
+        assert marks(app) == "▸▾"
+        assert any("c 0  █" in line for line in lines(app))
+        assert not any("a 0  █" in line for line in lines(app))
+
+
+@pytest.mark.parametrize("keys", [("2",), ("f3",)])
+async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...]) -> None:
+    app = RunApp(nodes.running(4, 8))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settled(pilot, app)
+        await press(pilot, *keys)
+        for place, sign in enumerate(("▾▸▸▸", "▸▾▸▸")):
+            assert marks(app) == sign
+            shown = lines(app)
+            assert [line.split()[2] for line in shown if " H200 " in line and "GPU  " in line] == ["ac"[place]]
+            assert any("host CPU" in line for line in shown)
+            ranks = [word for line in shown if "python" in line for word in (line.split()[2:5],)]
+            assert ranks == [[str(4121 + rank), "rank", str(rank)] for rank in (2 * place, 2 * place + 1)]
+            await press(pilot, "down")
+        await press(pilot, "enter")
         assert marks(app) == "▸▸▸▸"
+        assert not any("host CPU" in line for line in lines(app))
+        await press(pilot, "up", "enter")
+        assert marks(app) == "▸▾▸▸"
+        await press(pilot, "escape")
+        assert any("1 loss" in line for line in lines(app))
+
+
+async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
+    app = RunApp(nodes.running(64, 128))
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "2", "end")
+        assert any("▾ 63 gpubox64" in line for line in lines(app))
+        assert any("58 more" in line for line in lines(app))
+        await press(pilot, "home")
+        assert any("▾ 0  gpubox " in line for line in lines(app))
+        await press(pilot, *["down"] * 30)
+        assert any("▾ 30 gpubox31" in line for line in lines(app))
+        row = next(row for row, line in enumerate(lines(app)) if "▸ 31 gpubox32" in line)
+        await pilot.click(offset=(8, row))
+        await pilot.pause()
+        assert any("▾ 31 gpubox32" in line for line in lines(app))
+
+
+async def test_of_a_lost_node_the_last_samples_are_shown_as_such() -> None:
+    app = RunApp(nodes.troubled())
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        # There is no room for its state: it replaces the figures, which are no longer true.
+        assert any("3 gpubox04 ✖ lost " in line for line in lines(app))
+        await press(pilot, "2", "end")
+        assert any("▲ node 3 is lost: last sampled at" in line for line in lines(app))
+
+
+async def test_a_node_that_has_not_joined_has_nothing_to_show() -> None:
+    app = RunApp(nodes.running(3, 6)[:1])
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "2", "end")
+        assert any("node 2 has no samples yet" in line for line in lines(app))
+
+
+async def test_the_list_is_never_longer_than_the_nodes_of_a_resumed_run() -> None:
+    app = RunApp(nodes.running(4, 8))
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "2", "end")
+        begun = next(event for event in nodes.running(2, 8) if isinstance(event, RunStarted))
+        app.feed.events += [msgspec.structs.replace(begun, attempt=2, resumed_from=0)]
+        await until(pilot, lambda: len(app.run_screen.state.nodes) == 2)
+        await settled(pilot, app)
+        await press(pilot, "down", "up")
+        assert any("▾ 0 gpubox" in line for line in lines(app))
+        assert [line.split()[1] for line in lines(app) if line.startswith(" ▸ ")] == ["1"]
+
+
+async def test_rates_of_the_network_are_among_all_panels() -> None:
+    for events in (nodes.running(), nodes.running(64, 512)):
+        app = RunApp(events)
+        async with app.run_test(size=LARGE) as pilot:
+            await settled(pilot, app)
+            shown = lines(app)
+            assert any("network/s" in line for line in shown)
+            assert any("skew  worst" in line for line in shown)
+            assert any("↓18.0K ↑2.69K" in line for line in shown)
 
 
 async def test_the_cursor_stays_in_sight() -> None:
@@ -65,12 +153,12 @@ async def test_a_click_folds_a_node_and_chooses_a_rank() -> None:
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         await press(pilot, "3")
-        await pilot.click("#ranks #rows", offset=(12, 5))
+        await pilot.click("#ranks #rows", offset=(12, 1))
         await pilot.pause()
-        assert app.run_screen.query_one(LogView).rank == 3
+        assert marks(app) == "▸▾"
         await pilot.click("#ranks #rows", offset=(12, 3))
         await pilot.pause()
-        assert marks(app) == "▾▸"
+        assert app.run_screen.query_one(LogView).rank == 3
 
 
 async def test_on_one_machine_there_is_nothing_to_fold() -> None:

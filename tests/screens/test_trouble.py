@@ -12,6 +12,7 @@ from textual.widgets import Static
 
 from tests import histories as h
 from tests import interrupted
+from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import Alert, AnyEvent, Stacks
 from trainers.contract.strays import Stray
@@ -43,6 +44,15 @@ def hanging() -> list[AnyEvent]:
 def _told(app: RunApp) -> str:
     content = app.run_screen.query_one(FailurePanel).query_one(Static).content
     return content.plain if isinstance(content, Content) else str(content)
+
+
+async def test_the_stacks_of_a_run_on_nodes_name_the_node() -> None:
+    app = RunApp(nodes.hanging(), now=41.0)
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        panel = app.run_screen.query_one(FailurePanel)
+        await until(pilot, lambda: panel.display)
+        assert "\nrank 12 (node 1, gpubox02), pid 4133\n" in _told(app)
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

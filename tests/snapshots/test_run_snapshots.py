@@ -98,19 +98,23 @@ SCENES: dict[str, Scene] = {
     "nodes-2": Scene(nodes.running),
     "nodes-4": Scene(nodes.troubled),
     "nodes-ranks": Scene(nodes.troubled, keys=("3", "down", "enter")),
-    "nodes-devices": Scene(nodes.troubled, keys=("2", "down", "enter")),
+    "nodes-devices": Scene(nodes.troubled, keys=("2", "down")),
+    "nodes-devices-lost": Scene(nodes.troubled, keys=("2", "end")),
+    "nodes-devices-all": Scene(nodes.troubled, keys=("2", "enter")),
     "nodes-cpu": Scene(lambda: nodes.running(2, 4, gpus=False)),
     "nodes-cpu-devices": Scene(lambda: nodes.running(2, 4, gpus=False), keys=("2",)),
     "nodes-64": Scene(lambda: nodes.running(64, 512)),
     "nodes-64-ranks": Scene(lambda: nodes.running(64, 512), keys=("3",)),
     "nodes-64-devices": Scene(lambda: nodes.running(64, 512), keys=("2",)),
+    "nodes-64-devices-30": Scene(lambda: nodes.running(64, 512), keys=("2", *["down"] * 30)),
     "nodes-64-sharding": Scene(lambda: nodes.running(64, 512), keys=("4",)),
     "nodes-log": Scene(nodes.troubled, keys=("5",)),
+    "nodes-hang": Scene(nodes.hanging, now=41.0),
     "queued": Scene(lambda: [nodes.queued()], now=300.0),
     "grid-unicode-off": Scene(lambda: own.running(2), now=62.0, keys=("G",), unicode="off"),
 }
 
-LIGHT = ("grid", "alert", "failed", "gpu-8", "panel-devices", "panel-sharding")
+LIGHT = ("grid", "alert", "failed", "gpu-8", "nodes-4", "nodes-ranks", "panel-devices", "panel-sharding")
 """Where colour says most: in the light theme, too."""
 
 LARGE = (
@@ -131,6 +135,7 @@ LARGE = (
     "nodes-64-ranks",
     "nodes-64-sharding",
     "nodes-devices",
+    "nodes-2",
     "queued",
 )
 """Where much room changes the layout: at 200×60, too."""

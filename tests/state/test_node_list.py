@@ -39,10 +39,10 @@ def test_sorted_ranks_bring_the_node_of_the_worst_to_the_top() -> None:
 
 def test_folding() -> None:
     groups = NodeGroups()
-    assert groups.is_open(0)
-    groups.folded = True
+    groups.toggle(0)
     groups.toggle(1)
-    assert [groups.is_open(node) for node in range(3)] == [False, True, False]
+    groups.toggle(0)
+    assert groups.unfolded == {1}
     groups.move(1, [2, 0, 1])
     groups.move(9, [2, 0, 1])
     assert groups.cursor == 1

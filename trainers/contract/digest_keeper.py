@@ -34,7 +34,8 @@ BUCKETS = 2048
 ALL_BUCKETS = 65_536
 """Of all curves together, 44 bytes each."""
 
-LEAST_BUCKETS = 16
+LEAST_BUCKETS = 128
+"""Per curve with hundreds of ranks: a chart of all of them has as many points. Views keep as many."""
 
 MAX_CURVES = 8192
 MAX_NAMES = 1000
@@ -46,8 +47,8 @@ SAMPLE_BUCKETS = 1024
 HISTORY = 120
 """Samples per device, rank and host: as many as views draw."""
 
-RANK_SAMPLES, DEVICE_SAMPLES, BATCHES = 8192, 4096, 8192
-"""Over all ranks and devices."""
+RANK_SAMPLES, DEVICE_SAMPLES, HOST_SAMPLES, BATCHES = 8192, 4096, 2048, 8192
+"""Over all ranks, devices and nodes."""
 
 BATCHES_PER_RANK = 160
 """Views average a rank's pace over 15 s and the run's efficiency over 30 s; ranks report five times a second."""
@@ -97,6 +98,7 @@ class DigestKeeper:
         self._gaps = Gaps()
         self._facts = ev.Facts()
         self._attempt = self._world_size = 0
+        self._nodes = 1
         self._begun: ev.RunStarted | None = None
         """The attempt, while it is not known from which step it resumes."""
         self._capacity = BUCKETS
@@ -124,8 +126,7 @@ class DigestKeeper:
                 most = min(HISTORY, RANK_SAMPLES // max(1, self._world_size)) if event.rss_bytes else 1
                 self._keep(line, most, "rank-sample", event.rank, bool(event.rss_bytes))
             case ev.HostSample():
-                # Of other nodes views show the last only.
-                self._keep(line, 1 if event.node else HISTORY, "host-sample", event.node)
+                self._keep(line, max(1, min(HISTORY, HOST_SAMPLES // self._nodes)), "host-sample", event.node)
             case ev.Node():
                 self._keep(line, 1, "node", event.node)
             case ev.Phase() | ev.RankStarted() | ev.FrameworkMemory() | ev.Stacks():
@@ -191,7 +192,7 @@ class DigestKeeper:
             self._log_bytes -= len(log.popleft().line)
 
     def _begin(self, event: ev.RunStarted) -> None:
-        self._world_size = event.world_size
+        self._world_size, self._nodes = event.world_size, max(1, event.nodes)
         if event.attempt > self._attempt:
             if self._attempt:
                 self._forget_attempt()

@@ -341,7 +341,11 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
 
 
 PLACE = "at place "
-"""With its index, the UUID of a GPU that could not report one so far."""
+
+
+def place_name(index: int, node: int = 0) -> str:
+    """Returns what stands for the UUID of a GPU that could not report one so far: no other of the run has it."""
+    return f"{PLACE}{index}" + (f" of node {node}" if node else "")
 
 
 class MigInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trainers.config.environment import hang_limit_s
 from trainers.contract.events import PhaseName
-from trainers.contract.wording import describe_ranks
+from trainers.contract.wording import MOST_RANKS, describe_ranks
 
 SLOWEST_TIMES = 5.0
 """Slow phases get this multiple of the longest time seen so far."""
@@ -137,5 +137,6 @@ def describe(
     where = f"at step {steps[0]:,}" if len(steps) == 1 else f"at steps {steps[0]:,} to {steps[-1]:,}"
     verb = "is" if len(behind) == 1 else "are"
     others = "waits" if len(waiting) == 1 else "wait"
-    late_ones, rest = describe_ranks(behind, place_of), describe_ranks(waiting)
+    late_ones = describe_ranks(behind, place_of)
+    rest = describe_ranks(waiting) if len(waiting) <= MOST_RANKS else f"the {len(waiting)} others"
     return f"{nothing}: {late_ones} {verb} behind, {where}; {rest} {others} at step {step:,}"

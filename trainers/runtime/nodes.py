@@ -19,7 +19,19 @@ import msgspec
 
 from trainers.config.files import write_atomically
 from trainers.config.plan import Plan
-from trainers.contract.events import Alert, Event, LogLine, Node, NodeState, RankFailed, StopRequested, TelemetrySource
+from trainers.contract.events import (
+    PLACE,
+    Alert,
+    DeviceSample,
+    Event,
+    LogLine,
+    Node,
+    NodeState,
+    RankFailed,
+    StopRequested,
+    TelemetrySource,
+    place_name,
+)
 from trainers.contract.rundir import RunDir
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
@@ -321,6 +333,9 @@ class Nodes:
                 case node_wire.Reported(TelemetrySource() as source):
                     name = f"{source.source} on {link.name}"
                     self._emit(self._own(link, msgspec.structs.replace(source, source=name)))
+                case node_wire.Reported(DeviceSample() as sample) if sample.uuid.startswith(PLACE):
+                    uuid = place_name(sample.index, link.number)
+                    self._emit(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
                 case node_wire.Reported(event):
                     self._emit(self._own(link, event))
                 case node_wire.RankExited(rank, failed, consequence):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from trainers.contract.events import Alert, Event, LogLine
+from trainers.contract.wording import describe_ranks
 from trainers.runtime import wire
 from trainers.runtime.hangs import HangWatch, Standing, describe
 from trainers.runtime.stacks import Asked, StackDump, suspect
@@ -63,9 +64,9 @@ class Watchdog:
         stacks = dump.read()
         for one in stacks:
             self._emit(one)
-        mute = sorted(set(standings) - {one.rank for one in stacks})
-        for rank in mute:
-            self._emit(LogLine(rank=None, stream="run", text=f"rank {rank} gave no Python stacks"))
+        if mute := sorted(set(standings) - {one.rank for one in stacks}):
+            who = describe_ranks(mute, self._place_of)
+            self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
         suspicion = None if behind else suspect(stacks, self._place_of)
         text = describe(silent, standings, behind, suspicion.words if suspicion else "", self._place_of)
         behind = suspicion.ranks if suspicion else behind
@@ -77,7 +78,8 @@ class Watchdog:
         stopped = set(self._watch.stopped(now)) & set(live)
         for number in sorted(stopped - self._stopped):
             pid = live[number].pid
-            text = f"rank {number} is stopped (SIGSTOP, or a debugger), the others wait. To continue: kill -CONT {pid}"
+            who = describe_ranks([number], self._place_of)
+            text = f"{who} is stopped (SIGSTOP, or a debugger), the others wait. To continue: kill -CONT {pid}"
             self._emit(Alert(kind="stopped", rank=number, text=text))
         for number in sorted(self._stopped - stopped):
             self._emit(

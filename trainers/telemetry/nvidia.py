@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainers.config.machine import nvml_words
-from trainers.contract.events import PLACE
+from trainers.contract.events import place_name
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia_gpu import NvmlGpu
 from trainers.telemetry.owners import Owners
@@ -51,7 +51,7 @@ class NvmlSource:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             return handle, nvml.nvmlDeviceGetUUID(handle), ""
         except nvml.NVMLError as error:
-            return None, f"{PLACE}{index}", str(error)
+            return None, place_name(index), str(error)
 
     def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> NvmlGpu | DeadGpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""

@@ -111,6 +111,7 @@ RUN_KEYS: list[BindingType] = [
         for n, name in enumerate(PANELS, start=1)
     ),
     *REPLAY_KEYS,
+    Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
     Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", key_display="?"),
     Binding("g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
     Binding("escape", "back", "Back", id="run.back", show=False),
@@ -297,11 +298,25 @@ class RunScreen(CoveredScreenFix[None]):
         if name in NOTHING_TO_SHOW and not (self.state.fault if name == "failure" else self.state.predictions):
             self.notify(NOTHING_TO_SHOW[name])
             return
-        self.chosen = "" if self.chosen == name and not self.single else name
+        closes = self.chosen == name and not self.single
+        self.show_panel(name)
+        if closes:
+            self.chosen = ""
+
+    def show_panel(self, name: str) -> None:
+        """Makes a panel large, with the focus."""
+        self.chosen = name
         panel = self.query_one(f"#{name}", Widget)
         # So that the arrow keys scroll it.
         if target := next((widget for widget in (panel, *panel.query("*")) if widget.focusable), None):
             target.focus(scroll_visible=False)
+
+    async def action_devices(self) -> None:
+        """Shows the devices of all nodes, or of this machine where the run is on one."""
+        if self.state.nodes:
+            self.show_panel("devices")
+        else:
+            await self.run_action("app.devices")
 
     def action_back(self) -> None:
         """Closes the search, else the cursor, else the large panel; else leaves, a live run's screen when repeated."""

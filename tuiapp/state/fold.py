@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainers.contract import events as ev
 from trainers.contract.digest import Digest, is_logged
-from trainers.contract.events import PLACE, about
+from trainers.contract.events import about, place_name
 from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_node, describe_queued, describe_start
@@ -42,8 +42,7 @@ def apply(state: RunState, event: object) -> None:
                 state.gpus[event.uuid].add(event)
             elif len(state.gpus) < MOST_GPUS:
                 # Until now it may have been known by its index only.
-                if (unnamed := state.gpus.get(f"{PLACE}{event.index}")) and unnamed.sample.node == event.node:
-                    del state.gpus[unnamed.sample.uuid]
+                state.gpus.pop(place_name(event.index, event.node), None)
                 state.gpus[event.uuid] = new_gpu(event)
             value = event.utilization_percent
             if event.uuid in state.gpus and value is not None and not state.curves.resuming:
@@ -65,6 +64,7 @@ def apply(state: RunState, event: object) -> None:
                 state.host_history.add(event)
             if node := state.nodes.get(event.node):
                 node.sample = event
+                node.history.add(event)
                 state.changed.add("ranks")
             state.changed.add("devices")
         case ev.Phase():

@@ -14,7 +14,13 @@ def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate
     """Explains why a placed configuration may not fit, with figures; "" if it fits."""
     if short := shortages(placed, machine, estimate):
         least = min(short, key=lambda one: one.free_bytes)
-        whose = "per device" if placed.platform == "cuda" else "for all ranks"
+        whose = (
+            "per device"
+            if placed.platform == "cuda"
+            else "for each node's ranks"
+            if placed.nodes > 1
+            else "for all ranks"
+        )
         wanted = f"about {format_bytes(least.wanted_bytes)} {whose}"
         return f"{wanted}, but {format_bytes(least.free_bytes)} free on {least.where}: it may not fit"
     data, free = estimate.data * data_copies(placed), machine.memory_available_bytes

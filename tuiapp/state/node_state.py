@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from trainers.contract.events import HostSample
+from tuiapp.state.devices.host_history import HostHistory
 
 NodeStatus: TypeAlias = Literal["awaited", "joined", "silent", "lost"]
 
@@ -18,3 +19,4 @@ class NodeState:
     host: str = ""  # its name; "" before it has joined
     status: NodeStatus = "awaited"
     sample: HostSample | None = None  # the latest
+    history: HostHistory = field(default_factory=HostHistory)

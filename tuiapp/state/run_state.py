@@ -179,6 +179,11 @@ class RunState:
         each = self.world_size // len(self.nodes)
         return range(node * each, (node + 1) * each)
 
+    def host_of(self, node: int) -> tuple[ev.HostSample | None, HostHistory]:
+        """Returns the latest sample of a node's host, and the last ones; on one machine its own."""
+        found = self.nodes.get(node)
+        return (found.sample, found.history) if found else (self.host, self.host_history)
+
     @property
     def is_script(self) -> bool:
         """Whether it is a program of the user's own, which saves its checkpoints itself."""

@@ -19,6 +19,7 @@ from tuiapp.state.devices.host import host_line, host_rows
 from tuiapp.state.devices.processes import process_rows, rank_processes
 from tuiapp.state.devices.spans import Line, Span, line
 from tuiapp.state.devices.view import GpuView, gpu_views
+from tuiapp.state.node_state import NodeState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
 from tuiapp.widgets.node_scroll import NodeScroll
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from tuiapp.library.processes import ProcessReader
     from tuiapp.state.devices.process_list import ProcessKey, Seen
 
+
+LEAST_LISTED = 3
+"""Nodes above the one that a large panel shows."""
 
 LOOK_S = 2.0
 """Shortest time between two looks at the processes."""
@@ -47,43 +51,84 @@ class DevicePanel(TextPanel, NodeScroll):
         self._seen: dict[int, Seen] = {}
         self._looked = -LOOK_S
         self._keys: list[ProcessKey] = []
+        self._lists_all = False
+        """Whether a large panel lists all nodes, and shows none."""
+        self._opened: int | None = None
+        """The node that it shows."""
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         views = gpu_views(state)
-        self.place([])
         past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         # A small terminal has no room for a border.
         beneath = bool(past) and self.screen.has_class("-single")
+        head = _problems(state)
+        tail = [[], line(Span(past, "muted"))] if beneath else []
+        room = self.size.height - len(head) - len(tail)
+        places: list[NodeScroll.Place] = []
         if state.nodes:
-            return self._by_node(state, views, width)
-        lines = self._all(state, views, width, beneath) if self._alone else self._brief(state, views, width)
+            lines, places = self._by_node(state, views, width, room)
+        else:
+            lines = self._all(state, views, width, room) if self._alone else self._brief(state, views, width)
         if not lines:
             waiting = "nothing to sample before it starts" if state.status == "queued" else self.WAITING
             lines = [line(Span(waiting if state.is_live else "not available: the run has no samples", "muted"))]
         if past != (self.border_subtitle or ""):
             self.border_subtitle = past
-        if beneath:
-            lines += [[], line(Span(past, "muted"))]
         dark = self.app.current_theme.dark
-        return [styled(spans, dark=dark) for spans in [*_problems(state), *lines]]
-
-    def _by_node(self, state: RunState, views: list[GpuView], width: int) -> list[Content]:
-        """Returns a group of lines for each node, which may be folded."""
-        # Imported here: most runs are on one machine.
-        from tuiapp.state.devices.node_rows import node_lines
-
-        self.begin(state)
-        heading, nodes = node_lines(state, views, width, self.groups, large=self._alone)
-        derived = efficiency_line(state, width)
-        dark = self.app.current_theme.dark
-        shown = [styled(spans, dark=dark) for spans in [*_problems(state), *([derived] if derived else []), heading]]
-        places = []
-        for number, lines in nodes:
-            places.append(NodeScroll.Place(number, len(shown), len(lines)))
-            first, *rest = (styled(spans, dark=dark) for spans in lines)
-            shown += [first.stylize("reverse") if self.is_at(number) else first, *rest]
-        self.place(places)
+        shown = [styled(spans, dark=dark) for spans in [*head, *lines, *tail]]
+        for place in places:
+            place.line += len(head)
+            if self.is_at(place.node):
+                shown[place.line] = shown[place.line].stylize("reverse")
+        self.place(places, state.nodes)
         return shown
+
+    def _by_node(
+        self, state: RunState, views: list[GpuView], width: int, room: int
+    ) -> tuple[list[Line], list[NodeScroll.Place]]:
+        """Returns a line per node, unfolded ones with their devices; alone, the chosen one has the room beneath."""
+        # Imported here: most runs are on one machine.
+        from tuiapp.state.devices.node_rows import device_lines, node_lines, views_by_node
+
+        of, listed = views_by_node(state, views), list(state.nodes.values())
+        chosen = state.nodes.get(self.groups.cursor, listed[0])
+        self._opened = chosen.number if self._alone and not self._lists_all else None
+        unfolded = self.groups.unfolded if not self._alone else set() if self._lists_all else {chosen.number}
+        heading, first_lines = node_lines(state, of, width, unfolded)
+        derived = efficiency_line(state, width)
+        lines, places = [derived, heading] if derived else [heading], []
+        most = max(LEAST_LISTED, room // 3)
+        if self._opened is not None and len(listed) > most:
+            start = min(max(0, chosen.number - most // 2), len(listed) - most)
+            listed = listed[start : start + most]
+        for node in listed:
+            opens = node.number in unfolded and not self._alone
+            rest = device_lines(state, node, of[node.number], width) if opens else []
+            places.append(NodeScroll.Place(node.number, len(lines), 1 + len(rest)))
+            lines += [first_lines[node.number], *rest]
+        if self._opened is not None:
+            hidden = len(state.nodes) - len(listed)
+            more = f"  {hidden} more · " if hidden else "  "
+            lines += [line(Span(f"{more}↑ ↓ choose the node shown · enter lists all · pgup pgdn scroll", "muted")), []]
+            lines += self._of_node(state, chosen, of[chosen.number], width, room - len(lines))
+        return lines, places
+
+    def _of_node(self, state: RunState, node: NodeState, views: list[GpuView], width: int, room: int) -> list[Line]:
+        if node.sample is None and not views:
+            return [line(Span(f"node {node.number} has no samples yet" if state.is_live else "no samples", "muted"))]
+        head = []
+        if node.status in ("silent", "lost") and node.sample:
+            words = f"node {node.number} is {node.status}: last sampled at {format_clock(node.sample.time)}"
+            head = [line(Span(f"▲ {words}", "warning")), []]
+        return [*head, *self._all(state, views, width, room - len(head), node.number)]
+
+    def _toggle(self, node: int) -> None:
+        """Folds a node; alone, shows it, or lists all."""
+        if self._alone:
+            self._lists_all = self._opened == node
+            self._redraw()
+        else:
+            super()._toggle(node)
 
     @on(NodeScroll.Folded)
     def _draw_folds(self) -> None:
@@ -108,29 +153,28 @@ class DevicePanel(TextPanel, NodeScroll):
             lines += rows if not views or room - len(lines) > len(rows) + 3 else [host_line(state.host, width)]
         return lines
 
-    def _all(self, state: RunState, views: list[GpuView], width: int, beneath: bool) -> list[Line]:
+    def _all(self, state: RunState, views: list[GpuView], width: int, height: int, node: int = 0) -> list[Line]:
         # Imported here: they must not delay the first picture.
         from tuiapp.state.devices.large import large_view
         from tuiapp.state.devices.process_list import process_rows_of, sort_keys
 
-        if self._is_here(state):
+        if self._is_here(state, node):
             self._look()
             seen = self._seen
         else:
             seen = {}
-        height = self.size.height - len(_problems(state)) - 2 * beneath
-        processes = process_rows_of(state, views, seen, self.sort)
+        processes = process_rows_of(state, views, seen, self.sort, node)
         self._keys = sort_keys(processes)
         if self.sort not in self._keys:
             self.set_reactive(DevicePanel.sort, self._keys[0])
-            processes = process_rows_of(state, views, seen, self.sort)
-        return large_view(state, views, processes, width, height, self.sort)
+            processes = process_rows_of(state, views, seen, self.sort, node)
+        return large_view(state, views, processes, width, height, self.sort, node)
 
-    def _is_here(self, state: RunState) -> bool:
-        """Whether the processes of this machine are those beside the samples'."""
+    def _is_here(self, state: RunState, node: int) -> bool:
+        """Whether the processes of this machine are those beside the samples' of a node."""
         if self.has_class("-alone"):
             return True
-        host = state.started.host if state.started else ""
+        host = state.nodes[node].host if state.nodes else state.started.host if state.started else ""
         return state.is_live and not state.replayed and host == gethostname()
 
     def _look(self) -> None:

@@ -167,8 +167,8 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         return Content.styled(f"! {warning}", "bold $text-warning")
     free = free_memory(placed, machine)
     words = each
-    if placed.platform != "cuda" and placed.devices > 1:
-        words += f", {format_bytes(on_host(placed, estimate))} in all"
+    if placed.platform != "cuda" and placed.devices > placed.nodes:
+        words += f", {format_bytes(on_host(placed, estimate))} {'on each node' if placed.nodes > 1 else 'in all'}"
     if free:
         words += f" · {format_bytes(min(held for _, held in free))} free"
     parts = {

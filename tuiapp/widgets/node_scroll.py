@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,8 +13,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.widgets import Static
 
-from tuiapp.state.node_groups import MOST_OPEN, NodeGroups
-from tuiapp.state.run_state import RunState
+from tuiapp.state.node_groups import NodeGroups
 
 
 class NodeScroll(VerticalScroll):
@@ -21,7 +21,9 @@ class NodeScroll(VerticalScroll):
 
     BINDING_GROUP_TITLE = "Nodes"
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "fold", "Fold the node", show=False, id="run.fold")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "fold", "Choose or fold a node", show=False, id="run.fold", key_display="↑ ↓ enter")
+    ]
 
     class Folded(Message):
         """The cursor has moved, or a node was folded or unfolded: the lines are to be drawn again."""
@@ -40,14 +42,12 @@ class NodeScroll(VerticalScroll):
         super().__init__(*args, **options)
         self.groups = NodeGroups()
         self._places: list[NodeScroll.Place] = []
+        self._order: list[int] = []
 
-    def begin(self, state: RunState) -> None:
-        """Takes over how many ranks there are: nodes with many are folded at first."""
-        self.groups.folded = state.world_size > MOST_OPEN
-
-    def place(self, places: list[Place]) -> None:
-        """Takes over where nodes are drawn; an empty list for a run on one machine."""
+    def place(self, places: list[Place], order: Iterable[int] | None = None) -> None:
+        """Takes over where nodes are drawn, and all nodes in order if some are not; none for a run on one machine."""
         self._places = places
+        self._order = list(order) if order is not None else [one.node for one in places]
 
     def is_at(self, node: int) -> bool:
         """Whether the cursor is on a node, and to be seen."""
@@ -69,11 +69,11 @@ class NodeScroll(VerticalScroll):
             super().action_scroll_down()
 
     def action_scroll_home(self) -> None:
-        if not self._move(-len(self._places)):
+        if not self._move(-len(self._order)):
             super().action_scroll_home()
 
     def action_scroll_end(self) -> None:
-        if not self._move(len(self._places)):
+        if not self._move(len(self._order)):
             super().action_scroll_end()
 
     def on_focus(self) -> None:
@@ -97,9 +97,10 @@ class NodeScroll(VerticalScroll):
     def _move(self, by: int) -> bool:
         if not self._places:
             return False
-        self.groups.move(by, [one.node for one in self._places])
+        self.groups.move(by, self._order)
         self._redraw()
-        place = next(one for one in self._places if one.node == self.groups.cursor)
+        # Those that are not drawn will be at the top.
+        place = next((one for one in self._places if one.node == self.groups.cursor), self._places[0])
         region = Region(0, place.line, self.size.width, min(place.count, self.size.height))
         self.scroll_to_region(region, animate=False, force=True)
         return True

@@ -203,9 +203,8 @@ class RankTable(Vertical):
         if not self._state.nodes:
             rows += ranks
         else:
-            scroll.begin(self._state)
             for node in node_rows(self._state, ranks):
-                shown = node.rows if scroll.groups.is_open(node.node.number) else []
+                shown = node.rows if node.node.number in scroll.groups.unfolded else []
                 places.append(NodeScroll.Place(node.node.number, len(rows), 1 + len(shown)))
                 rows += [node, *shown]
         scroll.place(places)
@@ -215,7 +214,7 @@ class RankTable(Vertical):
         if isinstance(row, RankRow):
             return _row(_cells(row, name), row.condition, columns, chosen=row.rank.rank == self.chosen)
         scroll, number = self.query_one(NodeScroll), row.node.number
-        cells = _cells_of_node(row, name, len(self._state.nodes), is_open=scroll.groups.is_open(number))
+        cells = _cells_of_node(row, name, len(self._state.nodes), is_open=number in scroll.groups.unfolded)
         drawn = _row(cells, row.condition, columns)
         return drawn.stylize("reverse") if scroll.is_at(number) else drawn
 

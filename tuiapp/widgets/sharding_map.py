@@ -8,13 +8,15 @@ from textual.content import Content
 from tuiapp.state.array_state import ArrayState, Block, Device, letter
 from tuiapp.state.devices.spans import Line, Span, bar_span, line, pad
 from tuiapp.state.devices.view import letter_span
-from tuiapp.state.node_groups import MOST_OPEN
 from tuiapp.state.palette import series_color
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import fit, format_bytes, join_words, plural, sanitize
 from tuiapp.widgets.colors import MUTED, text_on
 from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
+
+MOST_LETTERS = 16
+"""That anyone can tell apart; the parts of more devices are shown by node."""
 
 MAX_PICTURE_LINES = 8
 LEAST_UNEVEN_CELLS = 4
@@ -44,8 +46,7 @@ class ShardingMap(TextPanel):
         devices = state.devices()
         picture = _Picture(_lettered(devices), width, dark=dark, height=height)
         of_nodes = None
-        if state.nodes and len(devices) > MOST_OPEN:
-            # More letters than anyone can tell apart.
+        if state.nodes and len(devices) > MOST_LETTERS:
             names = {(number, f"n{number}"): f"n{number}" for number in state.nodes}
             of_nodes = _Picture(names, width, dark=dark, height=height)
         # Sharded arrays first: they show the parallelism; replicated arrays all look alike.

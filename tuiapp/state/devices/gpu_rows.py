@@ -25,7 +25,7 @@ def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
     lines: list[Line] = []
     for view in views:
         sample = view.gpu.sample
-        label = view.mark, fit(f" {sample.index} {view.model}", LABEL_CELLS - 1)
+        label = view.mark, fit(f" {sample.index} {view.model}", LABEL_CELLS - len(view.mark.text))
         lines.append(bar_row(label, sample.utilization_percent, room, view.role, *_first_note(view, note)))
         lines.append(_memory_row(view, room, note))
         lines += [_mig_row(view, part, room) for part in sample.mig or ()]
@@ -47,7 +47,7 @@ def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
         memory = memory_percent(sample)
         row = line(
             view.mark,
-            f" {sample.index:<3}",
+            f" {sample.index}".ljust(5 - len(view.mark.text)),
             fit(f" {view.model}", name),
             bar_span(sample.utilization_percent, busy, view.role),
             f" {percent(sample.utilization_percent)}  ",
@@ -88,7 +88,13 @@ def _dense(view: GpuView, width: int) -> Line:
         note = Span(f" {view.condition.within(9)}", view.condition.weight)
     busy = sample.utilization_percent
     bar_cells = max(1, width - 5 - 5 - 9)
-    return line(view.mark, f" {sample.index:<3}", bar_span(busy, bar_cells, view.role), percent(busy), note)
+    return line(
+        view.mark,
+        f" {sample.index}".ljust(5 - len(view.mark.text)),
+        bar_span(busy, bar_cells, view.role),
+        percent(busy),
+        note,
+    )
 
 
 def _title(views: Sequence[GpuView]) -> str:

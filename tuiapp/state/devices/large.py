@@ -25,9 +25,12 @@ def large_view(
     width: int,
     height: int,
     sort: ProcessKey,
+    node: int = 0,
 ) -> list[Line]:
-    """Returns lines that fill `height`, or are more where it is too small for all."""
-    derived = efficiency_line(state, width)
+    """Returns lines of a node that fill `height`, or are more where it is too small for all."""
+    sample, history = state.host_of(node)
+    # Of all nodes it is above their list.
+    derived = efficiency_line(state, width) if not state.nodes else []
     unknown = foreign_processes(views, width)[-1:] if any(view.gpu.has_unknown for view in views) else []
     head = stacked(
         [
@@ -37,13 +40,13 @@ def large_view(
     )
     own = sum(bool(row.role or row.gpus) for row in processes)
     least = min(len(processes), own + OTHERS)
-    full = gauges(state.host, width) if state.host else []
+    full = gauges(sample, width) if sample else []
     across = graphs_across(width, 4 if views else 2)
-    blocks = len(host_blocks(state.host, state.host_history)) if state.host else 0
+    blocks = len(host_blocks(sample, history)) if sample else 0
     stacks = -(-blocks // across)
 
     def host(rows: int) -> list[Line]:
-        return host_graphs(state.host, state.host_history, width, rows, across) + full if state.host else []
+        return host_graphs(sample, history, width, rows, across) + full if sample else []
 
     def drawn(rows: int, host_rows: int, most: int) -> list[Line]:
         table = process_table(processes, width, most, sort) if processes else []

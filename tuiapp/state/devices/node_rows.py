@@ -2,73 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from trainers.contract.events import HostSample
 from tuiapp.state.devices.figures import celsius, network, percent, share
 from tuiapp.state.devices.gpu import memory_percent
-from tuiapp.state.devices.gpu_rows import one_row_each, two_rows_each
-from tuiapp.state.devices.host import host_line, host_rows
+from tuiapp.state.devices.gpu_rows import one_row_each
+from tuiapp.state.devices.host import host_line
 from tuiapp.state.devices.processes import process_rows
 from tuiapp.state.devices.spans import Line, Role, Span, line, pad
 from tuiapp.state.devices.view import GpuView
-from tuiapp.state.node_groups import NodeGroups
 from tuiapp.state.node_list import CONDITIONS
 from tuiapp.state.node_state import NodeState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import MISSING, fit, fitting_columns, plural
 
 MOST_NAME_CELLS = 20
-LARGE_HOST_ROWS = 5
 
 
-class NodeLines(NamedTuple):
-    node: int
-    lines: list[Line]  # the first is the node's own
-
-
-def node_lines(
-    state: RunState, views: Sequence[GpuView], width: int, groups: NodeGroups, *, large: bool
-) -> tuple[Line, list[NodeLines]]:
-    """Returns a heading, and the lines of each node; `large`: those of unfolded nodes have room for all figures."""
+def views_by_node(state: RunState, views: Sequence[GpuView]) -> dict[int, list[GpuView]]:
+    """Returns the GPUs of each node."""
     of: dict[int, list[GpuView]] = {number: [] for number in state.nodes}
     for view in views:
         of.setdefault(view.gpu.sample.node, []).append(view)
+    return of
+
+
+def node_lines(
+    state: RunState, of: Mapping[int, Sequence[GpuView]], width: int, unfolded: Collection[int]
+) -> tuple[Line, dict[int, Line]]:
+    """Returns a heading, and the line of each node; `of` has the GPUs of each."""
     digits = len(str(len(state.nodes) - 1))
     names = {number: f"{number:<{digits}} {node.host or MISSING}" for number, node in state.nodes.items()}
+    name_cells = min(MOST_NAME_CELLS, 2 + max(map(len, names.values())))
     cells = {number: _cells(node, of[number]) for number, node in state.nodes.items()}
-    widths = {
-        "node": min(MOST_NAME_CELLS, 2 + max(map(len, names.values()))),
-        "state": max(len(one["state"]) for one in cells.values()),
-    }
-    columns = [(one, widths.get(one.title, one.width)) for one in _COLUMNS if _is_known(one, cells.values())]
-    fits = fitting_columns([(one.rank, cells_wide) for one, cells_wide in columns], width)
-    shown = [columns[place] for place in fits]
-    heading = "  ".join(_cell(one, one.title, cells_wide) for one, cells_wide in shown)
-    found = []
+    known = {title for one in cells.values() for title, text in one.items() if text} | {"node"}
+    states = max(len(one["state"]) for one in cells.values())
+    sized = [one._replace(width={"node": name_cells, "state": states}.get(one.title, one.width)) for one in _COLUMNS]
+    shown = _fitting([one for one in sized if one.title in known], width)
+    tells = "state" not in known or any(one.title == "state" for one in shown)
+    if not tells:
+        # Beside the name its sign.
+        sized[0] = sized[0]._replace(width=name_cells + 2)
+        shown = _fitting([one for one in sized if one.title in known - {"state"}], width)
+    heading = "  ".join(_cell(one, one.title) for one in shown)
+    lines = {}
     for number, node in state.nodes.items():
-        is_open = groups.is_open(number)
-        texts = cells[number] | {"node": f"{'▾' if is_open else '▸'} {names[number]}"}
-        words = "  ".join(_cell(one, texts[one.title], cells_wide) for one, cells_wide in shown)
-        lines = [pad(line(Span(words, _role(node, of[number]))), width)]
-        if is_open:
-            lines += _devices(state, node, of[number], width, large=large)
-        found.append(NodeLines(number, lines))
-    return line(Span(heading, "muted")), found
+        name, words = f"{'▾' if number in unfolded else '▸'} {names[number]}", cells[number]["state"]
+        if tells:
+            text = "  ".join(_cell(one, {**cells[number], "node": name}[one.title]) for one in shown)
+        elif node.status in CONDITIONS:
+            # Its figures are no longer true.
+            text = f"{fit(name, name_cells)} {words}"
+        else:
+            name = f"{fit(name, name_cells)} {words[:1]}"
+            text = "  ".join(_cell(one, {**cells[number], "node": name}[one.title]) for one in shown)
+        lines[number] = pad(line(Span(text, _role(node, of[number]))), width)
+    return line(Span(heading, "muted")), lines
 
 
-def _devices(state: RunState, node: NodeState, views: list[GpuView], width: int, *, large: bool) -> list[Line]:
+def device_lines(state: RunState, node: NodeState, views: Sequence[GpuView], width: int) -> list[Line]:
     """Returns the lines of an unfolded node: its GPUs, or its ranks' processes, and its host."""
-    if views:
-        lines = two_rows_each(views, width) if large else one_row_each(views, width)
-    else:
-        lines = process_rows(state, width, details=large, node=node.number)
-    if node.sample is None:
-        return lines
-    host = host_rows(node.sample, width, LARGE_HOST_ROWS) if large else [pad(host_line(node.sample, width), width)]
-    return [*lines, *host]
+    lines = one_row_each(views, width) if views else process_rows(state, width, details=False, node=node.number)
+    return [*lines, pad(host_line(node.sample, width), width)] if node.sample else lines
 
 
 class _Column(NamedTuple):
@@ -81,19 +79,19 @@ class _Column(NamedTuple):
 _COLUMNS = (
     _Column("node", 8, 0, left=True),
     _Column("GPUs", 5, 1),
-    _Column("least", 5, 6),
-    _Column("memory", 6, 5),
-    _Column("hottest", 7, 7),
-    _Column("CPU", 5, 2),
-    _Column("host memory", 13, 4),
-    _Column("network/s", 13, 3, left=True),
-    _Column("load", 6, 8),
-    _Column("state", 0, 2, left=True),
+    _Column("least", 5, 7),
+    _Column("memory", 6, 6),
+    _Column("hottest", 7, 8),
+    _Column("CPU", 5, 3),
+    _Column("host memory", 13, 5),
+    _Column("network/s", 13, 2, left=True),
+    _Column("load", 6, 9),
+    _Column("state", 0, 4, left=True),
 )
 
 
-def _is_known(column: _Column, cells: Iterable[dict[str, str]]) -> bool:
-    return column.title == "node" or any(one[column.title] for one in cells)
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    return [columns[place] for place in fitting_columns([(one.rank, one.width) for one in columns], width)]
 
 
 def _cells(node: NodeState, views: Sequence[GpuView]) -> dict[str, str]:
@@ -135,5 +133,5 @@ def _role(node: NodeState, views: Sequence[GpuView]) -> Role:
     return "muted" if node.status == "awaited" else "warning" if text else ""
 
 
-def _cell(column: _Column, text: str, width: int) -> str:
-    return fit(text, width) if column.left else fit(text, width).strip().rjust(width)
+def _cell(column: _Column, text: str) -> str:
+    return fit(text, column.width) if column.left else fit(text, column.width).strip().rjust(column.width)

@@ -53,12 +53,12 @@ class ProcessRow:
 
 
 def process_rows_of(
-    state: RunState, views: Sequence[GpuView], seen: Mapping[int, Seen], sort: ProcessKey
+    state: RunState, views: Sequence[GpuView], seen: Mapping[int, Seen], sort: ProcessKey, node: int = 0
 ) -> list[ProcessRow]:
-    """Returns all processes that are known, sorted; `seen` are those of this machine, if the run is on it."""
+    """Returns all known processes of a node, sorted; `seen` are those of this machine, if it is the node."""
     rows = {pid: ProcessRow(pid) for pid in seen}
     places = {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
-    for rank in rank_processes(state):
+    for rank in rank_processes(state, node):
         if rank.pid is not None:
             row = rows.setdefault(rank.pid, ProcessRow(rank.pid))
             row.rank, row.role, row.history = rank.rank, f"rank {rank.rank}", list(rank.cpu)
@@ -69,7 +69,7 @@ def process_rows_of(
             if (sample := rank.process) is not None:
                 row.cpu_percent, row.memory_bytes, row.threads = sample.cpu_percent, sample.rss_bytes, sample.threads
                 row.read_bytes_per_s, row.write_bytes_per_s = sample.read_bytes_per_s, sample.write_bytes_per_s
-    if state.started is not None and state.started.pid in seen:
+    if node == 0 and state.started is not None and state.started.pid in seen:
         rows[state.started.pid].role = "supervisor"
     for view in views:
         for process in view.gpu.processes or ():
@@ -172,7 +172,8 @@ def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: Proce
     for row in cut:
         mark = Span("!", "warning") if row.shares else letter_span(row.place)
         cells = "  ".join(_cell(one, one.tell(row)) for one in shown)
-        text = f" {cells}  {row.command}"
+        # The pid leaves room for a second letter.
+        text = f" {cells}  {row.command}"[len(mark.text) - 1 :]
         lines.append(pad(line(mark, Span(text, "bold" if row.role else "warning" if row.shares else "")), width))
     if len(cut) < len(rows):
         lines.append(line(Span(f"  and {len(rows) - len(cut)} more", "muted")))

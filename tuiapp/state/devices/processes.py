@@ -35,7 +35,7 @@ def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -
     `details` adds one of memory, threads, traffic.
     """
     ranks = rank_processes(state, node)
-    host = state.nodes[node].sample if state.nodes else state.host
+    host, _ = state.host_of(node)
     # On the scale of the host's row: 100 % is its whole share of the cores.
     fair = max(1, (host.cpu_cores if host else 1) // max(1, len(ranks)))
     note = note_cells(width)
@@ -49,9 +49,10 @@ def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -
         memory = f"{format_bytes(rank.process.rss_bytes):>9}"
         spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
         own = state.process_per_device
-        name = fit(f" rank {rank.rank} CPU" if own else " process CPU", LABEL_CELLS - 1)
+        mark = letter_span(place if own else None)
+        name = fit(f" rank {rank.rank} CPU" if own else " process CPU", LABEL_CELLS - len(mark.text))
         row = bar_row(
-            (letter_span(place if own else None), name),
+            (mark, name),
             busy,
             room,
             place if place is not None else "muted",
