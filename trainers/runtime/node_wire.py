@@ -95,6 +95,12 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     event: AnyEvent
 
 
+class RankAttached(msgspec.Struct, frozen=True, tag="attached"):
+    """A process that no agent has started reports as this rank."""
+
+    rank: int
+
+
 class RankExited(msgspec.Struct, frozen=True, tag="exited"):
     """A rank has ended; all it has sent came before."""
 
@@ -111,7 +117,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 ToNode: TypeAlias = Begin | ToRankOf | Signal | AskStacks | Finish
-FromNode: TypeAlias = FromRankOf | Reported | RankExited | Failed
+FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankExited | Failed
 
 to_node: msgspec.json.Decoder[ToNode] = msgspec.json.Decoder(ToNode)
 from_node: msgspec.json.Decoder[FromNode] = msgspec.json.Decoder(FromNode)
