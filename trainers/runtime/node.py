@@ -31,7 +31,7 @@ from trainers.config.directories import user_data
 from trainers.config.machine import inspect_machine
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
+from trainers.contract.events import AnyEvent, Event, Phase, Stacks, StopRequested
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
@@ -48,6 +48,8 @@ from trainers.runtime.run_events import script_started_events
 from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import script_environment, script_start
+from trainers.runtime.stacks import StackDump
+from trainers.runtime.watchdog import LOOK_S
 from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
@@ -85,6 +87,9 @@ class Agent:
         self._metrics: ScriptMetrics | None = None
         """Of a script, as its reporters."""
         self._ending = False
+        self._dumps: list[tuple[int, StackDump]] = []
+        self._looked = 0.0
+        self._stopped: set[int] = set()
         self._reaper: Helper | None = None
         self._sampler: SamplerKeeper | None = None
         self._oom = OomWatch(monotonic())
@@ -159,7 +164,7 @@ class Agent:
                     for one in (self._live[rank], *(other for other in beside if other.rank == rank)):
                         one.kill(signal.Signals(number))
                 case node_wire.AskStacks(rank) if rank in self._live:
-                    self._live[rank].ask_stacks()
+                    self._dumps.append((rank, StackDump({rank: self._live[rank]}, monotonic())))
                 case node_wire.Finish():
                     self._code = 0
 
@@ -272,6 +277,19 @@ class Agent:
             for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
                 self._report(event)
 
+    def _report_stacks(self, now: float) -> None:
+        complete = [one for one in self._dumps if one[1].is_complete(now)]
+        for rank, dump in complete:
+            if rank in self._live:
+                self._forward(rank, dump.read() or [Stacks(rank=rank, pid=self._live[rank].pid, text="")])
+        self._dumps = [one for one in self._dumps if one not in complete]
+
+    def _report_stopped(self) -> None:
+        stopped = {rank for rank, process in self._live.items() if process.is_stopped()}
+        for rank in (stopped ^ self._stopped) & self._live.keys():
+            self._channel.send(node_wire.RankStopped(rank, self._live[rank].pid, rank in stopped))
+        self._stopped = stopped
+
     def _poll(self, now: float) -> None:
         if self._reaper is not None:
             self._reaper.advance(now)
@@ -282,6 +300,10 @@ class Agent:
             for line in process.new_lines():
                 self._report(line)
         self._report_found()
+        self._report_stacks(now)
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._report_stopped()
         full = self._channel.kept_bytes > MAX_KEPT_BYTES
         if full != self._paused:
             # A rank whose pipe is not read thins what it reports, and trains on.

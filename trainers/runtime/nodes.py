@@ -43,10 +43,13 @@ class RemoteRank:
     """A rank process on another node; stands where a `RankProcess` would."""
 
     exit_fd = -1
-    pid = 0
+    directory = None
 
-    def __init__(self, run: RunDir, rank: int, channel: Channel, *, agrees: bool) -> None:
-        self.rank, self.directory, self._channel = rank, run.rank(rank), channel
+    def __init__(self, rank: int, channel: Channel, *, agrees: bool) -> None:
+        self.rank, self._channel = rank, channel
+        self.pid = 0
+        """On its machine; not known before it is stopped."""
+        self.stopped = False
         self.done = False
         self.agrees = agrees
         self.connection: Connection | None = None
@@ -63,8 +66,7 @@ class RemoteRank:
         return True
 
     def is_stopped(self) -> bool:
-        """Not known of a process on another machine."""
-        return False
+        return self.stopped
 
     def wait(self) -> None:
         """Its agent has waited for it."""
@@ -329,6 +331,9 @@ class Nodes:
                 case node_wire.RankAttached(rank):
                     link.ranks[rank] = self._rank(link, rank)
                     self._admit(link.ranks[rank])
+                case node_wire.RankStopped(rank, pid, stopped):
+                    if (process := link.ranks.get(rank)) is not None:
+                        process.pid, process.stopped = pid, stopped
                 case node_wire.RankExited(rank, failed, consequence):
                     if (process := link.ranks.pop(rank, None)) is not None:
                         if failed is not None:
@@ -339,7 +344,7 @@ class Nodes:
 
     def _rank(self, link: _Link, rank: int) -> RemoteRank:
         # A script's take part in agreements once they say so.
-        return RemoteRank(self._run, rank, link.channel, agrees=BACKENDS[self._plan.config.backend].builtin)
+        return RemoteRank(rank, link.channel, agrees=BACKENDS[self._plan.config.backend].builtin)
 
     def _own(self, link: _Link, event: E) -> E:
         """An event as of this machine's clocks, and of its node."""

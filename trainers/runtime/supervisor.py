@@ -44,6 +44,7 @@ from trainers.contract.events import (
     Phase,
     RankFailed,
     RunEnded,
+    Stacks,
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
@@ -331,6 +332,8 @@ class Supervisor:
         for message in messages:
             if isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
+            elif isinstance(message, Stacks):
+                self._watchdog.hear_stacks(message)
             elif isinstance(message, wire.Vote):
                 self._agreement.count(message, via, self._voters())
             elif isinstance(message, StopRequested):

@@ -72,7 +72,8 @@ def _describe_hang(state: RunState) -> list[Content]:
     lines.append(Content.styled("Python stacks of each rank, innermost call first:", MUTED))
     named = hang.rank if hang else None
     for rank, stacks in sorted(state.stacks.items(), key=lambda item: (item[0] != named, item[0])):
-        lines += [Content(""), Content.styled(f"rank {rank}, pid {stacks.pid}", "bold")]
+        where = f" on node {stacks.node}" if stacks.node else ""
+        lines += [Content(""), Content.styled(f"rank {rank}{where}, pid {stacks.pid}", "bold")]
         lines += [Content(line) for line in _main_thread_first(sanitize_lines(stacks.text.rstrip()))]
     return lines
 
