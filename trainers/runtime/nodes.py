@@ -206,7 +206,7 @@ class Nodes:
             elif quiet and link.silent_since is None and (link.ranks or not self._begun):
                 link.silent_since = link.channel.heard
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
-                text = f"{link.name} is not connected; its ranks train on, and are given up after {grace}"
+                text = f"{link.name} is not connected; it is given up after {grace}"
                 self._note(link, "silent")
                 self._emit(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
