@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import copy
+
+import pytest
 
 from tests.processes.harness import START_S, Watched
 from tests.waiting import wait_until
@@ -26,12 +30,26 @@ def address_of(run: Watched) -> tuple[str, int]:
     return host, int(port)
 
 
+def without(hidden: Path, *command: str) -> list[str]:
+    """The command that runs another one on a machine with another name, which lacks a directory of this one."""
+    if os.getuid() or shutil.which("unshare") is None:
+        pytest.skip("a file system of its own needs root and util-linux")
+    prepare = 'hostname node-b && mount -t tmpfs none "$0" && exec "$@"'
+    return ["unshare", "--mount", "--uts", "sh", "-c", prepare, str(hidden), *command]
+
+
 @contextmanager
-def agent(run: Watched, port: int | None = None, secret: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """An agent that joins a run; ended afterwards."""
+def agent(
+    run: Watched, port: int | None = None, secret: Path | None = None, home: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """An agent that joins a run; ended afterwards. With a `home` it keeps its files there, and shares none."""
     host, own = address_of(run)
     command = [*AGENT, f"{host}:{port or own}"]
     environment = {**os.environ, SECRET_VARIABLE: str(secret or run.run.secret)}
+    if home is not None:
+        home.mkdir()
+        environment |= {"XDG_DATA_HOME": str(home), SECRET_VARIABLE: str(copy(run.run.secret, home / "secret"))}
+        command = without(run.run.path.parent, *command)
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         yield process

@@ -17,9 +17,10 @@ from tests.processes.harness import MLP, Watched, launched
 from tests.processes.nodes import agent
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Alert, Stacks
+from trainers.contract.events import Alert, LogLine, Stacks
 
 FLOOR_S = 3.0
+ON_TWO = msgspec.structs.replace(MLP, launcher="join", nodes=2, network="lo")
 FOUR = msgspec.structs.replace(MLP, devices=4)
 
 
@@ -55,13 +56,37 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         run.wait_gone()
 
 
-def test_on_several_nodes_it_is_named_with_its_node(runs_dir: Path, fake: Callable[..., None]) -> None:
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "not shared"])
+def test_on_several_nodes_it_is_named_with_its_node_and_all_stacks(
+    tmp_path: Path, runs_dir: Path, fake: Callable[..., None], shared: bool
+) -> None:
     fake("hang:1:20")
-    two = msgspec.structs.replace(MLP, launcher="join", nodes=2, network="lo")
-    with launched(two, runs_dir) as run, agent(run):
+    with launched(ON_TWO, runs_dir) as run, agent(run, home=None if shared else tmp_path / "node-b"):
         alert = _hang_of(run)
         assert alert.rank == 1
-        assert f"rank 1 (node 1, {socket.gethostname()}) is behind, at step 19" in alert.text
+        host = socket.gethostname() if shared else "node-b"
+        assert f"rank 1 (node 1, {host}) is behind, at step 19" in alert.text
+        stacks = {one.rank: one for one in run.of(Stacks)}
+        assert {rank: one.node for rank, one in stacks.items()} == {0: 0, 1: 1}
+        assert "_misbehave" in stacks[1].text
+        assert not [line for line in run.of(LogLine) if "gave no Python stacks" in line.text]
+
+
+def test_a_rank_that_is_stopped_on_another_node_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(ON_TWO, runs_dir) as run, agent(run):
+        run.at_step(20)
+        stopped = psutil.Process(run.pid(1))
+        stopped.suspend()
+        alert = run.wait(Alert, lambda alert: alert.kind == "stopped")
+        assert alert.rank == 1
+        assert alert.text.startswith(f"rank 1 (node 1, {socket.gethostname()}) is stopped")
+        assert alert.text.endswith(f"To continue, there: kill -CONT {stopped.pid}")
+        step = run.reports()[-1].last_step
+        stopped.resume()
+        run.wait(Alert, lambda alert: alert.kind == "stopped" and alert.ended)
+        run.at_step(step + 20)
+        assert {one.kind for one in run.alerts()} == {"stopped"}
 
 
 @pytest.mark.parametrize("config", [pytest.param(MLP, marks=pytest.mark.slow), FOUR], ids=["2", "4"])

@@ -165,6 +165,23 @@ def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., 
         run.wait_gone()
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["agent", "whole node"])
+def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs_dir: Path, whole: bool) -> None:
+    config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
+    with launched(config, runs_dir) as run, agent(run) as other:
+        run.at_step(3)
+        node = psutil.Process(other.pid)
+        processes = [node, *(node.children(recursive=True) if whole else [])]
+        for process in processes:
+            process.suspend()
+        assert run.end(30).reason.startswith(f"node 1 ({socket.gethostname()}) has been out of reach for 5 s")
+        wait_until(lambda: not run.processes("trainers.runtime.supervisor"))
+        for process in processes:
+            process.resume()
+        assert other.wait(30) == 1
+        run.wait_gone()
+
+
 def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("0" * 64)

@@ -41,6 +41,10 @@ def test_a_step_counts_once_every_rank_has_reported_it() -> None:
     assert tally.summary(1.0).epochs == 0.5
 
 
+def test_a_rank_that_nobody_planned_and_that_has_reported_nothing_has_no_step() -> None:
+    assert Tally(PLAN, 2).last_step(2) == 0
+
+
 def test_an_evaluation_is_no_step() -> None:
     """The steps that lead to it may be lost: a checkpoint there is not covered."""
     tally = Tally(PLAN, 1)

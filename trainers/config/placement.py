@@ -126,7 +126,7 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     if config.nodes > 1 and not config.devices:
         count = _count_on_nodes(config, most=2)
     if config.processes == "one" and not config.devices:
-        count = 1
+        count = config.nodes
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
 

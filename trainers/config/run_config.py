@@ -338,8 +338,10 @@ def _check_script(config: RunConfig) -> list[Problem]:
             read(getattr(config, key))
         except ValueError as error:
             problems.append(Problem(key, str(error)))
-    if config.processes == "one" and config.platform == "cpu" and config.devices > 1:
-        message = f"one process on the CPU has no {config.devices} devices; take 1, or processes per-device."
+    if config.processes == "one" and config.platform == "cpu" and config.devices > config.nodes:
+        message = (
+            f"one process on the CPU has no {config.devices} devices; take {config.nodes}, or processes per-device."
+        )
         problems.append(Problem("devices", message, also=("processes", "platform")))
     return problems
 

@@ -55,7 +55,7 @@ class Client:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
-            self._socket.connect(f"\0{run.address.read_text()}")
+            self._socket.connect(f"\0{os.environ.get(wire.LISTENER) or run.address.read_text()}")
             self._socket.settimeout(None)
             self._socket.sendall(wire.encode(wire.Hello(rank)))
         except OSError:

@@ -21,7 +21,7 @@ MAX_RECORD_BYTES = 1 << 30
 """A record with an image or a histogram may be large; a larger one is damage."""
 MAX_TAG = 200
 
-_PID = re.compile(r"tfevents\.\d+\..+\.(?P<pid>\d+)\.\d+(\.v2)?$")
+_PROCESS = re.compile(r"tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(\.v2)?$")
 _LENGTH = struct.Struct("<QI")
 _FLOAT, _DOUBLE = 1, 2
 """Data types of a tensor: the numbers in `types.proto`."""
@@ -39,10 +39,13 @@ class Scalar(NamedTuple):
 
 
 class EventFiles:
-    """The event files in a directory and those below; what they hold before the start is skipped."""
+    """The event files in a directory and those below, with a `host` those that it has written.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    What they hold before the start is skipped.
+    """
+
+    def __init__(self, directory: Path, host: str = "") -> None:
+        self._directory, self._host = directory, host
         self._offsets: dict[Path, int] = {}
         for path in self._find():
             with contextlib.suppress(OSError):
@@ -68,8 +71,15 @@ class EventFiles:
 
     def _find(self) -> list[Path]:
         return sorted(
-            Path(root, name) for root, _, names in os.walk(self._directory) for name in names if "tfevents" in name
+            Path(root, name)
+            for root, _, names in os.walk(self._directory)
+            for name in names
+            if "tfevents" in name and self._is_own(name)
         )
+
+    def _is_own(self, name: str) -> bool:
+        named = _PROCESS.search(name) if self._host else None
+        return named is None or named["host"] == self._host
 
     def _has_more(self, path: Path) -> bool:
         try:
@@ -78,7 +88,7 @@ class EventFiles:
             return False
 
     def _read(self, path: Path) -> Iterator[Scalar]:
-        named = _PID.search(path.name)
+        named = _PROCESS.search(path.name)
         pid = int(named["pid"]) if named else 0
         with path.open("rb") as file:
             file.seek(self._offsets.get(path, 0))

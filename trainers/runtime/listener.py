@@ -1,7 +1,8 @@
-"""Accepts the ranks that report by `trainers.tracking`: each connects to the run's supervisor by a local socket.
+"""Accepts the ranks that report by `trainers.tracking`: each connects to its node's supervisor, or agent.
 
-The socket's name is in the abstract namespace, so that neither the length of the run directory's path nor its file
-system matters; it is in the run directory's file `address`, which only the user may read.
+The local socket's name is in the abstract namespace, so that neither the length of the run directory's path nor its
+file system matters. It is in the environment of the ranks that were launched, and in the run directory's file
+`address`, which only the user may read, for those that somebody else started.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Listener:
-    def __init__(self, run: RunDir) -> None:
-        """Raises OSError if `address` cannot be written."""
-        self._run = run
+    """`address`: the file that gets the socket's name, if any. Raises OSError if it cannot be written."""
+
+    def __init__(self, address: Path | None) -> None:
+        self._address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        name = f"tuiapp-{secrets.token_hex(16)}"
-        self._socket.bind(f"\0{name}")
+        self.name = f"tuiapp-{secrets.token_hex(16)}"
+        self._socket.bind(f"\0{self.name}")
         self._socket.listen(1024)
         self._socket.setblocking(False)
-        write_atomically(run.address, name.encode())
+        if address is not None:
+            write_atomically(address, self.name.encode())
 
     @property
     def fd(self) -> int:
@@ -59,8 +62,9 @@ class Listener:
 
     def close(self) -> None:
         self._socket.close()
-        with suppress(OSError):
-            self._run.address.unlink()
+        if self._address is not None:
+            with suppress(OSError):
+                self._address.unlink()
 
 
 class Connection:

@@ -18,7 +18,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -31,19 +31,25 @@ from trainers.config.directories import user_data
 from trainers.config.machine import inspect_machine
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, Phase, StopRequested
+from trainers.contract.events import AnyEvent, Event, Phase, Stacks, StopRequested
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 from trainers.runtime.helper import Helper
+from trainers.runtime.listener import AttachedRank, Connection
 from trainers.runtime.node_wire import Begin, Challenge, Greeting, Welcome
 from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.place import Place, pick_gpus
 from trainers.runtime.processes import RankProcess, device_environment, rank_environment, start_reaper
+from trainers.runtime.reporters import Reporters
+from trainers.runtime.run_events import script_started_events
 from trainers.runtime.sampling import keep_sampler
+from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import script_environment, script_start
+from trainers.runtime.stacks import StackDump
+from trainers.runtime.watchdog import LOOK_S
 from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
@@ -54,6 +60,9 @@ FIRST_CONNECT_S = 120.0
 """How long the first connection is tried: Slurm starts the nodes in any order."""
 GONE_S = 3.0
 """A supervisor whose machine has refused connections for this long is gone: it never opens its port again."""
+
+
+_VOTES = wire.Agrees | wire.Vote | wire.Leaves
 
 
 class RefusedError(Exception):
@@ -74,7 +83,14 @@ class Agent:
         self._tried = False
         self._run: RunDir | None = None
         self._token = ""
-        self._live: dict[int, RankProcess] = {}
+        self._live: dict[int, RankProcess | AttachedRank] = {}
+        self._reporters: Reporters | None = None
+        self._metrics: ScriptMetrics | None = None
+        """Of a script, as its reporters."""
+        self._ending = False
+        self._dumps: list[tuple[int, StackDump]] = []
+        self._looked = 0.0
+        self._stopped: set[int] = set()
         self._reaper: Helper | None = None
         self._sampler: SamplerKeeper | None = None
         self._oom = OomWatch(monotonic())
@@ -146,11 +162,14 @@ class Agent:
                 case Begin():
                     self._begin(message)
                 case node_wire.ToRankOf(rank, content) if rank in self._live:
-                    self._live[rank].send(content)
+                    self._send(self._live[rank], content)
                 case node_wire.Signal(rank, number) if rank in self._live:
-                    self._live[rank].kill(signal.Signals(number))
+                    self._ending = True
+                    beside = self._reporters.beside() if self._reporters is not None else []
+                    for one in (self._live[rank], *(other for other in beside if other.rank == rank)):
+                        one.kill(signal.Signals(number))
                 case node_wire.AskStacks(rank) if rank in self._live:
-                    self._live[rank].ask_stacks()
+                    self._dumps.append((rank, StackDump({rank: self._live[rank]}, monotonic())))
                 case node_wire.Finish():
                     self._code = 0
 
@@ -176,7 +195,10 @@ class Agent:
             script, environment = None, rank_environment(plan, self._token, place)
         else:
             script = script_start(run, plan)
-            environment = script_environment(plan, place, begin.attempt) | {wire.RUN_DIR: str(run.path)}
+            hands = self._watch, self._forget, self._admit, self._take, self._leave, self._on_rank_exit
+            self._reporters = Reporters(run, None, self._live, *hands, lambda: self._ending)
+            self._metrics = ScriptMetrics(plan.config)
+            environment = script_environment(run, self._reporters.name, plan, place, begin.attempt)
             environment |= device_environment(gpus=place.gpus, token=self._token)
         if begin.resume_from:
             environment[wire.RESUME_FROM] = begin.resume_from
@@ -184,6 +206,9 @@ class Agent:
             process = RankProcess(run, rank, environment, None, plan.python, script, plan.ranks.index(rank), number)
             self._live[rank] = process
             self._watch_rank(process)
+            if self._metrics is not None:
+                self._metrics.listen(process)
+                self._forward(rank, script_started_events(plan.config, rank, process.pid, number, place.gpus))
         self._sampler = keep_sampler(
             run, plan.config, self._live, environment, self._report, self._watch, self._forget, place.gpus
         )
@@ -204,7 +229,28 @@ class Agent:
         if process.messages.ended:
             self._forget(process.messages.fd)
 
-    def _forward(self, rank: int, messages: list[wire.FromRank]) -> None:
+    def _send(self, process: RankProcess | AttachedRank, message: wire.ToRank) -> None:
+        if process.connection is not None:
+            process.connection.send(message)
+        elif isinstance(process, RankProcess) and self._reporters is None:
+            process.send(message)
+
+    def _admit(self, rank: AttachedRank) -> None:
+        self._live[rank.rank] = rank
+        self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
+        self._channel.send(node_wire.RankAttached(rank.rank))
+
+    def _take(self, rank: RankProcess | AttachedRank, messages: list[wire.FromRank], via: Connection) -> None:
+        # To the supervisor a rank is one process: it votes for those that it starts.
+        others = via is not rank.connection
+        self._forward(rank.rank, [one for one in messages if not (others and isinstance(one, _VOTES))])
+
+    def _leave(self, connection: Connection) -> None:
+        rank = self._live.get(connection.rank)
+        if rank is not None and rank.connection is connection:
+            self._forward(rank.rank, [wire.Leaves(rank.rank, 0)])
+
+    def _forward(self, rank: int, messages: Sequence[wire.FromRank]) -> None:
         for message in messages:
             process = self._live[rank]
             process.done |= isinstance(message, Phase) and message.phase == "done"
@@ -213,17 +259,41 @@ class Agent:
     def _report(self, event: Event) -> None:
         self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
 
-    def _on_rank_exit(self, process: RankProcess) -> None:
-        self._forward(process.rank, process.messages.read_all())
-        for fd in (process.messages.fd, process.exit_fd):
-            self._forget(fd)
+    def _on_rank_exit(self, process: RankProcess | AttachedRank) -> None:
+        if self._live.get(process.rank) is not process:
+            return
+        if isinstance(process, RankProcess):
+            self._forward(process.rank, process.messages.read_all())
+            self._forget(process.messages.fd)
+        if self._reporters is not None and process.connection is not None:
+            self._reporters.hear(process.connection, final=True)
+        self._forget(process.exit_fd)
         process.wait()
         for line in process.new_lines(final=True):
             self._report(line)
         del self._live[process.rank]
+        self._report_found(last=not self._live)
         failed, consequence = process.failure(0, self._oom.struck) or (None, False)
         process.close()
         self._channel.send(node_wire.RankExited(process.rank, failed, consequence))
+
+    def _report_found(self, *, last: bool = False) -> None:
+        if self._metrics is not None:
+            for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
+                self._report(event)
+
+    def _report_stacks(self, now: float) -> None:
+        complete = [one for one in self._dumps if one[1].is_complete(now)]
+        for rank, dump in complete:
+            if rank in self._live:
+                self._forward(rank, dump.read() or [Stacks(rank=rank, pid=self._live[rank].pid, text="")])
+        self._dumps = [one for one in self._dumps if one not in complete]
+
+    def _report_stopped(self) -> None:
+        stopped = {rank for rank, process in self._live.items() if process.is_stopped()}
+        for rank in (stopped ^ self._stopped) & self._live.keys():
+            self._channel.send(node_wire.RankStopped(rank, self._live[rank].pid, rank in stopped))
+        self._stopped = stopped
 
     def _poll(self, now: float) -> None:
         if self._reaper is not None:
@@ -234,11 +304,18 @@ class Agent:
         for process in self._live.values():
             for line in process.new_lines():
                 self._report(line)
+        self._report_found()
+        self._report_stacks(now)
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._report_stopped()
         full = self._channel.kept_bytes > MAX_KEPT_BYTES
         if full != self._paused:
             # A rank whose pipe is not read thins what it reports, and trains on.
             self._paused = full
             for process in self._live.values():
+                if not isinstance(process, RankProcess):
+                    continue
                 if full:
                     self._forget(process.messages.fd)
                 elif not process.messages.ended:

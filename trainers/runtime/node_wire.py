@@ -75,7 +75,7 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
 
 class AskStacks(msgspec.Struct, frozen=True, tag="stacks"):
-    """Have a rank write its Python stacks."""
+    """Have a rank write its Python stacks, and send them as an event of the rank: without text if it writes none."""
 
     rank: int
 
@@ -95,6 +95,20 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
     event: AnyEvent
 
 
+class RankAttached(msgspec.Struct, frozen=True, tag="attached"):
+    """A process that no agent has started reports as this rank."""
+
+    rank: int
+
+
+class RankStopped(msgspec.Struct, frozen=True, tag="stopped"):
+    """A signal, or a debugger, has stopped a rank's process, or it continues."""
+
+    rank: int
+    pid: int
+    stopped: bool
+
+
 class RankExited(msgspec.Struct, frozen=True, tag="exited"):
     """A rank has ended; all it has sent came before."""
 
@@ -111,7 +125,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 ToNode: TypeAlias = Begin | ToRankOf | Signal | AskStacks | Finish
-FromNode: TypeAlias = FromRankOf | Reported | RankExited | Failed
+FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankStopped | RankExited | Failed
 
 to_node: msgspec.json.Decoder[ToNode] = msgspec.json.Decoder(ToNode)
 from_node: msgspec.json.Decoder[FromNode] = msgspec.json.Decoder(FromNode)

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from trainers.config.catalog import BACKENDS
 from trainers.config.files import write_atomically
 from trainers.config.plan import Plan
 from trainers.contract.events import (
@@ -35,6 +36,7 @@ from trainers.contract.events import (
 from trainers.contract.rundir import RunDir
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
+from trainers.runtime.listener import Connection
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
 from trainers.runtime.ssh import start_agent
 
@@ -53,13 +55,16 @@ class RemoteRank:
     """A rank process on another node; stands where a `RankProcess` would."""
 
     exit_fd = -1
-    pid = 0
+    directory = None
 
-    def __init__(self, run: RunDir, rank: int, channel: Channel) -> None:
-        self.rank, self.directory, self._channel = rank, run.rank(rank), channel
+    def __init__(self, rank: int, channel: Channel, *, agrees: bool) -> None:
+        self.rank, self._channel = rank, channel
+        self.pid = 0
+        """On its machine; not known before it is stopped."""
+        self.stopped = False
         self.done = False
-        self.agrees = True
-        self.connection = None
+        self.agrees = agrees
+        self.connection: Connection | None = None
         self.failed: tuple[RankFailed, bool] | None = None
 
     def send(self, message: wire.ToRank) -> None:
@@ -73,8 +78,7 @@ class RemoteRank:
         return True
 
     def is_stopped(self) -> bool:
-        """Not known of a process on another machine."""
-        return False
+        return self.stopped
 
     def wait(self) -> None:
         """Its agent has waited for it."""
@@ -91,7 +95,7 @@ class RemoteRank:
         if self.failed is None:
             return None
         failed, consequence = self.failed
-        return msgspec.structs.replace(failed, step=step), consequence
+        return msgspec.structs.replace(failed, step=step or failed.step), consequence
 
     def close(self) -> None:
         """Nothing of it is open here."""
@@ -116,8 +120,8 @@ class _Link:
 class Nodes:
     """Listens for agents from its construction on; raises OSError if it cannot.
 
-    `take(rank, messages)` gets what ranks report, `bury(rank)` those that have ended, `emit` events, `stop` a node's
-    request.
+    `admit(rank)` gets ranks that no agent has started, `take(rank, messages)` what ranks report, `bury(rank)` those
+    that have ended, `emit` events, `stop` a node's request.
     """
 
     def __init__(
@@ -128,13 +132,14 @@ class Nodes:
         emit: Callable[[Event], None],
         watch: Callable[[int, Callable[[], None]], None],
         forget: Callable[[int], None],
+        admit: Callable[[RemoteRank], None],
         take: Callable[[RemoteRank, list[wire.FromRank]], None],
         bury: Callable[[RemoteRank], None],
         stop: Callable[[StopRequested], None],
     ) -> None:
         self._run, self._plan, self.address = run, plan, address
         self._emit, self._watch, self._forget = emit, watch, forget
-        self._take, self._bury, self._stop = take, bury, stop
+        self._admit, self._take, self._bury, self._stop = admit, take, bury, stop
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
         self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
@@ -176,7 +181,7 @@ class Nodes:
         ranks: dict[int, RemoteRank] = {}
         for link in self._links.values():
             numbers = list(self._plan.ranks_of(link.number))
-            link.ranks = {rank: RemoteRank(self._run, rank, link.channel) for rank in numbers}
+            link.ranks = {rank: self._rank(link, rank) for rank in numbers}
             link.channel.send(
                 node_wire.Begin(
                     run_dir=str(self._run.path),
@@ -213,7 +218,7 @@ class Nodes:
             elif quiet and link.silent_since is None and (link.ranks or not self._begun):
                 link.silent_since = link.channel.heard
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
-                text = f"{link.name} is not connected; its ranks train on, and are given up after {grace}"
+                text = f"{link.name} is not connected; it is given up after {grace}"
                 self._note(link, "silent")
                 self._emit(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
@@ -338,6 +343,12 @@ class Nodes:
                     self._emit(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
                 case node_wire.Reported(event):
                     self._emit(self._own(link, event))
+                case node_wire.RankAttached(rank):
+                    link.ranks[rank] = self._rank(link, rank)
+                    self._admit(link.ranks[rank])
+                case node_wire.RankStopped(rank, pid, stopped):
+                    if (process := link.ranks.get(rank)) is not None:
+                        process.pid, process.stopped = pid, stopped
                 case node_wire.RankExited(rank, failed, consequence):
                     if (process := link.ranks.pop(rank, None)) is not None:
                         if failed is not None:
@@ -345,6 +356,10 @@ class Nodes:
                         self._bury(process)
                 case node_wire.Failed(reason):
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
+
+    def _rank(self, link: _Link, rank: int) -> RemoteRank:
+        # A script's take part in agreements once they say so.
+        return RemoteRank(rank, link.channel, agrees=BACKENDS[self._plan.config.backend].builtin)
 
     def _own(self, link: _Link, event: E) -> E:
         """An event as of this machine's clocks, and of its node."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig, to_toml_values
-from trainers.contract.events import Event, Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
+from trainers.contract.events import Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import describe_failure
 from trainers.runtime.failures import first_cause
@@ -31,11 +32,16 @@ def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int |
     )
 
 
-def script_started_events(config: RunConfig, rank: int, pid: int) -> list[Event]:
-    """What a built-in trainer's rank reports of itself, for a rank of a script, which does not."""
+def script_started_events(
+    config: RunConfig, rank: int, pid: int, local_rank: int, gpus: Sequence[str]
+) -> list[RankStarted | Phase]:
+    """What a built-in trainer's rank reports of itself, for a rank of a script, which does not.
+
+    `gpus` are the UUIDs of its node's.
+    """
     device, uuid = config.platform, ""
     if config.platform == "cuda" and config.processes == "per-device":
-        device, uuid = f"cuda:{rank}", config.device_ids[rank]
+        device, uuid = f"cuda:{local_rank}", gpus[local_rank]
     return [RankStarted(rank=rank, pid=pid, device=device, uuid=uuid), Phase(rank=rank, phase="training")]
 
 

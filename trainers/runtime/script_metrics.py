@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from trainers.config.options import shown
 from trainers.config.run_config import RunConfig
 from trainers.config.script_texts import STEP, compile_pattern
-from trainers.contract.events import Alert, AnyEvent, LogLine, Metrics
+from trainers.contract.events import Alert, LogLine, Metrics
 from trainers.contract.metrics import MAX_STEP
 from trainers.runtime.event_files import EventFiles, Scalar
 from trainers.runtime.processes import RankProcess
@@ -41,9 +42,11 @@ class ScriptMetrics:
 
     def __init__(self, config: RunConfig) -> None:
         self._pattern = compile_pattern(config.output_pattern) if config.output_pattern else None
-        self._files = _FileReader(Path(config.tensorboard_dir)) if config.tensorboard_dir else None
+        # Several nodes may share the directory: each reads its own files.
+        host = socket.gethostname() if config.nodes > 1 else ""
+        self._files = _FileReader(Path(config.tensorboard_dir), host) if config.tensorboard_dir else None
         self._idle: dict[str, str] = {}
-        """Settings that have found no metric yet → words for that."""
+        """Settings that have found no metric yet, on any node → words for that."""
         if config.output_pattern:
             self._idle["output_pattern"] = (
                 f"output_pattern {shown(config.output_pattern)} found no number in the output"
@@ -52,7 +55,7 @@ class ScriptMetrics:
             self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
         self._batches: dict[int, Batch] = {}
         self._ranks: dict[int, int] = {}
-        self._out: list[AnyEvent] = []
+        self._out: list[Metrics | Alert | LogLine] = []
 
     def listen(self, process: RankProcess) -> None:
         """Has a rank's lines matched."""
@@ -67,7 +70,7 @@ class ScriptMetrics:
 
             tail.on_texts = hear
 
-    def take(self, now: float) -> list[AnyEvent]:
+    def take(self, now: float) -> list[Metrics | Alert | LogLine]:
         """What was found since the last call; `now` is monotonic."""
         if self._files is not None:
             self._sort(self._files)
@@ -76,11 +79,19 @@ class ScriptMetrics:
         taken, self._out = self._out, []
         return taken
 
-    def finish(self) -> list[AnyEvent]:
-        """What the ranks, which have all ended, have written last; and a note of each setting that found nothing."""
+    def finish(self) -> list[Metrics | Alert | LogLine]:
+        """What the ranks, which have all ended, have written last."""
         if self._files is not None:
             self._files.finish()
-        return [*self.take(monotonic()), *(LogLine(rank=None, stream="run", text=text) for text in self._idle.values())]
+        return self.take(monotonic())
+
+    def idle(self) -> list[LogLine]:
+        """A note of each setting that has found nothing."""
+        return [LogLine(rank=None, stream="run", text=text) for text in self._idle.values()]
+
+    def note_found(self) -> None:
+        """Another node has found metrics."""
+        self._idle.clear()
 
     def _hear(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
         for start in range(0, len(texts), LINES_AT_ONCE):
@@ -104,8 +115,8 @@ class ScriptMetrics:
                 text = f"{scalar} is not an event file, or is damaged: the rest of it is not read"
                 self._out.append(LogLine(rank=None, stream="run", text=text))
             else:
-                # A file of a process that no rank is, such as one that it started, is the first rank's.
-                rank = self._ranks.get(scalar.pid, 0)
+                # A file of a process that no rank is, such as one that it started, is the node's first rank's.
+                rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
                 self._idle.pop("tensorboard_dir", None)
                 self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
 
@@ -209,10 +220,10 @@ def _no_longer_than(seconds: float) -> Iterator[None]:
 class _FileReader:
     """Reads event files in a thread: their file system may not answer."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, host: str) -> None:
         self.found: deque[Scalar | Path] = deque()
         """Scalars, and files that are damaged."""
-        self._files = EventFiles(directory)
+        self._files = EventFiles(directory, host)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._read, name="event-files", daemon=True)
         self._thread.start()

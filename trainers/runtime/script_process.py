@@ -21,6 +21,7 @@ from trainers.config.plan import Plan
 from trainers.config.script import command
 from trainers.config.script_texts import read_environment
 from trainers.contract.rundir import RunDir
+from trainers.runtime import wire
 from trainers.runtime.place import Place
 
 RESUME = "TUIAPP_RESUME"
@@ -98,8 +99,11 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
     )
 
 
-def script_environment(plan: Plan, place: Place, attempt: int) -> dict[str, str]:
-    """What a script's ranks get beside the devices and the run's token; the place's port is free for them."""
+def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, attempt: int) -> dict[str, str]:
+    """What a script's ranks get beside the devices and the run's token; the place's port is free for them.
+
+    They report to the run by the socket `listener`.
+    """
     each = plan.config.processes == "per-device" or plan.config.nodes > 1
     cores = len(os.sched_getaffinity(0))
     # None, if somebody else starts them.
@@ -118,6 +122,8 @@ def script_environment(plan: Plan, place: Place, attempt: int) -> dict[str, str]
         **os.environ,
         **({"MASTER_ADDR": place.address, "MASTER_PORT": str(place.port)} if each else {}),
         **({RESUME: "1"} if attempt > 1 else {}),
+        wire.RUN_DIR: str(run.path),
+        wire.LISTENER: listener,
     }
 
 

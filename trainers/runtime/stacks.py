@@ -50,10 +50,13 @@ def answer_unless_handled(directory: Path) -> None:
 
 class Asked(Protocol):
     pid: int
-    directory: Path
+
+    @property
+    def directory(self) -> Path | None:
+        """Where it writes its stacks; None if its node's agent reads them."""
 
     def ask_stacks(self) -> bool:
-        """Has it write its stacks into its directory; False if it would not."""
+        """Has it write its stacks; False if it would not."""
 
 
 def ask(pid: int) -> bool:
@@ -66,28 +69,36 @@ def ask(pid: int) -> bool:
 
 
 class StackDump:
-    """Requests stacks from ranks, and collects them without waiting."""
+    """Requests stacks from ranks, and collects them without waiting; `hear` gets those that an agent has read."""
 
     def __init__(self, ranks: Mapping[int, Asked], now: float) -> None:
         self._pids = {number: rank.pid for number, rank in ranks.items()}
-        self._paths = {number: rank.directory / FILE for number, rank in ranks.items()}
+        self._paths = {number: rank.directory / FILE for number, rank in ranks.items() if rank.directory is not None}
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self.asked = [number for number, rank in ranks.items() if self._paths[number].exists() and rank.ask_stacks()]
+        self.asked = [number for number, path in self._paths.items() if path.exists() and ranks[number].ask_stacks()]
+        self._awaited = {number for number, rank in ranks.items() if rank.directory is None and rank.ask_stacks()}
+        self._heard: list[Stacks] = []
+
+    def hear(self, stacks: Stacks) -> None:
+        """Takes a remote rank's stacks; without text it has written none."""
+        self._awaited.discard(stacks.rank)
+        self._heard.append(stacks)
 
     def is_complete(self, now: float) -> bool:
         sizes = {rank: _size(path) for rank, path in self._paths.items()}
         if sizes != self._sizes:
             self._sizes, self._grown = sizes, now
-        answered = all(sizes[rank] > self._before[rank] for rank in self.asked)
+        answered = not self._awaited and all(sizes[rank] > self._before[rank] for rank in self.asked)
         return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
 
     def read(self) -> list[Stacks]:
         """Each rank's stacks, safe for a screen; ranks that wrote nothing are left out."""
         found = {rank: _read(path, self._before[rank]) for rank, path in self._paths.items()}
-        return [Stacks(rank=rank, pid=self._pids[rank], text=text) for rank, text in found.items() if text]
+        own = [Stacks(rank=rank, pid=self._pids[rank], text=text) for rank, text in found.items()]
+        return [one for one in (*own, *self._heard) if one.text]
 
 
 class Suspicion(NamedTuple):

@@ -40,14 +40,15 @@ from trainers.contract.events import (
     Checkpoint,
     Event,
     LogLine,
+    Metrics,
     Phase,
     RankFailed,
     RunEnded,
+    Stacks,
     StopRequested,
 )
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
-from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
@@ -58,7 +59,7 @@ from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.facts_keeper import FactsKeeper
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
-from trainers.runtime.listener import AttachedRank, Connection, Listener
+from trainers.runtime.listener import AttachedRank, Connection
 from trainers.runtime.nodes import Nodes, RemoteRank, join_hint, node_token
 from trainers.runtime.out_of_memory import OomWatch
 from trainers.runtime.place import LOOPBACK, Place, pick_gpus
@@ -70,6 +71,7 @@ from trainers.runtime.processes import (
     start_reaper,
 )
 from trainers.runtime.recorder import Recorder
+from trainers.runtime.reporters import Reporters
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
 from trainers.runtime.sampling import keep_sampler
@@ -117,9 +119,6 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, Rank] = {}
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
-        self._listener = Listener(run) if self._script else None
-        self._connections: list[Connection] = []
-        """Of processes that report as a rank."""
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
@@ -128,6 +127,11 @@ class Supervisor:
         self._agreement = Agreement()
         self._metrics = ScriptMetrics(self._config) if self._script else None
         self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
+        self._reporters: Reporters | None = None
+        """None unless a script trains."""
+        if self._script is not None:
+            hands = self._watch, self._forget, self._admit, self._take, self._leave, self._on_rank_exit
+            self._reporters = Reporters(run, run.address, self._live, *hands, lambda: self._teardown.killing)
         self._watchdog = Watchdog(self._emit, self._place_of)
         self._oom = OomWatch(self._started)
         without = "training continues, but if the supervisor died too, the ranks would not end at once"
@@ -183,13 +187,21 @@ class Supervisor:
             without = f"{self._config.mirror} is not written meanwhile, and the run continues; see supervisor.log"
             self._mirror = Helper("mirror", partial(start_mirror, self._run), self._emit, without)
             self._mirror.advance(monotonic())
-        if self._listener is not None:
-            self._watch(self._listener.fd, self._accept)
         if self._config.nodes == 1:
             self._start_ranks(LOOPBACK)
             return
-        hands = self._emit, self._watch, self._forget, self._take_remote, self._on_rank_exit, self._request_stop
-        self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), *hands)
+        self._nodes = Nodes(
+            self._run,
+            self._plan,
+            own_address(self._config.network),
+            emit=self._record,
+            watch=self._watch,
+            forget=self._forget,
+            admit=self._admit_remote,
+            take=self._take_remote,
+            bury=self._on_rank_exit,
+            stop=self._request_stop,
+        )
         self._waits_for_nodes = True
         if self._config.launcher != "join":
             return
@@ -200,6 +212,12 @@ class Supervisor:
 
     def _take_remote(self, rank: RemoteRank, messages: list[wire.FromRank]) -> None:
         self._take(rank, messages, rank)
+
+    def _admit_remote(self, rank: RemoteRank) -> None:
+        if self._teardown.killing:
+            rank.kill(signal.SIGTERM)
+        # The process that a node started may have its number.
+        self._live.setdefault(rank.rank, rank)
 
     def _pick_gpus(self) -> tuple[str, ...]:
         # Chosen at the launch, unless that was on another machine.
@@ -256,9 +274,9 @@ class Supervisor:
         self._sampler = keep_sampler(self._run, self._config, own, self._shared, *hands, self._gpus)
 
     def _environment(self, place: Place) -> dict[str, str]:
-        if self._script is None:
+        if self._reporters is None:
             return rank_environment(self._plan, self._token, place)
-        own = script_environment(self._plan, place, self._attempt) | {wire.RUN_DIR: str(self._run.path)}
+        own = script_environment(self._run, self._reporters.name, self._plan, place, self._attempt)
         return {**own, **device_environment(self._gpus, self._token)}
 
     def _start_rank(self, rank: int, number: int, environment: Mapping[str, str], store: socket.socket | None) -> bool:
@@ -273,7 +291,7 @@ class Supervisor:
             return False
         self._live[rank] = process
         if self._metrics is not None:
-            self._out += script_started_events(self._config, rank, process.pid)
+            self._out += script_started_events(self._config, rank, process.pid, number, self._gpus)
             self._metrics.listen(process)
         self._watch(process.messages.fd, partial(self._drain, process))
         self._watch(process.exit_fd, partial(self._on_rank_exit, process))
@@ -289,73 +307,33 @@ class Supervisor:
         if process.messages.ended:
             self._forget(process.messages.fd)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        while (connection := self._listener.accept()) is not None:
-            self._watch(connection.messages.fd, partial(self._hear, connection))
+    def _admit(self, rank: AttachedRank) -> None:
+        self._live[rank.rank] = rank
+        self._attached.add(rank.rank)
+        self._wait_until = 0.0
+        self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
+        self._resample_at = monotonic() + RESAMPLE_S
 
-    def _hear(self, connection: Connection, *, final: bool = False) -> None:
-        for message in connection.messages.read_all() if final else connection.messages.read():
-            if isinstance(message, wire.Hello):
-                self._attach(connection, message)
-            elif (rank := self._live.get(connection.rank)) is not None:
-                self._take(rank, [message], connection)
-        if not connection.messages.ended and not final:
-            return
-        self._forget(connection.messages.fd)
-        if connection in self._connections:
-            self._connections.remove(connection)
-            self._agreement.leave(0, self._voters())
-        connection.close()
-        rank = self._live.get(connection.rank)
-        if rank is not None and rank.connection is connection:
-            rank.connection = None
-            if not final and isinstance(rank, AttachedRank) and (rank.done or rank.exit_code):
-                # It has finished, though its process may do more, as a notebook does.
-                self._on_rank_exit(rank)
-
-    def _attach(self, connection: Connection, hello: wire.Hello) -> None:
-        if self._teardown.killing:
-            # It comes too late to be ended with the others.
-            connection.kill(signal.SIGTERM)
-            return
-        if not 0 <= hello.rank < MAX_RANKS:
-            return
-        rank = self._live.get(hello.rank)
-        if rank is None:
-            try:
-                rank = self._live[hello.rank] = AttachedRank(self._run, hello.rank, connection)
-            except OSError:
-                return
-            self._attached.add(hello.rank)
-            self._wait_until = 0.0
-            self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
-            self._resample_at = monotonic() + RESAMPLE_S
-        elif rank.connection is None:
-            rank.connection = connection
-        connection.rank = hello.rank
-        self._connections.append(connection)
+    def _leave(self, _: Connection) -> None:
+        self._agreement.leave(0, self._voters())
 
     def _voters(self) -> list[Voter]:
-        if self._script is None:
+        if self._reporters is None:
             return [rank for rank in self._live.values() if not isinstance(rank, AttachedRank)]
-        return [connection for connection in self._connections if connection.rank in self._live]
+        # Agents send the votes of a script's ranks on other nodes.
+        remote = [rank for rank in self._live.values() if isinstance(rank, RemoteRank)]
+        return [*(one for one in self._reporters.connections if one.rank in self._live), *remote]
 
     def _processes(self) -> list[Process]:
         """What a stop ends: the ranks, and other processes that report as one."""
-        own = {rank.pid for rank in self._live.values()}
-        return [*self._live.values(), *(one for one in self._connections if one.pid not in own)]
+        return [*self._live.values(), *(self._reporters.beside() if self._reporters is not None else [])]
 
     def _take(self, process: Rank, messages: list[wire.FromRank], via: Voter) -> None:
         for message in messages:
-            # A process that a rank starts may report as that rank too; its end is not the rank's.
-            if isinstance(message, Phase | wire.Failed) and via not in (process, process.connection):
-                continue
-            if isinstance(message, wire.Failed):
-                if isinstance(process, AttachedRank):
-                    process.exit_code = message.exit_code
-            elif isinstance(message, wire.Heartbeat):
+            if isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
+            elif isinstance(message, Stacks):
+                self._watchdog.hear_stacks(message)
             elif isinstance(message, wire.Vote):
                 self._agreement.count(message, via, self._voters())
             elif isinstance(message, StopRequested):
@@ -366,7 +344,7 @@ class Supervisor:
             elif isinstance(message, wire.Leaves):
                 via.agrees = False
                 self._agreement.leave(message.step, self._voters())
-            elif isinstance(message, wire.Hello):
+            elif isinstance(message, wire.Hello | wire.Failed):
                 continue
             else:
                 if isinstance(message, Phase):
@@ -385,8 +363,8 @@ class Supervisor:
         if isinstance(process, RankProcess):
             self._take(process, process.messages.read_all(), process)
             self._forget(process.messages.fd)
-        if (connection := process.connection) is not None:
-            self._hear(connection, final=True)
+        if self._reporters is not None and (connection := process.connection) is not None:
+            self._reporters.hear(connection, final=True)
         self._forget(process.exit_fd)
         process.wait()
         self._out += process.new_lines(final=True)
@@ -443,6 +421,15 @@ class Supervisor:
             for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
                 self._tally.add(event)
                 self._emit(event)
+            if last:
+                self._out += self._metrics.idle()
+
+    def _record(self, event: Event) -> None:
+        """Records what an agent reports of itself; metrics are those that it has found as `ScriptMetrics` does here."""
+        if isinstance(event, Metrics) and self._metrics is not None:
+            self._metrics.note_found()
+            self._tally.add(event)
+        self._emit(event)
 
     def _request_stop(self, request: StopRequested) -> None:
         self._emit(request)
@@ -459,9 +446,8 @@ class Supervisor:
             self._sampler.end()
         if self._nodes is not None:
             self._nodes.end()
-        if self._listener is not None:
-            self._forget(self._listener.fd)
-            self._listener.close()
+        if self._reporters is not None:
+            self._reporters.close()
         self._take_found(last=True)
         for pid in kill_carriers(self._token):
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))

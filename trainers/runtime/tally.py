@@ -27,7 +27,7 @@ class Tally:
         return (min if self._plan.facts else max)(self._step.values())
 
     def last_step(self, rank: int) -> int:
-        return self._step[rank]
+        return self._step.get(rank, 0)
 
     def add(self, event: AnyEvent) -> None:
         if not isinstance(event, Metrics):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from trainers.contract.events import Alert, Event, LogLine
+from trainers.contract.events import Alert, Event, LogLine, Stacks
 from trainers.contract.wording import describe_ranks
 from trainers.runtime import wire
 from trainers.runtime.hangs import HangWatch, Standing, describe
@@ -33,6 +33,11 @@ class Watchdog:
 
     def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
         self._watch.hear(heartbeat.rank, Standing(heartbeat.step, heartbeat.phase), now)
+
+    def hear_stacks(self, stacks: Stacks) -> None:
+        """Takes the stacks of a rank on another node; they are dropped if nobody waits for them any more."""
+        if self._dump is not None:
+            self._dump.hear(stacks)
 
     def forget(self, rank: int) -> None:
         self._watch.forget(rank)
@@ -77,14 +82,11 @@ class Watchdog:
     def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
         stopped = set(self._watch.stopped(now)) & set(live)
         for number in sorted(stopped - self._stopped):
-            pid = live[number].pid
-            who = describe_ranks([number], self._place_of)
-            text = f"{who} is stopped (SIGSTOP, or a debugger), the others wait. To continue: kill -CONT {pid}"
+            who, there = describe_ranks([number], self._place_of), ", there" if self._place_of(number) else ""
+            cure = f"To continue{there}: kill -CONT {live[number].pid}"
+            text = f"{who} is stopped (SIGSTOP, or a debugger), the others wait. {cure}"
             self._emit(Alert(kind="stopped", rank=number, text=text))
         for number in sorted(self._stopped - stopped):
-            self._emit(
-                Alert(
-                    kind="stopped", severity="info", rank=number, text=f"rank {number} is no longer stopped", ended=True
-                )
-            )
+            text = f"{describe_ranks([number], self._place_of)} is no longer stopped"
+            self._emit(Alert(kind="stopped", severity="info", rank=number, text=text, ended=True))
         self._stopped = stopped

@@ -26,6 +26,8 @@ RESUME_FROM = "TUIAPP_RESUME_FROM"
 """Environment variable: the directory of the checkpoint that this attempt resumes from; unset in the first."""
 RUN_DIR = "TUIAPP_RUN_DIR"
 """Environment variable: the run directory to which a script's ranks report."""
+LISTENER = "TUIAPP_LISTENER"
+"""Environment variable: the name of the socket to which they connect; unset where somebody else started them."""
 PYTHON = "TUIAPP_PYTHON"
 """Environment variable: the supervisor's interpreter, for a rank that runs in another one."""
 HEARTBEAT_S = 1.0
