@@ -60,7 +60,11 @@ class Channel:
         self._socket: socket.socket | None = None
         self._numbered = 0
         self._kept: deque[tuple[int, bytes]] = deque()
+        """Sent over the present connection, or an earlier one, and not confirmed."""
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        """Those after them."""
         self.kept_bytes = 0
+        """Of both."""
         self.received = 0
         """The number of the last message read."""
         self.confirmed = 0
@@ -89,7 +93,8 @@ class Channel:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = connection
         self._forget(confirmed)
-        self._out = bytearray(b"".join(self._encode(number, body) for number, body in self._kept))
+        self._waiting.extendleft(reversed(self._kept))
+        self._kept.clear()
         self._rest.clear()
         self.heard, self._pinged = monotonic(), 0.0
         self._best_round_trip = float("inf")
@@ -107,10 +112,8 @@ class Channel:
         """Sends a message, now or over a later connection."""
         body = msgspec.json.encode(message)
         self._numbered += 1
-        self._kept.append((self._numbered, body))
+        self._waiting.append((self._numbered, body))
         self.kept_bytes += len(body)
-        if self._socket is not None:
-            self._out += self._encode(self._numbered, body)
 
     def advance(self, now: float) -> None:
         """Pings, sends what waits, and gives up a connection that has been silent too long."""
@@ -127,7 +130,12 @@ class Channel:
         self.flush()
 
     def flush(self) -> None:
-        while self._out and self._socket is not None:
+        while self._socket is not None:
+            while self._waiting and len(self._out) < READ_BYTES:
+                self._kept.append(message := self._waiting.popleft())
+                self._out += self._encode(*message)
+            if not self._out:
+                return
             try:
                 sent = self._socket.send(memoryview(self._out)[:READ_BYTES])
             except (BlockingIOError, InterruptedError):

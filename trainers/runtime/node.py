@@ -301,15 +301,17 @@ class Agent:
         if self._sampler is not None:
             self._sampler.advance(now)
         self._oom.look(now)
-        for process in self._live.values():
-            for line in process.new_lines():
-                self._report(line)
+        full = self._channel.kept_bytes > MAX_KEPT_BYTES
+        if not full:
+            # Their files keep what is not read yet.
+            for process in self._live.values():
+                for line in process.new_lines():
+                    self._report(line)
         self._report_found()
         self._report_stacks(now)
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._report_stopped()
-        full = self._channel.kept_bytes > MAX_KEPT_BYTES
         if full != self._paused:
             # A rank whose pipe is not read thins what it reports, and trains on.
             self._paused = full

@@ -43,7 +43,9 @@ from trainers.runtime.ssh import start_agent
 E = TypeVar("E", bound=Event)
 
 MAX_STRANGERS = 64
-"""Connections that have not yet proved the secret; more are closed."""
+"""Connections that have not yet proved the secret."""
+PATIENCE_S = 1.0
+"""After which a stranger has to leave if there are too many; until then the newest has to."""
 NAMED_S = 4.0
 """A node that says nothing for this long is named."""
 FINISH_S = 2.0
@@ -259,8 +261,11 @@ class Nodes:
             except OSError:
                 return
             if len(self._strangers) >= MAX_STRANGERS:
-                connection.close()
-                continue
+                oldest, (_, _, deadline, _) = next(iter(self._strangers.items()))
+                if deadline - monotonic() > node_wire.GREETING_S - PATIENCE_S:
+                    connection.close()
+                    continue
+                self._dismiss(oldest)
             connection.setblocking(False)
             nonce = secrets.token_hex(16)
             fd = connection.fileno()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -191,17 +191,9 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
     temporary.mkdir(exist_ok=True)
     # PYTHONPATH: what is there would count as installed.
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env={**environment, "TMPDIR": str(temporary)},
-        # An installer that outlives us holds the lock: nobody makes the same environment beside it.
-        pass_fds=(lock,),
-        start_new_session=True,
-    )  # fmt: skip
-    said, measured, out = b"", 0.0, process.stdout
-    assert out is not None
-    try:
+    with _started(command, {**environment, "TMPDIR": str(temporary)}, lock) as process:
+        said, measured, out = b"", 0.0, process.stdout
+        assert out is not None
         while True:
             if cancelled.is_set():
                 raise CancelledError
@@ -218,17 +210,35 @@ def _run(command: list[str], directory: Path, log: BinaryIO, lock: int, tell: Te
                 tell("", _size(directory))
                 measured = time.monotonic()
         code = process.wait()
-    except BaseException:
-        _end(process)
-        raise
-    finally:
-        out.close()
     if code:
         last = [line for line in said.decode(errors="replace").splitlines() if line.strip()][-3:]
         raise CreateError("\n".join([*last, f"{command[0]} failed. All that it said: {log.name}"]))
 
 
+@contextmanager
+def _started(command: list[str], environment: dict[str, str], lock: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Starts an installer; ends it if the block is left before it has ended."""
+    # Ctrl-C before `Popen` returns would leave a process that nobody ends.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with ExitStack() as ended:
+        ended.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
+            # An installer that outlives us holds the lock: nobody makes the same environment beside it.
+            pass_fds=(lock,),
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        ended.callback(process.stdout.close)
+        ended.callback(_end, process)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield process
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         try:

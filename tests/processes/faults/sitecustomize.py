@@ -78,9 +78,10 @@ if "RANK" in os.environ and "trainers.runtime.rank" in " ".join(sys.orig_argv):
         _all = _kind == "deaf" or _rank == "*"
 
         def _asked(self: Reporter, step: int) -> bool:
-            if (_all or os.environ["RANK"] == _rank) and step == int(_step):
+            mine = _all or os.environ["RANK"] == _rank
+            if mine and step == int(_step):
                 _misbehave(_kind)
-            if _kind in ("talk", "babble") and os.environ["RANK"] == _rank:
+            if mine and _kind in ("talk", "babble", "shout"):
                 importlib.import_module("printing").at_step(_kind, step - int(_step))
             if _kind == "deaf" and os.environ["RANK"] == _rank:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,0 +1,121 @@
+"""Far too much on a supervisor's port: from strangers, and from ranks that print without end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched
+from tests.processes.nodes import address_of, agent, cable
+from tests.waiting import wait_until
+from trainers.contract.events import Alert, Node
+from trainers.runtime.channel import MAX_KEPT_BYTES, SILENT_S
+from trainers.runtime.nodes import MAX_STRANGERS
+
+ON_TWO = msgspec.structs.replace(
+    MLP, launcher="join", nodes=2, network="lo", node_grace_s=60.0, checkpoint_every=0, eval_every=0
+)
+GIGABYTE = 1 << 30
+SPARE_BYTES = 96 << 20
+"""Of a process of ours, beside what it keeps for the other side."""
+
+
+def rate(run: Watched, seconds: float) -> float:
+    """Steps per second of the second node's rank."""
+    began, first = time.monotonic(), run.last_step(1)
+    time.sleep(seconds)
+    return (run.last_step(1) - first) / (time.monotonic() - began)
+
+
+def flood(address: tuple[str, int], total: int, ended: threading.Event) -> None:
+    """Sends lines as fast as they are taken, over as many connections as that needs."""
+    data = (b"x" * 4095 + b"\n") * 16
+    while total > 0 and not ended.is_set():
+        with suppress(OSError), socket.create_connection(address, timeout=5) as stranger:
+            while total > 0 and not ended.is_set():
+                stranger.sendall(data)
+                total -= len(data)
+
+
+@contextmanager
+def in_threads(count: int, what: Callable[[threading.Event], None]) -> Iterator[list[threading.Thread]]:
+    ended = threading.Event()
+    threads = [threading.Thread(target=what, args=[ended], daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield threads
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("connections", [1, 64])
+def test_a_gigabyte_of_strangers_lines_costs_the_run_nothing(
+    runs_dir: Path, fake: Callable[..., None], connections: int
+) -> None:
+    fake()
+    with launched(ON_TWO, runs_dir) as run, agent(run):
+        run.at_step(20)
+        address, supervisor = address_of(run), psutil.Process(run.started.pid)
+        before, began = rate(run, 2), supervisor.memory_info().rss
+        with in_threads(connections, lambda ended: flood(address, GIGABYTE // connections, ended)) as threads:
+            during = rate(run, 2)
+            wait_until(lambda: not any(thread.is_alive() for thread in threads))
+        grown = supervisor.memory_info().rss - began
+        print(f"{before:.0f} steps/s before, {during:.0f} during; supervisor {grown / 1e6:+.1f} MB")
+        assert during > before / 4
+        assert grown < SPARE_BYTES
+        assert not [alert for alert in run.of(Alert) if alert.kind == "node"]
+
+
+def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(ON_TWO, runs_dir) as run:
+        address = address_of(run)
+
+        def hold(ended: threading.Event) -> None:
+            while not ended.is_set():
+                with suppress(OSError), socket.create_connection(address, timeout=1) as stranger:
+                    while not ended.is_set():
+                        with suppress(TimeoutError):
+                            if len(stranger.recv(4096)) == 0:
+                                break
+
+        with in_threads(MAX_STRANGERS, hold):
+            time.sleep(0.5)
+            with agent(run):
+                began = time.monotonic()
+                run.wait(Node, seconds=10)
+                print(f"joined after {time.monotonic() - began:.1f} s")
+                run.at_step(3)
+
+
+@pytest.mark.slow
+def test_ranks_that_print_without_end_while_a_cable_is_cut(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake("shout:*:20")
+    config = msgspec.structs.replace(ON_TWO, devices=4)
+    with launched(config, runs_dir) as run, cable(run) as line, agent(run, line.port) as other:
+        run.at_step(10)
+        line.is_cut = True
+        run.wait(Alert, lambda alert: alert.kind == "node")
+        time.sleep(SILENT_S)
+        line.is_cut = False
+        run.wait(Alert, lambda alert: alert.kind == "node" and alert.ended)
+        run.at_step(run.last_step(3) + 20)
+        for pid in (run.started.pid, other.pid):
+            peak = int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+            print(f"peak of {' '.join(psutil.Process(pid).cmdline()[3:4])}: {peak / 1e6:.0f} MB")
+            assert peak < MAX_KEPT_BYTES + SPARE_BYTES
+        for rank in range(4):
+            steps = run.steps_of(rank)
+            assert steps == list(range(1, len(steps) + 1))
