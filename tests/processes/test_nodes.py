@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from tests.processes.harness import MLP, Watched, launched, resumed
-from tests.processes.nodes import address_of, agent, cable
+from tests.processes.nodes import AGENT, address_of, agent, cable
 from tests.processes.simulated import SimulatedAgent
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
@@ -195,6 +196,14 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path:
             with agent(run) as second:
                 assert second.wait(30) == 1
             assert run.end().status == "completed"
+
+
+def test_an_agent_finds_out_soon_that_no_run_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = subprocess.run([*AGENT, f"127.0.0.1:{port}"], input="0\n", capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1
+    assert f"does not listen on port {port}: has its run ended?" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,11 @@ def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir:
         assert (failed.node, failed.step) == (1, 1)
         assert failed.traceback.startswith("Traceback")
         wait_until(lambda: not run.processes())
+
+
+def test_what_a_node_lacks_is_named(tmp_path: Path, runs_dir: Path) -> None:
+    work = runs_dir / "work"
+    work.mkdir(parents=True)
+    config = of_script(tmp_path, "import time\ntime.sleep(600)", working_directory=str(work))
+    with on_two_nodes(config, runs_dir, tmp_path / "node-b") as run:
+        assert run.end().reason == f"node 1 (node-b) cannot start its ranks: No such file or directory: {work}"

@@ -70,7 +70,10 @@ class RefusedError(Exception):
 
 
 class Agent:
-    def __init__(self, host: str, port: int, secret: bytes) -> None:
+    """`early`: the supervisor may not be there yet."""
+
+    def __init__(self, host: str, port: int, secret: bytes, *, early: bool) -> None:
+        self._early = early
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
         self._selector = selectors.DefaultSelector()
@@ -139,8 +142,10 @@ class Agent:
             self._tried = True
             refused = isinstance(error, ConnectionRefusedError)
             self._refused_since = (self._refused_since or now) if refused else None
-            if self._node is not None and refused and now - (self._refused_since or now) > GONE_S:
-                self._give_up(f"the supervisor on {self._host} is gone")
+            if refused and now - (self._refused_since or now) > GONE_S and not (self._early and self._node is None):
+                joined = self._node is not None
+                gone = "is gone" if joined else f"does not listen on port {self._port}: has its run ended?"
+                self._give_up(f"the supervisor on {self._host} {gone}")
             elif now - self._lost_at > self._grace_s:
                 self._give_up(f"{self._host}:{self._port} was not reached for {self._grace_s:.0f} s: {_why(error)}")
             return
@@ -354,7 +359,8 @@ def greet(host: str, port: int, secret: bytes, session: str, received: int) -> t
         connection.settimeout(node_wire.GREETING_S)
         challenge = msgspec.json.decode(_read_line(connection), type=Challenge)
         if challenge.version != node_wire.VERSION:
-            raise RefusedError(f"{host} runs another version of tuiapp: install the same on both machines")
+            both = f"tuiapp {node_wire.VERSION} is on {socket.gethostname()}, {challenge.version} on {host}"
+            raise RefusedError(f"{both}: install the same on both")
         nonce = secrets.token_hex(16)
         greeting = Greeting(
             nonce=nonce,
@@ -408,7 +414,9 @@ def _run_directory(begin: Begin, plan: Plan) -> RunDir:
 
 
 def _why(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
 
 
 def read_soon(path: Path, seconds: float = FIRST_CONNECT_S) -> str:
@@ -426,14 +434,16 @@ def read_soon(path: Path, seconds: float = FIRST_CONNECT_S) -> str:
 def main() -> int:
     """Serves one run."""
     make_stdio_disk_full_safe()
-    if os.sep in sys.argv[1]:
+    # Slurm starts the nodes in any order; what an earlier attempt wrote may lie there.
+    early = os.sep in sys.argv[1]
+    if early:
         run = RunDir(Path(sys.argv[1]))
         address, secret = read_soon(run.port), read_soon(run.secret)
     else:
         file = os.environ.get(SECRET_VARIABLE)
         address, secret = sys.argv[1], read_soon(Path(file)) if file else sys.stdin.readline().strip()
     host, _, port = address.rpartition(":")
-    agent = Agent(host.strip("[]"), int(port), secret.encode())
+    agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, agent.note_signal)
     return agent.run()

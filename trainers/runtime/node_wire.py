@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from typing import TypeAlias
 
 import msgspec
@@ -9,8 +10,11 @@ import msgspec
 from trainers.contract.events import AnyEvent, RankFailed
 from trainers.runtime.wire import FromRank, ToRank
 
-VERSION = 1
-"""Of these messages: both sides must have the same."""
+try:
+    VERSION = version("tuiapp")
+    """Both sides must have the same."""
+except PackageNotFoundError:
+    VERSION = "from a checkout"
 MAX_GREETING_BYTES = 4096
 GREETING_S = 10.0
 """Time for either side to say who it is."""
@@ -20,7 +24,7 @@ class Challenge(msgspec.Struct, frozen=True):
     """Supervisor to whoever connects."""
 
     nonce: str
-    version: int = VERSION
+    version: str = VERSION
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):

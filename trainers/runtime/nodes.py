@@ -38,7 +38,7 @@ from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
-from trainers.runtime.ssh import start_agent
+from trainers.runtime.ssh import SshAgent
 
 E = TypeVar("E", bound=Event)
 
@@ -152,20 +152,17 @@ class Nodes:
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._ssh = {
-            host: start_agent(host, f"{address}:{self.port}", self._secret.decode(), run.supervisor_log)
-            for host in plan.config.hosts
-        }
+        self._ssh = [
+            SshAgent(host, f"{address}:{self.port}", self._secret.decode(), run.path / f"agent-{number}.log")
+            for number, host in enumerate(plan.config.hosts, 1)
+        ]
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
         watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
         """Why a node will not join: ssh could not start its agent; "" while all may."""
-        for host, started in self._ssh.items():
-            if self.missing and started.poll():
-                return f"the agent on {host} could not be started by ssh (exit code {started.returncode})"
-        return ""
+        return next(filter(None, (agent.refusal() for agent in self._ssh)), "") if self.missing else ""
 
     @property
     def missing(self) -> int:
@@ -244,9 +241,8 @@ class Nodes:
             sleep(0.02)
         for link in self._links.values():
             link.channel.detach()
-        for started in self._ssh.values():
-            started.terminate()
-            started.wait()
+        for agent in self._ssh:
+            agent.end()
         self._forget(self._listener.fileno())
         self._listener.close()
         for fd in list(self._strangers):

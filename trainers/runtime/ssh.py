@@ -1,7 +1,7 @@
 """Starts the agents of a run's other nodes by OpenSSH, as the user has configured it.
 
 Each gets the run's secret by its stdin. With `launcher = "ssh"` tuiapp has to be installed on every host at the same
-path; nothing of ours stays there after the run.
+path. A node that does not share the runs directory keeps its ranks' files after the run; nothing else of ours stays.
 """
 
 from __future__ import annotations
@@ -11,21 +11,48 @@ import subprocess
 import sys
 from pathlib import Path
 
+from trainers.config.files import read_end
+from trainers.runtime.node_wire import VERSION
+
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 """No question on a terminal that is not there; a host that is gone is noticed."""
+SSH_FAILED = 255
+"""ssh's own exit code; any other is that of the command."""
+MAX_SAID_BYTES = 4000
 
 
-def start_agent(host: str, address: str, secret: str, log: Path) -> subprocess.Popen[bytes]:
-    """Starts the agent on a host; what it and ssh say goes into `log`. Raises OSError."""
-    command = shlex.join([sys.executable, "-P", "-m", "trainers.runtime.node", address])
-    with log.open("ab") as file:
-        started = subprocess.Popen(
-            ["ssh", *OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
-        )
-    assert started.stdin is not None
-    try:
-        started.stdin.write(secret.encode() + b"\n")
-        started.stdin.close()
-    except BrokenPipeError:
-        pass  # it has ended already, and said why
-    return started
+class SshAgent:
+    """The agent on a host; what it and ssh say goes into `log`. Raises OSError if ssh cannot be started."""
+
+    def __init__(self, host: str, address: str, secret: str, log: Path) -> None:
+        self._host, self._log = host, log
+        command = shlex.join([sys.executable, "-P", "-m", "trainers.runtime.node", address])
+        with log.open("wb") as file:
+            self._ssh = subprocess.Popen(
+                ["ssh", *OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
+            )
+        assert self._ssh.stdin is not None
+        try:
+            self._ssh.stdin.write(secret.encode() + b"\n")
+            self._ssh.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already, and said why
+
+    def refusal(self) -> str:
+        """Why it has ended, and what to do about it; "" while it runs."""
+        code = self._ssh.poll()
+        if not code:
+            return ""
+        lines = read_end(self._log, 0, MAX_SAID_BYTES).split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
+        if code == SSH_FAILED:
+            cure = f"; `ssh -o BatchMode=yes {self._host} true` must work on this machine"
+        elif said.startswith("tuiapp: "):
+            said, cure = said.removeprefix("tuiapp: "), ""
+        else:
+            cure = f"; tuiapp {VERSION} must be installed there for {sys.executable}"
+        return f"the agent on {self._host} could not be started: {said}{cure}; see {self._log.name}"
+
+    def end(self) -> None:
+        self._ssh.terminate()
+        self._ssh.wait()

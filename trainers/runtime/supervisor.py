@@ -258,7 +258,7 @@ class Supervisor:
         if self._waits_for_nodes and (why := self._nodes.refusal()):
             # Nothing trains yet: the run ends here.
             self._waits_for_nodes = False
-            failed = RankFailed(rank=0, error=f"{why}; see supervisor.log", step=None, lost=True)
+            failed = RankFailed(rank=0, error=why, step=None, lost=True)
             self._failures.append((failed, False))
             self._emit(failed)
         if self._waits_for_nodes and (self._teardown.stopping or not self._nodes.missing):
