@@ -142,7 +142,7 @@ def test_a_preempted_run_is_followed_to_its_end(
 ) -> None:
     fake(step=0.1)
     settings = ["platform=cpu", "devices=2", "nodes=2", "network=lo", "requeue=true", "epochs=100000", "max_steps=150"]
-    command = ["run", "quickstart", "--slurm=--exclusive", *(word for one in settings for word in ("--set", one))]
+    command = ["run", "quickstart", "--slurm", "--exclusive", *(word for one in settings for word in ("--set", one))]
     followed = subprocess.Popen(
         [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), *command], stderr=subprocess.PIPE, text=True
     )
