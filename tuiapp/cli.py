@@ -76,9 +76,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
         # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
         place = words.index("--slurm")
         words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
-    if end < len(words):
-        if {"run", "save"} & set(words[:end]):
-            return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
+    if end < len(words) and {"run", "save"} & set(words[:end]):
+        return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
         parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_script_hint(options, unknown)}")
