@@ -71,10 +71,13 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """Parses a command; what follows `--` is a script's, whatever it looks like."""
     parser, words = build_parser(), list(words)
-    if "--" in words:
-        end = words.index("--")
-        if {"run", "save"} & set(words[:end]):
-            return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
+    end = words.index("--") if "--" in words else len(words)
+    if "--slurm" in words[: end - 1]:
+        # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
+        place = words.index("--slurm")
+        words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
+    if end < len(words) and {"run", "save"} & set(words[:end]):
+        return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
     if unknown:
         parser.error(f"unrecognized arguments: {shlex.join(unknown)}{_script_hint(options, unknown)}")

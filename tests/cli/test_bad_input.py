@@ -284,3 +284,12 @@ def test_a_folder_without_images_is_refused(tuiapp: Command, runs_dir: Path, tmp
     done = tuiapp("run", "--set", f"dataset=folder:{tmp_path}/images", "--json")
     check_refused(done, runs_dir, f"dataset: {tmp_path}/images/cat has no image (.jpg, .jpeg, .png, .webp)")
     assert not (tmp_path / "home" / ".cache" / "tuiapp" / "datasets" / "images").exists()
+
+
+@pytest.mark.parametrize("option", ["--exclusive", "--partition=gpu", "-p gpu -t 1:00:00"])
+def test_options_of_sbatch_may_begin_with_a_dash(
+    tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = tuiapp("run", "--set", "platform=cpu", "--slurm", option)
+    check_refused(done, runs_dir, "Slurm takes no job: sbatch is not on this machine")

@@ -15,7 +15,7 @@ from tests.processes.harness import MLP, Watched, launched, resumed, watching
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted
+from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from trainers.launch import LaunchError, launch
@@ -79,6 +79,9 @@ def test_a_requeued_run_goes_on_by_itself(
         subprocess.run(["scontrol", "requeue", job], env=in_cluster, check=True)
         first = run.end(PATIENCE_S)
         assert (first.status, first.reason) == ("stopped", f"by Slurm, after step {first.summary.steps:,}")
+        # Every process of the job gets SIGTERM: that is said once.
+        assert [event.by for event in run.of(StopRequested)] == ["Slurm"]
+        assert run.alerts() == []
         again = _starts_again(run, job, in_cluster, after=first)
         subprocess.run(["scancel", job], env=in_cluster, check=True)
         last = run.wait(RunEnded, lambda event: event.seq > again.seq, PATIENCE_S)
@@ -142,7 +145,7 @@ def test_a_preempted_run_is_followed_to_its_end(
 ) -> None:
     fake(step=0.1)
     settings = ["platform=cpu", "devices=2", "nodes=2", "network=lo", "requeue=true", "epochs=100000", "max_steps=150"]
-    command = ["run", "quickstart", "--slurm=--exclusive", *(word for one in settings for word in ("--set", one))]
+    command = ["run", "quickstart", "--slurm", "--exclusive", *(word for one in settings for word in ("--set", one))]
     followed = subprocess.Popen(
         [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), *command], stderr=subprocess.PIPE, text=True
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -98,6 +99,8 @@ def _write(lock: int, progress: Progress) -> None:
 
 def main() -> None:
     """Mirrors the run that the argument names; exits with 1 if that fails, whose reason is on stderr."""
+    # Slurm sends it to every process of a job that it ends; this one ends with the run.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     make_stdio_disk_full_safe()
     run = RunDir(Path(sys.argv[1]))
     config = read_config(run)

