@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from argparse import Namespace
 from getpass import getpass
 from pathlib import Path
+from typing import NoReturn
 
 from trainers.contract.rundir import SECRET_VARIABLE
 from tuiapp.verbs.facts import UsageError
@@ -29,14 +29,10 @@ def join_run(options: Namespace) -> int:
     return _serve(command, {**os.environ, SECRET_VARIABLE: options.secret_file}, "")
 
 
-def _serve(command: list[str], environment: dict[str, str], secret: str) -> int:
-    agent = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, text=True)
-    assert agent.stdin is not None
-    agent.stdin.write(secret + "\n")
-    agent.stdin.close()
-    while True:
-        try:
-            return agent.wait()
-        except KeyboardInterrupt:
-            # The agent has got it too, and ends this node's ranks.
-            continue
+def _serve(command: list[str], environment: dict[str, str], secret: str) -> NoReturn:
+    """Becomes the agent: signals to this process, as a scheduler's, are the agent's."""
+    read, write = os.pipe()
+    os.write(write, secret.encode() + b"\n")
+    os.close(write)
+    os.dup2(read, 0)
+    os.execve(command[0], command, environment)
