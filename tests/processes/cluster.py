@@ -22,6 +22,8 @@ from tests.waiting import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch")
 NODES = 2
+NOBODY = "02:00:00:00:00:fe"
+"""An Ethernet address that no machine has."""
 SEARCHED = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
@@ -176,10 +178,10 @@ def _squeue(environment: dict[str, str], form: str, *words: str) -> str:
 
 
 class Machines:
-    """Two network namespaces, joined by a bridge; each with an address, and a cable that can be pulled out."""
+    """Network namespaces, joined by a bridge; each with an address, and a cable that can be pulled out."""
 
-    def __init__(self, name: str, network: str) -> None:
-        self._name, self._network = name, network
+    def __init__(self, name: str, network: str, count: int) -> None:
+        self._name, self._network, self._count = name, network, count
 
     def address(self, number: int) -> str:
         """Of a machine."""
@@ -197,12 +199,21 @@ class Machines:
         """Plugs it in again."""
         ip("link", "set", f"{self._name}v{number}", "up")
 
+    def cut_one_way(self, sender: int, receiver: int) -> None:
+        """Loses what one machine sends to another: it goes to an address that nobody has."""
+        ip("-n", f"{self._name}{sender}", "neigh", "replace", self.address(receiver), "lladdr", NOBODY, "dev", "eth0",
+           "nud", "permanent")  # fmt: skip
+
+    def heal_one_way(self, sender: int, receiver: int) -> None:
+        """Delivers it again."""
+        ip("-n", f"{self._name}{sender}", "neigh", "del", self.address(receiver), "dev", "eth0")
+
     def up(self) -> None:
         """Makes all."""
         bridge = f"{self._name}br"
         ip("link", "add", bridge, "type", "bridge")
         ip("link", "set", bridge, "up")
-        for number in range(NODES):
+        for number in range(self._count):
             space, end = f"{self._name}{number}", f"{self._name}v{number}"
             ip("netns", "add", space)
             ip("link", "add", end, "type", "veth", "peer", "name", "eth0", "netns", space)
@@ -213,7 +224,7 @@ class Machines:
 
     def down(self) -> None:
         """Removes all."""
-        for number in range(NODES):
+        for number in range(self._count):
             ip("link", "del", f"{self._name}v{number}", check=False)
             ip("netns", "del", f"{self._name}{number}", check=False)
         ip("link", "del", f"{self._name}br", check=False)
@@ -225,13 +236,13 @@ def ip(*words: str, check: bool = True) -> None:
 
 
 @contextmanager
-def machines() -> Iterator[Machines]:
-    """Two of them, for the time of a test."""
+def machines(count: int = NODES) -> Iterator[Machines]:
+    """Some of them, for the time of a test."""
     if os.getuid() or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
     # Each of pytest-xdist's processes has its own.
     number = os.getpid() % 200
-    made = Machines(f"t{number:03d}", f"10.91.{number}")
+    made = Machines(f"t{number:03d}", f"10.91.{number}", count)
     try:
         made.up()
     except subprocess.CalledProcessError as error:

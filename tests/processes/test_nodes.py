@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,6 +79,21 @@ def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
         with resumed(run.run, alone) as again:
             assert again.end().status == "completed"
             assert again.steps_of(1)[0] == done + 1
+
+
+def test_sigterm_to_tuiapp_join_stops_the_run(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(ON_TWO, runs_dir) as run:
+        host, port = address_of(run)
+        join = [sys.executable, "-P", "-m", "tuiapp", "join", f"{host}:{port}", "--secret-file", str(run.run.secret)]
+        with subprocess.Popen(join) as joined:
+            run.at_step(3)
+            joined.terminate()
+            try:
+                ended = run.end(30)
+            finally:
+                joined.kill()
+            assert (ended.status, "SIGTERM on" in ended.reason) == ("stopped", True)
 
 
 def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:

@@ -1,24 +1,30 @@
-"""Runs on two machines with networks of their own: real ranks, and a cable that is pulled out."""
+"""Runs on several machines with networks of their own: real ranks, and cables that are pulled out."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.processes.cluster import Machines, machines
 from tests.processes.harness import Watched, watching
 from tests.waiting import wait_until
-from trainers.contract.events import Alert, Node
+from trainers.contract.events import Alert, Node, RankFailed
 from trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+NAMED_S = 15.0
+"""5 s by design, and what a loaded machine takes besides."""
 
 
 @pytest.fixture
@@ -28,28 +34,40 @@ def two() -> Iterator[Machines]:
 
 
 @contextmanager
-def on_both(two: Machines, runs_dir: Path, *settings: str) -> Iterator[Watched]:
-    """A run that is launched on the first, as a person does, and joined by the second."""
-    given = ["model=mlp", "platform=cpu", "devices=2", "launcher=join", "nodes=2", "network=eth0", *settings]
-    keys = [word for setting in given for word in ("--set", setting)]
-    command = [*TUIAPP, "run", "--runs-dir", str(runs_dir), "--detach", "--json", *keys]
-    done = subprocess.run(two.command(0, *command), capture_output=True, text=True, check=True, timeout=60)
-    with watching(RunDir(Path(json.loads(done.stdout)["directory"]))) as run:
+def on_all(
+    made: Machines,
+    runs_dir: Path,
+    *settings: str,
+    count: int = 2,
+    each: int = 1,
+    own: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
+) -> Iterator[Watched]:
+    """A run that is launched on the first machine, as a person does, and joined by the others, in their order.
+
+    Args:
+        each: Devices on each machine.
+        own: Environment variables of a machine.
+    """
+    environments = [{**os.environ, **own.get(number, {})} for number in range(count)]
+    given = ["model=mlp", "platform=cpu", f"devices={count * each}", "launcher=join", f"nodes={count}", "network=eth0"]
+    keys = [word for setting in (*given, *settings) for word in ("--set", setting)]
+    command = made.command(0, *TUIAPP, "run", "--runs-dir", str(runs_dir), "--detach", "--json", *keys)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environments[0])
+    with ExitStack() as ended, watching(RunDir(Path(json.loads(done.stdout)["directory"]))) as run:
         wait_until(run.run.port.exists)
         address = run.run.port.read_text().strip()
-        assert address.startswith(f"{two.address(0)}:")
+        assert address.startswith(f"{made.address(0)}:")
         join = [*TUIAPP, "join", address, "--secret-file", str(run.run.secret)]
-        with subprocess.Popen(two.command(1, *join), env=dict(os.environ)) as joined:
-            try:
-                yield run
-            finally:
-                for process in run.processes():
-                    process.kill()
-                joined.kill()
+        for number in range(1, count):
+            joined = subprocess.Popen(made.command(number, *join), env=environments[number])
+            # Once the processes of the run are ended below, the agents end by themselves.
+            ended.callback(joined.wait)
+            run.wait(Node, lambda node, number=number: node.node == number)  # type: ignore[misc]
+        yield run
 
 
 def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> None:
-    with on_both(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
+    with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
         run.at_step(5)
         two.cut(1)
         silent = run.wait(Alert, lambda alert: alert.kind == "node", 15)
@@ -64,7 +82,7 @@ def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> N
 
 @pytest.mark.slow
 def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: Path) -> None:
-    with on_both(two, runs_dir, "epochs=100000", "node_grace_s=10") as run:
+    with on_all(two, runs_dir, "epochs=100000", "node_grace_s=10") as run:
         run.at_step(5)
         two.cut(1)
         ended = run.end(30)
@@ -72,3 +90,47 @@ def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: 
         assert ended.reason.startswith("node 1 (")
         assert [event.state for event in run.of(Node)] == ["joined", "silent", "lost"]
         run.wait_gone(60)
+
+
+@pytest.mark.slow
+def test_two_of_four_cut_off_at_once_are_both_named(runs_dir: Path) -> None:
+    settings = ["epochs=100000", "node_grace_s=8", "checkpoint_every=0", "eval_every=0"]
+    with machines(4) as four, on_all(four, runs_dir, *settings, count=4, each=2) as run:
+        run.at_step(3)
+        four.cut(1)
+        four.cut(3)
+        ended = run.end(60)
+        name = socket.gethostname()
+        assert ended.reason.startswith(f"node 1 ({name}) and node 3 ({name}) have been out of reach for 8 s")
+        assert {event.node for event in run.of(RankFailed) if event.lost} == {1, 3}
+        run.wait_gone(60)
+
+
+@pytest.mark.slow
+def test_a_rank_killed_on_one_of_four_is_the_first_cause(runs_dir: Path) -> None:
+    with machines(4) as four, on_all(four, runs_dir, "epochs=100000", count=4, each=2) as run:
+        run.at_step(3)
+        os.kill(run.pid(5), signal.SIGKILL)
+        assert run.end(NAMED_S).reason.startswith("rank 5 on node 2 was killed by SIGKILL")
+        run.wait_gone()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sender", "receiver"), [(0, 1), (1, 0)])
+def test_a_connection_that_is_half_open(two: Machines, runs_dir: Path, sender: int, receiver: int) -> None:
+    with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0", "node_grace_s=15") as run:
+        run.at_step(5)
+        two.cut_one_way(sender, receiver)
+        run.wait(Alert, lambda alert: alert.kind == "node", NAMED_S)
+        two.heal_one_way(sender, receiver)
+        run.wait(Alert, lambda alert: alert.kind == "node" and alert.ended)
+        run.at_step(run.last_step(1) + 20)
+        for rank in (0, 1):
+            steps = run.steps_of(rank)
+            assert steps == list(range(1, len(steps) + 1))
+        two.cut_one_way(sender, receiver)
+        cut = time.monotonic()
+        assert run.end(40).reason.startswith("node 1 (")
+        # The agent counts from when it last heard the supervisor: its ranks do not train on after the run.
+        run.wait_gone(60)
+        print(f"all gone {time.monotonic() - cut:.0f} s after the cut")

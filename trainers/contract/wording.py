@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainers.contract.events import Queued, RankFailed
 
@@ -61,11 +61,12 @@ def describe_ranks(numbers: list[int], place_of: Callable[[int], str] = lambda r
     noun = "rank" if len(numbers) == 1 else "ranks"
     places = list(dict.fromkeys(filter(None, map(place_of, numbers))))
     where = "; ".join(places[:MOST_PLACES]) + (f"; {len(places) - MOST_PLACES} more" if places[MOST_PLACES:] else "")
-    return f"{noun} {_listed(numbers)}{f' ({where})' if where else ''}"
+    return f"{noun} {listed(numbers)}{f' ({where})' if where else ''}"
 
 
-def _listed(numbers: list[int]) -> str:
-    *shown, last = map(str, numbers[:MOST_RANKS])
-    if len(numbers) > MOST_RANKS:
-        return f"{', '.join([*shown, last])} and {len(numbers) - MOST_RANKS} more"
+def listed(what: Sequence[object]) -> str:
+    """`0, 2 and 3`; of many, how many more there are."""
+    *shown, last = map(str, what[:MOST_RANKS])
+    if len(what) > MOST_RANKS:
+        return f"{', '.join([*shown, last])} and {len(what) - MOST_RANKS} more"
     return f"{', '.join(shown)} and {last}" if shown else last

@@ -34,6 +34,7 @@ from trainers.contract.events import (
     place_name,
 )
 from trainers.contract.rundir import RunDir
+from trainers.contract.wording import listed
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
@@ -204,6 +205,7 @@ class Nodes:
         for fd, (_, _, deadline, _) in list(self._strangers.items()):
             if now > deadline:
                 self._dismiss(fd)
+        lost: list[_Link] = []
         for link in self._links.values():
             if not link.session:
                 continue
@@ -222,7 +224,9 @@ class Nodes:
                 self._emit(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
             if link.silent_since is not None and now - link.silent_since > grace_s:
-                self._lose(link, now)
+                lost.append(link)
+        if lost:
+            self._lose(lost, now)
 
     def confirm(self) -> None:
         """All that was read is in the journal: the agents need not keep it."""
@@ -367,11 +371,15 @@ class Nodes:
         mono = event.mono - link.channel.ahead_s
         return msgspec.structs.replace(event, node=link.number, mono=mono, time=time() - (monotonic() - mono))
 
-    def _lose(self, link: _Link, now: float) -> None:
-        link.channel.detach()
-        self._note(link, "lost")
-        since = link.silent_since or now
-        self._fail(link, f"{link.name} has been out of reach for {now - since:.0f} s", since)
+    def _lose(self, lost: list[_Link], now: float) -> None:
+        # A switch that fails takes several nodes: all are named, whichever is given up first.
+        away = [link.name for link in self._links.values() if link.silent_since is not None]
+        have = "has" if len(away) == 1 else "have"
+        for link in lost:
+            link.channel.detach()
+            self._note(link, "lost")
+            since = link.silent_since or now
+            self._fail(link, f"{listed(away)} {have} been out of reach for {now - since:.0f} s", since)
 
     def _fail(self, link: _Link, why: str, since: float) -> None:
         link.silent_since = None
