@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import msgspec
@@ -44,6 +45,30 @@ def batch(number: int, *, kind: str) -> Metrics:
         lows={LOSS: [0.5] * ENTRIES} if number % 2 else None,
         highs={LOSS: [2.0] * ENTRIES} if number % 2 else None,
     )
+
+
+def test_queued_events_leave_nothing_that_garbage_collections_visit() -> None:
+    """A key would wait for them: of 512 ranks there were 200,000 objects."""
+    curves = Curves()
+    curves.add(batch(0, kind="losses change"))
+    curves.add(batch(1, kind="losses change"))
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(2, 60):
+        curves.add(batch(number, kind="losses change"))
+    assert len(gc.get_objects()) - before < 20
+
+
+def test_names_that_come_apart_and_together_are_one_curve() -> None:
+    curves = Curves()
+    for first in range(1, 61, 3):
+        curves.add(Metrics(rank=0, first_step=first, values={LOSS: [1.0 * first], "other": [0.0]}, **h.at(1.0)))
+        curves.add(Metrics(rank=0, first_step=first + 1, values={LOSS: [first + 1.0]}, **h.at(1.0)))
+        curves.add(Metrics(rank=0, first_step=first + 2, values={LOSS: [None]}, **h.at(1.0)))
+        if first == 31:
+            assert curves[0, LOSS].last_step == 33
+    wanted = [float("nan") if step % 3 == 0 else step for step in range(1, 61)]
+    np.testing.assert_equal(curves[0, LOSS].means(), wanted)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 from zlib import crc32
 
 import msgspec
@@ -191,7 +192,8 @@ def _read(path: Path, start: int, length: int) -> bytes:
 
 
 def _store(curve: Curve, rank: int, name: str) -> _StoredCurve:
-    columns = [column.tobytes() for column in curve.columns]
+    # Encoded as bytes, without a copy of them all.
+    columns = cast(list[bytes], [memoryview(column) for column in curve.columns])
     return _StoredCurve(rank, name, curve.width, curve.first_step, curve.last_step, columns)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable
+from itertools import accumulate, chain
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -34,12 +34,68 @@ BUCKETS = 4096  # per curve of one of the first ranks
 ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's number, the fewer it gets
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
 SAMPLE_BUCKETS = 1024  # per curve of samples
-VALUES_PER_BUCKET = 8  # queued per rank before they are added: in bulk they cost little
+VALUES_PER_BUCKET = 16  # queued per rank before they are added: in bulk they cost little
 WAITING_SAMPLES = 512
 
 NAN = float("nan")
 
 MAX_NAMES = 1000  # metrics of a run that have curves
+
+
+class _Queue:
+    """Events of the same names, joined: no object per event is left, which garbage collections would visit."""
+
+    def __init__(self) -> None:
+        self._steps, self._counts = array("q"), array("q")  # of each entry: its last step, and how many it joins
+        self._columns: dict[tuple[str, str], array[float]] = {}  # by name and side: "", "lows" or "highs"
+        self._given: dict[str, int] = {}  # how many of its entries each curve has
+
+    def __contains__(self, name: str) -> bool:
+        return (name, "") in self._columns if name != RATE else EXAMPLES in self and STEP_TIME in self
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, side in self._columns if not side]
+
+    def add(self, event: Metrics, bounded: Iterable[str]) -> None:
+        counts = event.counts or [1] * len(event)
+        self._steps.fromlist(list(accumulate(counts, initial=event.first_step - 1))[1:])
+        self._counts.fromlist(counts)
+        for name, column in event.values.items():
+            self._append((name, ""), column)
+        for side, bounds in (("lows", event.lows), ("highs", event.highs)):
+            for name in bounded:
+                self._append((name, side), (bounds or {})[name])
+
+    def _append(self, key: tuple[str, str], column: list[float | None]) -> None:
+        joined = self._columns.setdefault(key, array("d"))
+        try:
+            joined.fromlist(column)  # type: ignore[arg-type]
+        except TypeError:
+            joined.fromlist([NAN if value is None else value for value in column])
+
+    def take(self, name: str, scale: float) -> tuple[Integers, Floats, Floats, Floats] | None:
+        """Returns steps, values, lows and highs that a curve does not have yet; `scale`: factor of a rate."""
+        start = self._given.get(name, 0)
+        if start == len(self._counts) or name not in self:
+            return None
+        self._given[name] = len(self._counts)
+        steps = np.frombuffer(self._steps[start:], np.int64)
+        if name == RATE:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                seconds = self._of(STEP_TIME, "", start) * np.frombuffer(self._counts[start:], np.int64)
+                rates = self._of(EXAMPLES, "", start) / seconds * scale
+            return steps, rates, rates, rates
+        values = self._of(name, "", start)
+        # An entry of a single step is its own minimum and maximum.
+        lows, highs = (
+            self._of(name, side, start) if (name, side) in self._columns else values for side in ("lows", "highs")
+        )
+        return steps, values, lows, highs
+
+    def _of(self, name: str, side: str, start: int) -> Floats:
+        # Of a copy: an array that numpy looks into cannot grow.
+        return np.frombuffer(self._columns[name, side][start:], np.float64)
 
 
 class RankCurves:
@@ -52,23 +108,21 @@ class RankCurves:
     def __init__(self, rank: int, capacity: int) -> None:
         self._capacity = capacity
         self._series: dict[str, Series] = {}
-        self._waiting: list[Metrics] = []
+        self._queues: dict[tuple[tuple[str, ...], tuple[str, ...]], _Queue] = {}  # by names, and those with bounds
         self._values = 0  # queued, of all metrics
-        self._given: dict[str, int] = {}  # how many of the queued events each curve has
         # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
         self._most = VALUES_PER_BUCKET * capacity * (1 - rank % 8 / 16)
-        self._laid_out: tuple[int, int, Integers, Floats] | None = None  # cached: from, to, steps, counts
         self.scale = 1.0  # factor of derived rates
 
     def add(self, event: Metrics) -> None:
-        self._waiting.append(event)
+        bounded = tuple(name for name in event.lows or () if _has_bounds(event, name))
+        self._queues.setdefault((tuple(event.values), bounded), _Queue()).add(event, bounded)
         self._values += len(event) * len(event.values)
         if self._values >= self._most:
             self._settle()
 
     def __getitem__(self, name: str) -> Series:
-        if self._given.get(name, 0) < len(self._waiting):
-            self._give(name)
+        self._give(name)
         return self._series.get(name) or Series(1)
 
     def __contains__(self, name: str) -> bool:
@@ -90,34 +144,18 @@ class RankCurves:
         self._of(name).merge(series)
 
     def _settle(self) -> None:
-        names = dict.fromkeys(chain.from_iterable(event.values for event in self._waiting))
-        for name in (*names, RATE):
+        for name in dict.fromkeys(chain.from_iterable(queue.names for queue in self._queues.values())):
             self._give(name)
-        self._waiting, self._values, self._given, self._laid_out = [], 0, {}, None
+        self._give(RATE)
+        self._queues, self._values = {}, 0
 
     def _give(self, name: str) -> None:
-        start, stop = self._given.get(name, 0), len(self._waiting)
-        self._given[name] = stop
-        first, second = (EXAMPLES, STEP_TIME) if name == RATE else (name, name)
-        told = [event for event in self._waiting[start:] if first in event.values and second in event.values]
-        if not told:
+        found = [taken for queue in self._queues.values() if (taken := queue.take(name, self.scale)) is not None]
+        if not found:
             return
-        laid_out = self._laid_out
-        if laid_out is None or laid_out[:2] != (start, stop) or len(told) < stop - start:
-            laid_out = (start, stop, *_steps(told))
-            if len(told) == stop - start:
-                self._laid_out = laid_out
-        _, _, steps, counts = laid_out
-        bounds: tuple[Floats, ...] = ()
-        if name == RATE:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                seconds = _joined([event.values[STEP_TIME] for event in told]) * counts
-                values = _joined([event.values[EXAMPLES] for event in told]) / seconds * self.scale
-        else:
-            values = _joined([event.values[name] for event in told])
-            if any(event.lows and event.highs for event in told):
-                # An entry of a single step is its own minimum and maximum.
-                bounds = tuple(_joined([_bound(event, side, name) for event in told]) for side in ("lows", "highs"))
+        columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
+        steps, values, lows, highs = columns
+        bounds: tuple[Floats, ...] = () if lows is values and highs is values else (lows, highs)
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
             steps, values, bounds = steps[order], values[order], tuple(each[order] for each in bounds)
@@ -288,32 +326,6 @@ class SampledCurve:
             self._steps, self._values = [], []
 
 
-def _steps(events: Sequence[Metrics]) -> tuple[Integers, Floats]:
-    """Returns the last step of each entry, and the number of steps in it."""
-    sizes = np.array([len(event) for event in events], np.int64)
-    firsts = np.array([event.first_step for event in events], np.int64)
-    starts = np.cumsum(sizes) - sizes
-    if any(event.counts for event in events):
-        each = zip(events, sizes.tolist(), strict=True)
-        counts = np.array([*chain.from_iterable(event.counts or [1] * size for event, size in each)], np.int64)
-    else:
-        counts = np.ones(int(sizes.sum()), np.int64)
-    done = np.cumsum(counts)
-    before = np.where(starts > 0, done[starts - 1], 0)
-    return np.repeat(firsts - 1 - before, sizes) + done, counts.astype(np.float64)
-
-
-def _joined(columns: Sequence[list[float | None]]) -> Floats:
-    values = array("d")
-    try:
-        for column in columns:
-            values.fromlist(column)  # type: ignore[arg-type]
-    except TypeError:
-        values = array("d", [NAN if value is None else value for value in chain.from_iterable(columns)])
-    # Twice as fast as numpy takes lists.
-    return np.frombuffer(values, np.float64)
-
-
-def _bound(event: Metrics, side: Literal["lows", "highs"], name: str) -> list[float | None]:
-    values, found = event.values[name], (getattr(event, side) or {}).get(name)
-    return found if found is not None and len(found) == len(values) else values
+def _has_bounds(event: Metrics, name: str) -> bool:
+    sizes = {len((each or {}).get(name) or ()) for each in (event.values, event.lows, event.highs)}
+    return len(sizes) == 1

@@ -20,7 +20,7 @@ from tuiapp.widgets.zoomable import Zoomable
 
 NEVER = (0.0, -1, 0)
 
-MOST_SHARE = 0.05
+MOST_SHARE = 0.03
 """Of a core, for drawing a chart: with hundreds of ranks it is drawn less often."""
 
 
