@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,14 +43,24 @@ def test_a_secret_file_that_is_not_there_is_refused(tuiapp: Command) -> None:
     assert "There is no file '/no/such'" in done.err
 
 
-def test_it_says_at_once_that_nobody_answers_and_ends_by_a_signal(tmp_path: Path) -> None:
+def test_a_port_that_nobody_listens_on_is_given_up_soon(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("abc\n")
     with joining("127.0.0.1:9", "--secret-file", str(secret)) as process:
-        process.expect_exact("127.0.0.1:9 does not answer yet: Connection refused; trying again for 120 s")
-        process.kill(signal.SIGTERM)
-        process.expect_exact("ended by a signal")
+        process.expect_exact("the supervisor on 127.0.0.1 does not listen on port 9: has its run ended?")
         process.expect(pexpect.EOF)
+
+
+def test_it_says_that_an_address_does_not_answer_and_ends_by_a_signal(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("abc\n")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with joining(address, "--secret-file", str(secret)) as process:
+            process.expect_exact(f"{address} does not answer yet: timed out; trying again for 120 s")
+            process.kill(signal.SIGTERM)
+            process.expect_exact("ended by a signal")
+            process.expect(pexpect.EOF)
 
 
 def test_the_secret_is_asked_for_and_not_shown(runs_dir: Path) -> None:

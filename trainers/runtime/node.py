@@ -136,11 +136,11 @@ class Agent:
             self._give_up(str(error))
             return
         except OSError as error:
-            if self._node is None and not self._tried:
+            refused = isinstance(error, ConnectionRefusedError)
+            if self._node is None and not refused and not self._tried:
+                self._tried = True
                 again = f"trying again for {FIRST_CONNECT_S:.0f} s"
                 print(f"{self._host}:{self._port} does not answer yet: {_why(error)}; {again}", file=sys.stderr)
-            self._tried = True
-            refused = isinstance(error, ConnectionRefusedError)
             self._refused_since = (self._refused_since or now) if refused else None
             if refused and now - (self._refused_since or now) > GONE_S and not (self._early and self._node is None):
                 joined = self._node is not None
