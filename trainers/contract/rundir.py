@@ -13,12 +13,20 @@ from pathlib import Path
 from trainers.config.directories import user_data
 from trainers.config.files import open_regular
 from trainers.config.user_code import slug
+from trainers.contract.process_identity import machine
 
+NOTED_MACHINE = re.compile(rb'"machine":"([^"]+)"')
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
 SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 """Environment variable: the file from which a node's agent reads the run's secret."""
+BEAT_S = 5.0
+"""A supervisor sets its lock file's time this often."""
+BEATS_S = 30.0
+"""How old that may be on another machine, where the lock need not be seen: over sshfs, NFS with local locks, Lustre."""
+NOTE_BYTES = 2048
+"""Of the lock file: see `trainers.contract.lock_note`."""
 HANDOVER_S = 120.0
 """Time for a Slurm job that runs to start the supervisor: its prolog comes first."""
 
@@ -146,10 +154,11 @@ class RunDir:
         except BlockingIOError:
             return True
         except OSError:
-            return None
+            return _beats(fd) or None
+        else:
+            return _beats(fd) or self._is_handed_over()
         finally:
             os.close(fd)
-        return self._is_handed_over()
 
     def _is_handed_over(self) -> bool:
         try:
@@ -175,6 +184,22 @@ class RunDir:
                 time.sleep(0.01)
             else:
                 return fd
+
+
+def beat(fd: int) -> None:
+    """Shows other machines that the holder of a lock lives."""
+    with contextlib.suppress(OSError):
+        os.utime(fd)
+
+
+def _beats(fd: int) -> bool:
+    """Whether a supervisor on another machine has shown that it lives."""
+    try:
+        machines = NOTED_MACHINE.findall(os.pread(fd, NOTE_BYTES, 0))
+        age_s = time.time() - os.fstat(fd).st_mtime
+    except OSError:
+        return False
+    return bool(machines) and machines[0] != machine().encode() and abs(age_s) < BEATS_S
 
 
 def default_runs_dir() -> Path:

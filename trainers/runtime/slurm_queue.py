@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from time import monotonic, sleep
+
+import msgspec
 
 from trainers.config import slurm
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Event, Queued, RunEnded, Summary
 from trainers.contract.journal import JournalWriter
-from trainers.contract.rundir import RunDir
+from trainers.contract.lock_note import LockNote, write_note
+from trainers.contract.process_identity import identity, machine
+from trainers.contract.rundir import RunDir, beat
 from trainers.runtime import disk_full_safe_stdio, notice
 
 LOOK_S = 3.0
@@ -25,8 +30,10 @@ POLL_S = 0.2
 
 
 class Queue:
-    def __init__(self, run: RunDir, job: str) -> None:
-        self._run, self._job = run, job
+    def __init__(self, run: RunDir, job: str, lock: int) -> None:
+        self._run, self._job, self._lock = run, job, lock
+        self._note = LockNote(supervisor=identity(os.getpid()), machine=machine(), host=socket.gethostname())
+        write_note(lock, self._note)
         self._journal = JournalWriter(run.journal)
         self._seen: slurm.Job | None = None
         self._trouble = ""
@@ -40,6 +47,7 @@ class Queue:
                 return self._cancel()
             if monotonic() >= look_at:
                 look_at = monotonic() + LOOK_S
+                beat(self._lock)
                 if (started := self._look()) is not None:
                     return started
             sleep(POLL_S)
@@ -81,6 +89,7 @@ class Queue:
 
     def close(self) -> None:
         self._journal.close()
+        write_note(self._lock, msgspec.structs.replace(self._note, machine=""))
 
 
 def mailbox_stops(run: RunDir) -> bool:
@@ -92,7 +101,7 @@ def main() -> None:
     """Waits with the run's lock."""
     run, job, lock = RunDir(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
     disk_full_safe_stdio.make_stdio_disk_full_safe()
-    queue = Queue(run, job)
+    queue = Queue(run, job, lock)
     for number in (signal.SIGTERM, signal.SIGQUIT):
         signal.signal(number, lambda *_: setattr(queue, "stopping", True))
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1):
