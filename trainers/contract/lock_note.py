@@ -16,9 +16,8 @@ import struct
 import msgspec
 
 from trainers.config.files import open_regular
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import NOTE_BYTES, RunDir
 
-NOTE_BYTES = 2048
 MAX_TROUBLE_CHARACTERS = 200
 MAX_NAME_CHARACTERS = 64
 
@@ -36,7 +35,7 @@ class LockNote(msgspec.Struct, frozen=True, kw_only=True):
     supervisor: str = ""
     """Its `process_identity.identity`."""
     machine: str = ""
-    """Where that is valid: `process_identity.machine`."""
+    """Where that is valid: `process_identity.machine`; "" once the supervisor has let go."""
     host: str = ""
     over: bool = False
     """Training has ended, and its end cannot be written yet."""

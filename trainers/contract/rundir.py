@@ -13,7 +13,9 @@ from pathlib import Path
 from trainers.config.directories import user_data
 from trainers.config.files import open_regular
 from trainers.config.user_code import slug
+from trainers.contract.process_identity import machine
 
+NOTED_MACHINE = re.compile(rb'"machine":"([^"]+)"')
 RUN_ID = re.compile(r"\d{8}T\d{6}-[a-z0-9-]+-[0-9a-f]{4}")
 
 
@@ -21,6 +23,12 @@ LOCK_S = 2.0
 """How long a lock is tried: a view that looks at it holds it for an instant."""
 SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 """Environment variable: the file from which a node's agent reads the run's secret."""
+BEAT_S = 5.0
+"""A supervisor sets its lock file's time this often."""
+BEATS_S = 30.0
+"""How old that may be on another machine, where the lock need not be seen: over sshfs, NFS with local locks, Lustre."""
+NOTE_BYTES = 2048
+"""Of the lock file: see `trainers.contract.lock_note`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +151,9 @@ class RunDir:
     def seen_live(self) -> bool | None:
         """As `is_live`; None if there is no lock file, or it cannot be reached."""
         seen = _is_locked(self.lock)
-        return seen if seen is not False else self.has_job()
+        if seen or (seen is False and self.has_job()):
+            return True
+        return _beats(self.lock) or seen
 
     def has_job(self) -> bool:
         """Whether a process watches the run's Slurm job, which may start the run, or start it again."""
@@ -195,6 +205,28 @@ def _take(path: Path, timeout_s: float = LOCK_S) -> int:
             time.sleep(0.01)
         else:
             return fd
+
+
+def beat(fd: int) -> None:
+    """Shows other machines that the holder of a lock lives."""
+    with contextlib.suppress(OSError):
+        os.utime(fd)
+
+
+def _beats(lock: Path) -> bool:
+    """Whether a supervisor on another machine has shown that it lives."""
+    try:
+        fd = open_regular(lock)
+    except OSError:
+        return False
+    try:
+        machines = NOTED_MACHINE.findall(os.pread(fd, NOTE_BYTES, 0))
+        age_s = time.time() - os.fstat(fd).st_mtime
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return bool(machines) and machines[0] != machine().encode() and abs(age_s) < BEATS_S
 
 
 def default_runs_dir() -> Path:

@@ -14,6 +14,7 @@ from trainers.contract.events import Alert
 from trainers.contract.journal import JournalWriter
 from trainers.contract.lock_note import LockNote, signal_trouble, write_note
 from trainers.contract.process_identity import identity, machine
+from trainers.contract.rundir import BEAT_S, beat
 
 RENEW_S = 1.0
 """How often the note is rewritten while the trouble lasts."""
@@ -33,6 +34,7 @@ class JournalWatch:
         self._since: float | None = None
         self._reason = ""
         self._noted_at = 0.0
+        self._beat_at = 0.0
         self._dropped = 0
         self._given_up = self._sync_reported = False
         self._wait_until: float | None = None
@@ -41,6 +43,9 @@ class JournalWatch:
     def check(self) -> list[Alert]:
         """Updates the note; returns alerts for the journal once it can be written again."""
         blocked, now = self._journal.blocked, monotonic()
+        if self._lock is not None and now - self._beat_at >= BEAT_S:
+            self._beat_at = now
+            beat(self._lock)
         if blocked is not None:
             if self._since is None:
                 self._since = now
@@ -72,6 +77,11 @@ class JournalWatch:
             self._given_up = give_up()
             time.sleep(0.2)
             self._journal.flush()
+
+    def end(self) -> None:
+        """Notes that no machine has the run any more."""
+        self._note = msgspec.structs.replace(self._note, machine="")
+        self._update_note()
 
     def _trouble(self, seconds: float) -> str:
         waiting = f"{self._journal.waiting_bytes / 1024:,.0f} KiB buffered"

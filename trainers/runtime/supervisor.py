@@ -464,6 +464,7 @@ class Supervisor:
         self._journal_watch.wait_for_room(self._is_given_up)
         self._digest.write()
         self._journal.close()
+        self._journal_watch.end()
 
     def dismiss_reaper(self) -> None:
         self._reaper.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
@@ -23,26 +24,37 @@ SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped"
 
 
 class EndWatch:
+    """Looks in a thread: a directory on a slow disk must not delay keys."""
+
     def __init__(self, app: App[Any], settings: Settings) -> None:
         self._app, self._settings = app, settings
+        self._new: deque[RunDir] = deque()
         self._going: dict[RunDir, LivenessProbe] = {}
+        self._looking = False
 
     def begin(self) -> None:
         self._app.set_interval(LOOK_EVERY_S, self._poll)
 
     def add(self, run: RunDir) -> None:
-        if run.is_live() and run not in self._going:
-            self._going[run] = LivenessProbe(run)
+        self._new.append(run)
+        self._poll()
 
     def _poll(self) -> None:
-        for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
-            self._going.pop(run).close()
-            self._app.run_worker(lambda run=run: self._announce(run), thread=True, group="end")
+        if not self._looking and (self._new or self._going):
+            self._looking = True
+            self._app.run_worker(self._look, thread=True, group="end")
 
-    def _announce(self, run: RunDir) -> None:
-        # It reads the ends of the run's files: in a thread, for they may be on a slow disk.
-        info = summarise(run)
-        self._app.call_from_thread(self.ring, info)
+    def _look(self) -> None:
+        try:
+            while self._new:
+                run = self._new.popleft()
+                if run not in self._going and run.is_live():
+                    self._going[run] = LivenessProbe(run)
+            for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
+                self._going.pop(run).close()
+                self._app.call_from_thread(self.ring, summarise(run))
+        finally:
+            self._looking = False
 
     def ring(self, info: RunInfo) -> None:
         if self._settings.bell:

@@ -10,8 +10,8 @@ from typing import Protocol
 from trainers.contract.digest import Digest, read_digest
 from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
-from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
+from tuiapp.library.liveness import LivenessProbe
 
 POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
@@ -89,6 +89,10 @@ class JournalFeed:
         self._closed.set()
 
     def _tail(self) -> None:
+        with LivenessProbe(self._run) as pulse:
+            self._tail_while_open(pulse)
+
+    def _tail_while_open(self, pulse: LivenessProbe) -> None:
         if not self._whole and (digest := read_digest(self._run)):
             self._reader = JournalReader(self._run.journal, digest.offset, CHUNK_BYTES)
             self._note_ends(digest.events)
@@ -98,7 +102,7 @@ class JournalFeed:
                 self._closed.wait(0.005)
                 continue
             # Check liveness before the read: what a supervisor wrote before it released the lock is then seen.
-            alive = self._run.is_live() if self._polls % self._checks_every == 0 else None
+            alive = pulse.is_alive() if self._polls % self._checks_every == 0 else None
             events = self._reader.read()
             self.behind = bool(events)
             if events:
@@ -108,7 +112,7 @@ class JournalFeed:
                 continue
             if alive is not None:
                 self._dead = not alive and not self._ended
-                self.trouble = read_note(self._run).trouble if alive else ""
+                self.trouble = pulse.trouble if alive else ""
             self._polls += 1
             self._closed.wait(ENDED_POLL_S if self._ended else self._poll_s)
 

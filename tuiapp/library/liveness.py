@@ -6,6 +6,7 @@ for a moment), the supervisor's process is checked instead, if it is on this mac
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ from trainers.contract.lock_note import LockNote, read_note
 from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import HeldDirectory, RunDir
 
+LATE_S = 5.0
+"""How long to wait for the end of a run of another machine once its lock is free: a cache may not show it yet."""
 AWAY_S = 10.0
 """How long to wait for an unreachable directory when no supervisor is known to be alive: it says how the run ended."""
 
@@ -23,7 +26,9 @@ class LivenessProbe:
         self._directory = HeldDirectory(run.path)
         self._machine = machine()
         self._unknown_since: float | None = None  # since when neither the lock nor a process shows that it is alive
+        self._free_since: float | None = None
         self.note = read_note(run)  # last content of its lock
+        self._elsewhere = self.note.machine not in ("", self._machine)  # a cache may be between
         self.away = False  # directory unreachable at the last poll
         self.trouble = ""  # why a live run reports nothing new; "" while all is well
 
@@ -46,8 +51,11 @@ class LivenessProbe:
         # A note that cannot be read, or no longer, is empty.
         if (note := read_note(self._run)) != LockNote():
             self.note = note
+            self._elsewhere |= note.machine not in ("", self._machine)
         self.trouble = self.note.trouble if seen else ""
-        return seen
+        if seen or self._free_since is None:
+            self._free_since = None if seen else self._clock()
+        return seen or (self._elsewhere and self._clock() - (self._free_since or 0.0) < LATE_S)
 
     def _is_process_alive(self) -> bool:
         if self._run.is_gone() and self._directory.is_deleted():
@@ -57,8 +65,22 @@ class LivenessProbe:
             self._unknown_since = None
             self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
+        if self._has_no_lock():
+            self.trouble = ""
+            return False
         now = self._clock()
         if self._unknown_since is None:
             self._unknown_since = now
         self.trouble = f"{self._run.path} is unreachable; waiting for it"
         return now - self._unknown_since < AWAY_S
+
+    def _has_no_lock(self) -> bool:
+        """Whether the directory is there and its lock is not."""
+        try:
+            os.stat(self._run.path)
+            os.lstat(self._run.lock)
+        except FileNotFoundError:
+            return not self._run.is_gone()
+        except OSError:
+            return False
+        return False

@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, get_args
 
-from trainers.contract.about import read_about
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_only_reason
+from tuiapp.feeds.about_feed import AboutFeed
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.fold import apply
@@ -29,9 +28,6 @@ FIGURES_S = 0.45
 CATCH_UP_S = 1.0
 """Between two pictures while a long journal is read."""
 
-ABOUT_S = 1.0
-"""Between two looks at what the user says of the run."""
-
 WAIT_S = 0.002
 """Polling interval while the first picture waits for a feed."""
 
@@ -47,6 +43,7 @@ class Reading(NamedTuple):
 class RunReader:
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
         self._run, self._feed, self._clock = run, feed, clock
+        self._about = AboutFeed(run)
         self.replay = feed if isinstance(feed, ReplayFeed) else None
         self.state = self._empty()
         self._generation = 0
@@ -55,7 +52,6 @@ class RunReader:
         """Changed parts that are not shown yet."""
         self._shown_at = time.monotonic()
         self._figures_at = 0.0
-        self._about_at = time.monotonic()
 
     @property
     def now(self) -> float:
@@ -64,14 +60,18 @@ class RunReader:
 
     def start(self) -> None:
         self._shown_at = time.monotonic()
+        self._about.start()
         self._feed.start()
 
     def close(self) -> None:
+        self._about.close()
         self._feed.close()
 
     async def read_soon(self, budget_s: float, patience_s: float) -> Reading:
         """Folds events until there is something to show, or for `patience_s`; `budget_s` as for `read`."""
         until = time.monotonic() + patience_s
+        while self._about.found is None and time.monotonic() < until:
+            await asyncio.sleep(WAIT_S)
         while (reading := self.read(budget_s)).more and not reading.topics and time.monotonic() < until:
             await asyncio.sleep(WAIT_S)
         return reading
@@ -89,8 +89,7 @@ class RunReader:
         if not more:
             self._look_for_life()
         self.state.note_trouble(self._feed.trouble)
-        if time.monotonic() - self._about_at > ABOUT_S:
-            self.look_at_about()
+        self._take_about()
         more = more or self._feed.behind
         if begun_anew:
             self._held |= ALL_TOPICS
@@ -104,11 +103,13 @@ class RunReader:
 
     def look_at_about(self) -> None:
         """Reads name, tags and note again, which any process may have changed."""
-        self._about_at = time.monotonic()
-        about, _ = read_about(self._run)
-        if about != self.state.about:
-            self.state.about = about
-            self._held.add("run")
+        self._about.look_now()
+
+    def _take_about(self) -> None:
+        found, state = self._about.found, self.state
+        if found is not None and (state.about, state.newer) != found:
+            state.about, state.newer = found
+            self._held |= {"run", "alerts"}
 
     def _look_for_life(self) -> None:
         """Updates whether the run is lost; polls the directory rarely: it may be remote."""
@@ -144,9 +145,7 @@ class RunReader:
 
     def _empty(self) -> RunState:
         state = RunState(self._run.run_id)
-        state.newer = read_only_reason(self._run)
         state.replayed = self.replay is not None
-        state.about, _ = read_about(self._run)
         return state
 
 
