@@ -217,6 +217,17 @@ async def test_a_resize_lays_it_out_anew() -> None:
             assert app.screen.region.contains_region(one.region)
 
 
+async def test_a_terminal_of_a_few_lines_ends_nothing() -> None:
+    app = RunApp(own.running(2), now=62.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await opened(pilot, app)
+        for size in ((20, 5), (10, 3), (40, 10), LARGE):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            await until(pilot, lambda: is_drawn(grid(app)))
+
+
 async def test_its_keys_are_in_the_help() -> None:
     app = RunApp(own.running(), now=62.0)
     async with app.run_test(size=LARGE) as pilot:

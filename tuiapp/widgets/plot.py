@@ -101,7 +101,9 @@ class Plot(Widget):
         if axes_of != self._axes_of or old is None or old.inks.shape != cells.inks.shape:
             self._axes_of = axes_of
             self._axes = self._draw_axes(chart)
-            ticked = [row for row in range(self.rows) if self._axes[row][LEFT_CELLS - 1 : LEFT_CELLS] == "┤"]
+            ticked = [
+                row for row, axis in enumerate(self._axes[: self.rows]) if axis[LEFT_CELLS - 1 : LEFT_CELLS] == "┤"
+            ]
             every = max(1, -(-len(ticked) // MOST_LINES))
             self._lines = ticked[::every] if self._is_grid_faint() else ()
             self._styles.clear()
