@@ -13,9 +13,9 @@ import pytest
 
 from trainers.contract.events import LogLine, RunStarted
 from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with
-from trainers.contract.lock_note import NOTE_BYTES, LockNote, read_note, write_note
+from trainers.contract.lock_note import LockNote, read_note, write_note
 from trainers.contract.peek import peek_journal
-from trainers.contract.rundir import RunDir
+from trainers.contract.rundir import NOTE_BYTES, RunDir
 from trainers.contract.summary import last_attempt, summarise
 
 HUGE = 2 << 30
