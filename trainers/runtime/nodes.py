@@ -9,7 +9,9 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -24,6 +26,7 @@ from trainers.contract.rundir import RunDir
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
+from trainers.runtime.srun import start_agents
 from trainers.runtime.ssh import start_agent
 
 E = TypeVar("E", bound=Event)
@@ -133,19 +136,24 @@ class Nodes:
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._ssh = {
-            host: start_agent(host, f"{address}:{self.port}", self._secret.decode(), run.supervisor_log)
-            for host in plan.config.hosts
-        }
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
+        self._started = {
+            f"the agent on {host} could not be started by ssh": start_agent(
+                host, f"{address}:{self.port}", self._secret.decode(), run.supervisor_log
+            )
+            for host in plan.config.hosts
+        }
+        """What starts agents, by what is said if it fails."""
+        if plan.config.launcher == "slurm":
+            self._started["the agents could not be started by srun"] = start_agents(run, len(self._links))
         watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
-        """Why a node will not join: ssh could not start its agent; "" while all may."""
-        for host, started in self._ssh.items():
+        """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
+        for failed, started in self._started.items():
             if self.missing and started.poll():
-                return f"the agent on {host} could not be started by ssh (exit code {started.returncode})"
+                return f"{failed} (exit code {started.returncode})"
         return ""
 
     @property
@@ -225,8 +233,10 @@ class Nodes:
             sleep(0.02)
         for link in self._links.values():
             link.channel.detach()
-        for started in self._ssh.values():
-            started.terminate()
+        for started in self._started.values():
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(FINISH_S)
+            started.kill()
             started.wait()
         self._forget(self._listener.fileno())
         self._listener.close()
