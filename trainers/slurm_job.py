@@ -1,41 +1,36 @@
 """A run's Slurm job, on the first of its nodes: `python -m trainers.slurm_job RUN_DIR`.
 
-It starts the run's supervisor here, or resumes the run if the job was requeued, and one agent on each other node by
-`srun`. Slurm's signals become the run's: SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a
-checkpoint and stop. A run with `requeue` that Slurm stopped goes back into the queue, unless its job was cancelled, and
-continues in the same directory.
+It starts the run's supervisor here, or resumes the run if the job was requeued. Slurm's signals become the run's:
+SIGTERM (scancel, preemption) and SIGUSR1 (the time limit is near) save a checkpoint and stop. A run with `requeue` that
+Slurm stopped goes back into the queue, unless its job was cancelled, and continues in the same directory.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
 from trainers.config import slurm
-from trainers.config.run_config import RunConfig
+from trainers.config.options import ConfigError
 from trainers.contract import mailbox
 from trainers.contract.events import RunEnded
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import is_final, last_attempt, read_config
+from trainers.contract.summary import is_final, last_attempt
 from trainers.launch import LaunchError, resume, start
 
 HANDOVER_S = 60.0
 """Time for the process that waited in the queue to let go of the run."""
 POLL_S = 0.1
-AGENTS_S = 30.0
-"""Time for the agents to end after the run."""
 EXIT_CODES = {"completed": 0, "stopped": 3}
 
 
 class Job:
-    def __init__(self, run: RunDir, config: RunConfig) -> None:
-        self._run, self._config = run, config
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
         self._stopped = False
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, self._note)
@@ -57,16 +52,11 @@ class Job:
                     start(self._run, lock)
             finally:
                 os.close(lock)
-        except (LaunchError, OSError) as error:
+        except (LaunchError, ConfigError, OSError) as error:
             print(f"tuiapp: {error}", file=sys.stderr)
             return 1
-        agents = self._start_agents() if self._config.nodes > 1 else None
         while self._run.is_supervised():
             sleep(POLL_S)
-        if agents is not None:
-            with suppress(subprocess.TimeoutExpired):
-                agents.wait(AGENTS_S)
-            agents.kill()
         end = peek_journal(self._run.journal).last
         status = end.status if isinstance(end, RunEnded) else "lost"
         if status == "stopped" and not is_final(self._run):
@@ -93,27 +83,10 @@ class Job:
         except slurm.SlurmError as error:
             print(f"tuiapp: job {job} is not requeued: {error}", file=sys.stderr)
 
-    def _start_agents(self) -> subprocess.Popen[bytes]:
-        """One on each node but this one; each reads address and secret from the run's directory, which all share."""
-        others = self._config.nodes - 1
-        return subprocess.Popen(
-            [
-                "srun",
-                f"--nodes={others}",
-                f"--ntasks={others}",
-                "--ntasks-per-node=1",
-                f"--exclude={os.environ['SLURMD_NODENAME']}",
-                "--kill-on-bad-exit=1",
-                *(sys.executable, "-P", "-m", "trainers.runtime.node", str(self._run.path)),
-            ],
-            stdin=subprocess.DEVNULL,
-        )
-
 
 def main() -> int:
     """Runs the job of one run."""
-    run = RunDir(Path(sys.argv[1]))
-    return Job(run, read_config(run)).run()
+    return Job(RunDir(Path(sys.argv[1]))).run()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -60,12 +61,14 @@ def _configuration(home: Path) -> str:
         "KillWait": 20,
         "SlurmdTimeout": 10,
         "JobRequeue": 1,
+        "GresTypes": "gpu",
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "PreemptExemptTime": 0,
     }
     nodes = [
-        f"NodeName=n{number} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000"
+        f"NodeName=n{number} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
+        "CPUs=4 RealMemory=1000 Gres=gpu:2"
         for number, port in enumerate(ports)
     ]
     # A job in `urgent` preempts those of `debug`.
@@ -96,6 +99,10 @@ def _cluster(home: Path) -> Iterator[dict[str, str]]:
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
     (home / "slurm.conf").write_text(_configuration(home))
+    for number in range(2):
+        # /dev/null again: Slurm counts devices, and opens none.
+        os.mknod(home / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    (home / "gres.conf").write_text(f"NodeName=n[0-{NODES - 1}] Name=gpu File={home}/gpu[0-1]\n")
     # In a container slurmd finds no version by itself, and ends.
     (home / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     # Without this every command asks the name server for a controller.

@@ -15,7 +15,7 @@ from tests.contract.recorded import record
 from tests.contract.test_digest import digest_of
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
 from trainers.contract import mailbox
-from trainers.contract.events import Queued, encode
+from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.screens.leave import _question
@@ -83,7 +83,8 @@ def test_lists_know_what_a_requeued_run_has_reached(tmp_path: Path) -> None:
 
 def test_lists_say_why_it_waits(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
-    run.journal.write_bytes(encode(nodes.queued()))
+    trouble = Alert(kind="slurm", text="Slurm does not answer", **h.at(9.0))
+    run.journal.write_bytes(encode(nodes.queued()) + encode(trouble))
     lock = run.take_lock()
     try:
         info = summarise(run)

@@ -12,6 +12,8 @@ from trainers.config.run_config import RunConfig
 
 TIMEOUT_S = 60.0
 """A controller that is busy, or fails over, answers late."""
+SAID_LINES = 3
+"""Of a command that fails, quoted from the end: sbatch names what it refuses in the line before the last."""
 SIGNAL_S = 120
 """How long before the time limit a run is asked to save, unless the user's options say so."""
 
@@ -115,5 +117,5 @@ def _run(*command: str) -> str:
         raise SlurmError(f"{command[0]}: {error}") from error
     if done.returncode:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SlurmError(said[-1].removeprefix(f"{command[0]}: error: "))
+        raise SlurmError("; ".join(line.rpartition("error: ")[2] for line in said[-SAID_LINES:]))
     return done.stdout

@@ -156,11 +156,14 @@ def _summarise(run: RunDir) -> RunInfo:
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
         return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
-    partial = _so_far(run, config, seen.tail(), seen.first, started)
+    tail = seen.tail()
+    partial = _so_far(run, config, tail, seen.first, started)
     if newer:
         return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
-        if isinstance(waits := seen.last, Queued):
+        # After it come alerts at most, as that Slurm does not answer.
+        marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
+        if isinstance(waits := next(marks, None), Queued):
             reason = describe_queued(waits)
             return RunInfo(run, "queued", config, problem, partial, reason, started, seen.older, seen.facts())
         return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())

@@ -9,7 +9,9 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -39,6 +41,7 @@ from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
+from trainers.runtime.srun import start_agents
 from trainers.runtime.ssh import SshAgent
 
 E = TypeVar("E", bound=Event)
@@ -159,11 +162,16 @@ class Nodes:
         ]
         write_atomically(run.secret, self._secret + b"\n")
         write_atomically(run.port, f"{address}:{self.port}\n".encode())
+        self._srun = start_agents(run, len(self._links)) if plan.config.launcher == "slurm" else None
         watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
-        """Why a node will not join: ssh could not start its agent; "" while all may."""
-        return next(filter(None, (agent.refusal() for agent in self._ssh)), "") if self.missing else ""
+        """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
+        if not self.missing:
+            return ""
+        if self._srun is not None and self._srun.poll():
+            return f"the agents could not be started by srun (exit code {self._srun.returncode})"
+        return next(filter(None, (agent.refusal() for agent in self._ssh)), "")
 
     @property
     def missing(self) -> int:
@@ -247,6 +255,11 @@ class Nodes:
             link.channel.detach()
         for agent in self._ssh:
             agent.end()
+        if self._srun is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._srun.wait(FINISH_S)
+            self._srun.kill()
+            self._srun.wait()
         self._forget(self._listener.fileno())
         self._listener.close()
         for fd in list(self._strangers):

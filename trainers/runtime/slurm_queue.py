@@ -124,7 +124,7 @@ class Queue:
         if state == "CANCELLED":
             self._end("stopped", f"its Slurm job {self._job} was cancelled before it started{again}")
         else:
-            self._end("failed", f"its Slurm job {self._job} ended before it started{again}: {state}")
+            self._end("failed", f"its Slurm job {self._job} ended before it started{again}: {state}; see slurm.log")
         os.close(self._lock)
 
     def _end(self, status: Status, reason: str) -> None:
