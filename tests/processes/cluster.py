@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,18 +81,18 @@ def _configuration(home: Path) -> str:
 
 
 @contextmanager
-def slurm() -> Iterator[dict[str, str]]:
-    """Starts the cluster; gives the environment in which Slurm's commands find it."""
+def slurm(hosts: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+    """Starts the cluster; gives the environment in which Slurm's commands find it. `hosts` are what its nodes say."""
     if os.getuid():
         pytest.skip("a Slurm of its own needs root")
     if missing := [name for name in PROGRAMS if shutil.which(name, path=SEARCHED) is None]:
         pytest.skip(f"not installed: {', '.join(missing)} (Debian: slurmctld slurmd slurm-client munge)")
     # munged wants its socket where everybody may reach it.
     with TemporaryDirectory(prefix="tuiapp-slurm-", ignore_cleanup_errors=True) as directory:
-        yield from _cluster(Path(directory))
+        yield from _cluster(Path(directory), hosts)
 
 
-def _cluster(home: Path) -> Iterator[dict[str, str]]:
+def _cluster(home: Path, hosts: Sequence[str]) -> Iterator[dict[str, str]]:
     home.chmod(0o755)
     for name in ("state", *(f"spool.n{number}" for number in range(NODES))):
         (home / name).mkdir()
@@ -114,6 +115,9 @@ def _cluster(home: Path) -> Iterator[dict[str, str]]:
         daemons.enter_context(_daemon(["slurmctld", "-D"], home / "slurmctld.out", environment))
         for number in range(NODES):
             command = ["slurmd", "-D", "-N", f"n{number}"]
+            if hosts:
+                renamed = f"hostname {hosts[number]} && exec {shlex.join(command)}"
+                command = ["unshare", "--uts", "sh", "-c", renamed]
             daemons.enter_context(_daemon(command, home / f"slurmd.n{number}.out", environment))
         daemons.callback(_cancel_all, environment)
         wait_until(lambda: _idle(environment) == NODES)

@@ -10,10 +10,11 @@ from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_node, describe_queued, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
 from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
+from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import metric
 from tuiapp.state.node_state import MAX_NODES, NodeState
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_state import LogEntry, RunState, Stream
+from tuiapp.state.run_state import EFFICIENCY_WINDOW_S, LogEntry, RunState, Stream
 from tuiapp.state.series import Series
 from tuiapp.state.text import join_words, sanitize
 
@@ -81,6 +82,9 @@ def apply(state: RunState, event: object) -> None:
             if state.queued is None:
                 _restart(state, state.step)
                 state.first_time = event.time
+                # What was sampled is past, and the nodes may be others.
+                state.nodes, state.host = {}, None
+                state.meter = EfficiencyMeter(window_s=EFFICIENCY_WINDOW_S)
             if state.queued is None or state.queued.reason != event.reason:
                 _log(state, event, describe_queued(event), stream="milestone")
             state.queued = event

@@ -32,7 +32,7 @@ def live_view(state: RunState, now: float, cells: int) -> list[str]:
         f"{phase:{PHASE_CELLS}} {where}",
         " " * (PHASE_CELLS + 1) + (state.trouble or join_words(words)),
     ]
-    ranks = [rank for rank in state.ranks.values() if rank.step]
+    ranks = [rank for rank in state.ranks.values() if rank.step and rank.last_time]
     if cells >= WIDE_CELLS and len(ranks) > 1:
         leader = max(ranks, key=lambda rank: rank.step)
         words = [_rank_words(rank, leader, now) for rank in ranks[:MAX_RANKS]]
