@@ -54,7 +54,8 @@ def test_keys_typed_while_the_screen_changes_reach_the_new_one(runs_dir: Path) -
         launch(terminal, "brief", "RUNNING|COMPLETED")
         terminal.wait("COMPLETED")
         terminal.press("escape")
-        terminal.wait("Launch")
+        # The form is painted part by part.
+        terminal.wait(r"Epochs          \d+")
         terminal.click(r"(?<=Epochs          )\d+")
         terminal.wait_for_cursor("Epochs  ")
         terminal.press("ctrl+r", "5", "/", "needle")
