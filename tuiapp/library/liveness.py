@@ -65,22 +65,19 @@ class LivenessProbe:
             self._unknown_since = None
             self.trouble = f"{self._run.path} is unreachable; the run's supervisor is still alive"
             return True
-        if self._has_no_lock():
-            self.trouble = ""
-            return False
+        try:
+            os.stat(self._run.path)
+            os.lstat(self._run.lock)
+        except FileNotFoundError:
+            if not self._run.is_gone():
+                self.trouble = ""
+                return False
+        except OSError as error:
+            # ESTALE, EIO: it says nothing of the run.
+            self.trouble = f"{self._run.path} is unreachable ({error.strerror}); waiting for it"
+            return True
         now = self._clock()
         if self._unknown_since is None:
             self._unknown_since = now
         self.trouble = f"{self._run.path} is unreachable; waiting for it"
         return now - self._unknown_since < AWAY_S
-
-    def _has_no_lock(self) -> bool:
-        """Whether the directory is there and its lock is not."""
-        try:
-            os.stat(self._run.path)
-            os.lstat(self._run.lock)
-        except FileNotFoundError:
-            return not self._run.is_gone()
-        except OSError:
-            return False
-        return False

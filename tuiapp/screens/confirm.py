@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal, NamedTuple, TypeAlias, cast
 
@@ -55,10 +56,11 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
         *,
         now: Callable[[], Question] | None = None,
     ) -> None:
-        """`now` returns what is to be asked at that moment; it replaces the question while it is open."""
+        """`now` returns what is to be asked at that moment, called in a thread; it replaces the question."""
         super().__init__()
         self._question = Question(title, text, choices)
         self._now = now
+        self._looking = False
 
     def compose(self) -> ComposeResult:
         title, text, choices = self._question
@@ -76,8 +78,16 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
         if self._now is not None:
             self.set_interval(RENEW_S, self._renew)
 
-    async def _renew(self) -> None:
-        if self._now is not None and (question := self._now()) != self._question:
+    def _renew(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self.run_worker(self._look())
+
+    async def _look(self) -> None:
+        assert self._now is not None
+        question = await asyncio.to_thread(self._now)
+        self._looking = False
+        if question != self._question and self.is_attached:
             self._question = question
             await self.recompose()
             self.query(Button).first().focus()

@@ -1,0 +1,141 @@
+"""A runs directory on a file system of another machine: slow, late, failing for a while, its locks unknown here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.harness import MLP, Watched, launched
+from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
+from tests.pty.terminal import Terminal
+from tests.waiting import wait_until
+from trainers.contract import mailbox
+from tuiapp.library.liveness import AWAY_S
+
+TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
+ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+"""What a machine is recognised by: its boot, and the namespace of its processes."""
+KEYS = 100
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowDisk]:
+    if shutil.which("unshare") is None:
+        pytest.skip("needs util-linux")
+    place = tmp_path / "disk"
+    place.mkdir()
+    with slow_disk(place) as made:
+        yield made
+
+
+def attached(disk: SlowDisk, run: Watched) -> Terminal:
+    """The dashboard on another machine."""
+    command = [*ELSEWHERE, *TUIAPP, "attach", str(disk.path / run.run.run_id)]
+    return Terminal(command, columns=240, environment={"LANG": "C.UTF-8"})
+
+
+def status(disk: SlowDisk) -> str:
+    """What another machine lists."""
+    command = [*ELSEWHERE, *TUIAPP, "runs", "--json", "--runs-dir", str(disk.path)]
+    (run,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+    return str(run["status"])
+
+
+def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        assert status(disk) == "running"
+        mailbox.send(run.run.commands, "stop")
+        run.end()
+        run.wait_gone()
+        assert status(disk) == "stopped"
+
+
+@pytest.mark.slow
+def test_a_run_of_another_machine_whose_supervisor_was_killed_is_lost(
+    disk: SlowDisk, fake: Callable[..., None]
+) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        os.kill(run.started.pid, signal.SIGKILL)
+        print(f"lost after {wait_until(lambda: status(disk) == 'lost'):.0f} s")
+
+
+@pytest.mark.slow
+def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(50)
+        disk.be(Trouble(delay_s=0.3, long_s=5.0))
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            took = []
+            for number in range(KEYS):
+                began = time.monotonic()
+                terminal.press("5")
+                # The panel gets all the room, and gives it back.
+                (terminal.wait if number % 2 else terminal.wait_gone)("3 ranks")
+                took.append(time.monotonic() - began)
+        print(f"key to screen: median {1e3 * statistics.median(took):.0f} ms, longest {1e3 * max(took):.0f} ms")
+        assert max(took) < 1.0
+
+
+@pytest.mark.slow
+def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            disk.be(Trouble(error="ESTALE"))
+            terminal.wait("is unreachable", 30)
+            with pytest.raises(AssertionError, match="did not come"):
+                terminal.wait("LOST", AWAY_S + 5)
+            disk.be(Trouble())
+            terminal.wait_gone("is unreachable", 30)
+            mailbox.send(run.run.commands, "stop")
+            terminal.wait("STOPPED", 60)
+
+
+def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[..., None]) -> None:
+    fake()
+    place = tmp_path / "disk"
+    place.mkdir()
+    with slow_disk(place, "attr_timeout=3", "entry_timeout=3") as disk, launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            mailbox.send(run.run.commands, "stop")
+            terminal.wait("STOPPED", 60)
+            assert b"LOST" not in terminal.raw
+
+
+@pytest.mark.slow
+def test_a_sync_of_ten_seconds_does_not_hold_up_training(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    config = msgspec.structs.replace(MLP, checkpoint_every=0)
+    with launched(config, disk.path) as run:
+        run.at_step(20)
+        disk.be(Trouble(sync_s=10.0))
+        began, first = time.monotonic(), run.last_step(0)
+        wait_until(lambda: time.monotonic() - began > 25)
+        disk.be(Trouble())
+        wait_until(lambda: run.last_step(0) > first + 200)
+        rate = (run.last_step(0) - first) / (time.monotonic() - began)
+        print(f"{rate:.0f} steps/s while each sync takes 10 s")
+        assert rate > 50
+        steps = run.steps_of(0)
+        assert steps == list(range(1, len(steps) + 1))
