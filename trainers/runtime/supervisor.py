@@ -255,7 +255,7 @@ class Supervisor:
         if self._nodes is None:
             return
         self._nodes.advance(now, failing=bool(self._failures))
-        if self._waits_for_nodes and (why := self._nodes.refusal()):
+        if self._waits_for_nodes and not self._teardown.stopping and (why := self._nodes.refusal()):
             # Nothing trains yet: the run ends here.
             self._waits_for_nodes = False
             failed = RankFailed(rank=0, error=why, step=None, lost=True)
@@ -392,7 +392,6 @@ class Supervisor:
 
     def _poll(self, now: float) -> None:
         self._reaper.advance(now)
-        self._advance_nodes(now)
         if self._mirror is not None:
             self._mirror.advance(now)
         if self._resample_at is not None and now >= self._resample_at:
@@ -410,6 +409,8 @@ class Supervisor:
                 if not self._agreement.propose(self._voters(), save=True):
                     text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
+        # After the requests: what ends Slurm's job ends its agents, too.
+        self._advance_nodes(now)
         for process in self._live.values():
             self._out += process.new_lines()
         self._take_found()
