@@ -131,13 +131,12 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
 
 
 def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
-    if not machine.gpus and config.launcher == "slurm" and config.devices:
-        # The machine that submits a job need not have what its nodes have.
-        return msgspec.structs.replace(config, platform="cuda")
     if not machine.gpus and config.launcher == "slurm":
-        raise ConfigError(
-            [Problem("devices", "0 is as many as this machine has GPUs: none; say how many all nodes use.")]
-        )
+        # The machine that submits a job need not have what its nodes have.
+        if config.devices:
+            return msgspec.structs.replace(config, platform="cuda")
+        message = "0 is as many as this machine has GPUs: none; say how many all nodes use."
+        raise ConfigError([Problem("devices", message)])
     if not machine.gpus:
         raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
     if config.launcher != "local":

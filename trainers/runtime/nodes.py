@@ -9,9 +9,7 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -41,7 +39,7 @@ from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
-from trainers.runtime.srun import start_agents
+from trainers.runtime.srun import SrunAgents
 from trainers.runtime.ssh import SshAgent
 
 E = TypeVar("E", bound=Event)
@@ -156,22 +154,19 @@ class Nodes:
         self._listener.listen(128)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
-        self._ssh = [
+        write_atomically(run.secret, self._secret + b"\n")
+        write_atomically(run.port, f"{address}:{self.port}\n".encode())
+        self._starters: list[SshAgent | SrunAgents] = [
             SshAgent(host, f"{address}:{self.port}", self._secret.decode(), run.path / f"agent-{number}.log")
             for number, host in enumerate(plan.config.hosts, 1)
         ]
-        write_atomically(run.secret, self._secret + b"\n")
-        write_atomically(run.port, f"{address}:{self.port}\n".encode())
-        self._srun = start_agents(run, len(self._links)) if plan.config.launcher == "slurm" else None
+        if plan.config.launcher == "slurm":
+            self._starters.append(SrunAgents(run, len(self._links)))
         watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
         """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
-        if not self.missing:
-            return ""
-        if self._srun is not None and self._srun.poll():
-            return f"the agents could not be started by srun (exit code {self._srun.returncode})"
-        return next(filter(None, (agent.refusal() for agent in self._ssh)), "")
+        return next(filter(None, (one.refusal() for one in self._starters)), "") if self.missing else ""
 
     @property
     def missing(self) -> int:
@@ -253,13 +248,8 @@ class Nodes:
             sleep(0.02)
         for link in self._links.values():
             link.channel.detach()
-        for agent in self._ssh:
-            agent.end()
-        if self._srun is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._srun.wait(FINISH_S)
-            self._srun.kill()
-            self._srun.wait()
+        for one in self._starters:
+            one.end()
         self._forget(self._listener.fileno())
         self._listener.close()
         for fd in list(self._strangers):
