@@ -181,9 +181,14 @@ class TuiApp(ReliableTimers, App[None]):
             self._push(DevicesScreen(self._runs_dir))
 
     @on(RunLaunched)
+    def _open_launched(self, event: RunLaunched) -> None:
+        self.show_run(event.run)
+        # Not before: keys that wait for the launch are for the run's screen.
+        self._form().end_launch()
+
     @on(OpenRun)
-    def _open(self, event: RunLaunched | OpenRun) -> None:
-        if isinstance(event, OpenRun) and event.replay:
+    def _open(self, event: OpenRun) -> None:
+        if event.replay:
             self._replay(event.run)
         else:
             self.show_run(event.run)

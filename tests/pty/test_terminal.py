@@ -109,7 +109,8 @@ def test_suspended_and_taken_up_again(environment: dict[str, str]) -> None:
         terminal.wait(READY)
         terminal.wait_for_silence()
         terminal.process.kill(signal.SIGTSTP)
-        wait_for(lambda: status(terminal) == psutil.STATUS_STOPPED)
+        # It stops when all that it had to write was read.
+        wait_for(lambda: terminal.text and status(terminal) == psutil.STATUS_STOPPED)
         while terminal._pump(0.2):
             continue
         assert terminal.restored()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -82,6 +83,23 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         await until(pilot, lambda: second.value == "42")
         assert second.has_focus
         assert first.value != "42"
+
+
+async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuiapp.terminal.key_queue.READY_PATIENCE_S", 0.1)
+    async with start() as pilot:
+        form, box = screen(pilot), field(pilot, "epochs").query_one(Input)
+        box.focus()
+        await until(pilot, lambda: box.has_focus)
+        form.launching = True
+        began = time.monotonic()
+        type_at_once(pilot, "end", "ctrl+u", "4", "2")
+        await until(pilot, lambda: time.monotonic() > began + 0.5)
+        assert box.value != "42"
+        form.launching = False
+        await until(pilot, lambda: box.value == "42")
 
 
 @pytest.mark.parametrize("key", ["tab", "shift+tab", "down", "up"])

@@ -219,8 +219,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
             renamed = event.change == "rename" and self._preset is not None and event.preset.name == self._preset.name
             self._read_presets(loaded=name if renamed else "", cursor=name)
 
-    @on(RunLaunched)
-    def _launch_ended(self) -> None:
+    def end_launch(self) -> None:
+        """Prepares the form for the next run, once this one's screen is shown."""
         self.launching = False
         # The next run has another; a sweep's runs share their tags.
         self.query_one(ConfigForm).load({NAME.key: ""})

@@ -92,7 +92,7 @@ class KeyQueue:
         try:
             await self._settle()
             while self._waiting:
-                await self._until(self._is_ready)
+                await self._until_ready()
                 if not self._move_focus():
                     await self._hand_on(self._next())
                 await self._settle()
@@ -166,9 +166,12 @@ class KeyQueue:
         screen = self._app.screen
         return screen.is_mounted and getattr(screen, "takes_keys", True)
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
+    async def _until_ready(self) -> None:
         deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
-        while not is_so() and asyncio.get_running_loop().time() < deadline:
+        while not self._is_ready() and asyncio.get_running_loop().time() < deadline:
+            if getattr(self._app.screen, "launching", False):
+                # It ends by itself, and what is typed meanwhile is for the run.
+                deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
             await asyncio.sleep(0.005)
 
 
