@@ -32,7 +32,7 @@ from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 
 MAGIC = b"tuiapp-digest 2\n"
-MAX_BYTES = 64 << 20
+MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
 _LOGGED = (
