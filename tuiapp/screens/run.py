@@ -183,7 +183,7 @@ class RunScreen(CoveredScreenFix[None]):
                     yield DevicePanel(id="devices", classes="panel")
                     yield ShardingMap(id="sharding", classes="panel")
             with Container(id="lower"):
-                yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
+                yield FailurePanel(directory=self.run.path, id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
