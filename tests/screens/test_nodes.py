@@ -138,6 +138,19 @@ async def test_rates_of_the_network_are_among_all_panels() -> None:
             assert any("↓18.0K ↑2.69K" in line for line in shown)
 
 
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) -> None:
+    """One rank of eight is slow."""
+    app = RunApp(nodes.running())
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "3")
+        (first, second) = (line for line in lines(app) if "▸ " in line and "–" in line)
+        assert "0 %" in first
+        assert "+24 %" in second
+        assert "rank 15" in second
+
+
 async def test_the_cursor_stays_in_sight() -> None:
     app = RunApp(nodes.running(64, 128, gpus=False))
     async with app.run_test(size=LARGE) as pilot:

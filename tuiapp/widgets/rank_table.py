@@ -285,7 +285,6 @@ def _cells_of_node(row: NodeRow, host: str, nodes: int, *, is_open: bool) -> dic
         "node": f"{'▾' if is_open else '▸'} {row.node.number:<{len(str(nodes - 1))}} {span}",
         "host": host,
         "ex/s": format_rate(row.examples_per_second),
-        "skew": _skew(row.skew),
         "worst": f"rank {row.worst.rank.rank}",
         "state": _state(row),
         "network/s": network(sample),
