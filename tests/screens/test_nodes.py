@@ -10,6 +10,7 @@ from tests import histories as h
 from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import RunStarted
+from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 
@@ -76,6 +77,19 @@ async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...
         assert marks(app) == "▸▾▸▸"
         await press(pilot, "escape")
         assert any("1 loss" in line for line in lines(app))
+
+
+async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
+    app = RunApp(nodes.running(4, 8))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "G")
+        await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
+        await press(pilot, "f3")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert marks(app) == "▾▸▸▸"
+        await press(pilot, "down")
+        assert marks(app) == "▸▾▸▸"
 
 
 async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
