@@ -34,6 +34,10 @@ ranks 0–11, 13–15 (nodes 0–1): 15 at the same call
   File "/home/ada/train.py", line 34 in step
   File "/home/ada/train.py", line 60 in <module>
 
+other threads of rank 12:
+Thread 0x000000000000000c (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
 other threads of rank 0:
 Thread 0x0000000000000000 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait"""

@@ -36,7 +36,7 @@ MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
 _LOGGED = (
-    ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.Stacks, ev.StopRequested,
+    ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.StopRequested,
     ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
 )  # fmt: skip
 

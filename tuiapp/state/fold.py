@@ -136,7 +136,6 @@ def apply(state: RunState, event: object) -> None:
         case ev.Stacks():
             if 0 <= event.rank < MAX_RANKS:
                 state.stacks[event.rank] = event
-                _log(state, event, "its Python stacks were recorded", rank=event.rank)
                 state.changed.add("alerts")
         case ev.Predictions():
             state.predictions = event

@@ -83,11 +83,13 @@ def _describe_hang(state: RunState) -> list[Content]:
     hang = state.hang
     lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
     lines.append(Content.styled("Python stacks of the ranks, innermost call first:", MUTED))
-    for group in group_stacks(state.stacks, hang.rank if hang else None):
-        lines += [Content(""), Content.styled(_who(state, group.ranks), "bold")]
-        whose = f" of rank {group.ranks[0]}" if group.ranks[1:] else ""
-        beside = ["", f"other threads{whose}:", *group.others] if group.others else []
-        lines += [Content(line) for line in [*group.main, *beside]]
+    groups = group_stacks(state.stacks, hang.rank if hang else None)
+    for group in groups:
+        lines += [Content(""), Content.styled(_who(state, group.ranks), "bold"), *map(Content, group.main)]
+    for group in groups:
+        if group.others:
+            title = Content.styled(f"other threads of rank {group.ranks[0]}:", MUTED)
+            lines += [Content(""), title, *map(Content, group.others)]
     return lines
 
 
