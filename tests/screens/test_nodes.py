@@ -165,6 +165,16 @@ async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) ->
         assert "rank 15" in second
 
 
+async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
+    app = RunApp(nodes.running())
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "3")
+        for title in ("behind", "skew", "heard", "loss"):
+            await press(pilot, "k")
+            assert any(f"{title}▾" in line for line in lines(app))
+
+
 async def test_the_cursor_stays_in_sight() -> None:
     app = RunApp(nodes.running(64, 128, gpus=False))
     async with app.run_test(size=LARGE) as pilot:

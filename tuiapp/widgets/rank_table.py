@@ -180,7 +180,8 @@ class RankTable(Vertical):
             for row in rows
         ]
         # A cell for the chosen rank's mark, and one for the scroll bar.
-        columns = _fitting(self.content_size.width - 2, names, [_state(row) for row in rows], _known(state))
+        known = [replace(one, rank=0) if one.title == self.sort else one for one in _known(state)]
+        columns = _fitting(self.content_size.width - 2, names, [_state(row) for row in rows], known)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
         first, last = self._in_sight(len(rows))
