@@ -15,6 +15,7 @@ from trainers.contract.events import (
     HostSample,
     Node,
     Queued,
+    RankFailed,
     RankStarted,
     RunStarted,
     Sharding,
@@ -80,16 +81,53 @@ def troubled(nodes: int = 4, world_size: int = 32) -> list[AnyEvent]:
     ]
 
 
-def hanging() -> list[AnyEvent]:
-    """Rank 12 does not get to its collective; ranks have no stacks but it."""
-    words = "rank 12 (node 1, gpubox02) is not where the others wait in a collective: train.py, line 21, in step"
+def hanging(nodes: int = 2, world_size: int = 16) -> list[AnyEvent]:
+    """The last rank but three does not get to its collective, in which all others wait."""
+    late, each = world_size - 4, world_size // nodes
+    where = f"rank {late} (node {late // each}, {host(late // each)})"
+    words = f"{where} is not where the others wait in a collective: train.py, line 21, in step"
     text = f"no progress for 31 s: all ranks are at step 120 (training); {words}"
-    stacks = 'Current thread 0x1 (most recent call first):\n  File "/home/ada/train.py", line 21 in step\n'
     return [
-        *running(),
-        Stacks(rank=12, node=1, pid=4133, text=stacks, **h.at(40.0)),
-        Alert(kind="hang", severity="error", rank=12, node=1, step=120, text=text, **h.at(40.1)),
+        *running(nodes, world_size),
+        *(
+            Stacks(rank=rank, node=rank // each, pid=4121 + rank, text=_stacks(rank, late), **h.at(40.0))
+            for rank in range(world_size)
+        ),
+        Alert(kind="hang", severity="error", rank=late, node=late // each, step=120, text=text, **h.at(40.1)),
     ]
+
+
+def failed(nodes: int = 2, world_size: int = 16) -> list[AnyEvent]:
+    """The last rank has run out of memory, then its node's first."""
+    each = world_size // nodes
+    first = RankFailed(
+        rank=world_size - 1,
+        exit_code=1,
+        node=nodes - 1,
+        error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.",
+        traceback='Traceback (most recent call last):\n  File "/home/ada/train.py", line 21, in step\n',
+        step=120,
+        **h.at(8.6),
+    )
+    then = RankFailed(rank=world_size - each, signal="SIGTERM", node=nodes - 1, step=120, **h.at(8.7))
+    return [*running(nodes, world_size), first, then]
+
+
+def _stacks(rank: int, late: int) -> str:
+    last = (
+        '  File "/home/ada/train.py", line 21 in step'
+        if rank == late
+        else (
+            '  File "/venv/lib/torch/distributed/distributed_c10d.py", line 2810 in all_reduce\n'
+            '  File "/home/ada/train.py", line 34 in step'
+        )
+    )
+    return (
+        f"Thread 0x{rank:016x} (most recent call first):\n"
+        f'  File "/usr/lib/python3.11/threading.py", line {320 + rank % 3 * 4} in wait\n\n'
+        f"Current thread 0x{rank + 4096:016x} (most recent call first):\n{last}\n"
+        '  File "/home/ada/train.py", line 60 in <module>'
+    )
 
 
 def queued(reason: str = "Resources") -> Queued:

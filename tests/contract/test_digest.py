@@ -12,7 +12,7 @@ from tests.contract.digest_runs import history
 from tests.reported import step_event
 from trainers.contract import digest_keeper
 from trainers.contract.curve import Curve
-from trainers.contract.digest import MAGIC, Digest, read_digest
+from trainers.contract.digest import MAGIC, MAX_BYTES, Digest, read_digest
 from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
 from trainers.contract.metrics import LOSS
@@ -91,6 +91,28 @@ def test_with_hundreds_of_ranks_curves_have_enough_points_for_a_chart(run: RunDi
     # Those of a chart at 120 columns.
     assert min(len(digest.curves[rank, LOSS]) for rank in ranks) >= 60
     assert run.digest.stat().st_size < 30e6
+
+
+def test_with_hundreds_of_gpus_their_curves_are_bounded_and_kept_so(run: RunDir) -> None:
+    """Each had as many points as of a single GPU: after a quarter of an hour they were half of a digest of 45 MB."""
+    gpus = range(512)
+    events: list[Event] = []
+    for step in range(1, 301):
+        events.append(step_event(0, step, [1.0]))
+        events += [
+            DeviceSample(index=gpu, uuid=f"GPU-{gpu}", name="NVIDIA H200", utilization_percent=90.0) for gpu in gpus
+        ]
+    curves = digest_of(run, events).utilization
+    assert min(map(len, curves.values())) >= digest_keeper.LEAST_BUCKETS / 2
+    assert sum(map(len, curves.values())) <= digest_keeper.ALL_BUCKETS
+    curves = DigestKeeper(read_digest(run))._utilization
+    assert {curve.capacity for curve in curves.values()} == {digest_keeper.LEAST_BUCKETS}
+
+
+def test_the_largest_digest_is_one() -> None:
+    bucket = sum(column.itemsize for column in Curve(1).columns)
+    curves = digest_keeper.MAX_CURVES + digest_keeper.MAX_GPUS
+    assert curves * digest_keeper.LEAST_BUCKETS * bucket < MAX_BYTES / 2
 
 
 def test_log_lines_are_bounded_by_their_bytes(run: RunDir) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests import node_histories as nodes
 from tests.contract.recorded import record
 from trainers.contract.events import JOURNAL_SCHEMA, encode
 from trainers.contract.rundir import RunDir
@@ -92,6 +93,14 @@ def test_of_a_run_without_an_end_the_best_of_its_last_evaluations(tmp_path: Path
     assert info.best_accuracy == pytest.approx(0.9375, abs=1e-4)
     # 20 examples a second and rank of two: by what each reported last.
     assert info.summary.examples_per_second == pytest.approx(2 * 24 / 0.05)
+
+
+def test_of_a_run_of_hundreds_of_ranks_all_count(tmp_path: Path) -> None:
+    run = record(tmp_path, FIRST, nodes.running(64, 512))
+    summary = summarise(run).summary
+    assert summary.steps == 120
+    assert summary.examples_per_second == pytest.approx(511 * 24 / 0.05 + 24 / 0.062)
+    assert summary.loss is not None
 
 
 @pytest.mark.parametrize("size", [1, 100, 70_000, 300_000])

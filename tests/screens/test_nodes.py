@@ -10,6 +10,7 @@ from tests import histories as h
 from tests import node_histories as nodes
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled, until
 from trainers.contract.events import RunStarted
+from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 
@@ -78,6 +79,19 @@ async def test_large_the_panel_shows_all_of_the_chosen_node(keys: tuple[str, ...
         assert any("1 loss" in line for line in lines(app))
 
 
+async def test_f3_in_the_grid_shows_the_devices_of_the_nodes() -> None:
+    app = RunApp(nodes.running(4, 8))
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "G")
+        await until(pilot, lambda: isinstance(app.screen, MetricsGrid))
+        await press(pilot, "f3")
+        await until(pilot, lambda: app.screen is app.run_screen)
+        assert marks(app) == "▾▸▸▸"
+        await press(pilot, "down")
+        assert marks(app) == "▸▾▸▸"
+
+
 async def test_all_of_many_nodes_can_be_chosen_and_clicked() -> None:
     app = RunApp(nodes.running(64, 128))
     async with app.run_test(size=SMALL) as pilot:
@@ -136,6 +150,29 @@ async def test_rates_of_the_network_are_among_all_panels() -> None:
             assert any("network/s" in line for line in shown)
             assert any("skew  worst" in line for line in shown)
             assert any("↓18.0K ↑2.69K" in line for line in shown)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+async def test_a_node_has_the_skew_of_its_slowest_rank(size: tuple[int, int]) -> None:
+    """One rank of eight is slow."""
+    app = RunApp(nodes.running())
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "3")
+        (first, second) = (line for line in lines(app) if "▸ " in line and "–" in line)
+        assert "0 %" in first
+        assert "+24 %" in second
+        assert "rank 15" in second
+
+
+async def test_the_column_by_which_ranks_are_sorted_is_always_shown() -> None:
+    app = RunApp(nodes.running())
+    async with app.run_test(size=SMALL) as pilot:
+        await settled(pilot, app)
+        await press(pilot, "3")
+        for title in ("behind", "skew", "heard", "loss"):
+            await press(pilot, "k")
+            assert any(f"{title}▾" in line for line in lines(app))
 
 
 async def test_the_cursor_stays_in_sight() -> None:

@@ -28,6 +28,19 @@ STACKS = """Thread 0x00007f8a (most recent call first):
 Thread 0x00007f8b (most recent call first):
   File "/home/ada/[bold]model.py", line {line}, in step
   File "/venv/trainers/backends/torch_ddp.py", line 118, in train"""
+TOGETHER = """
+ranks 0–11, 13–15 (nodes 0–1): 15 at the same call
+  File "/venv/lib/torch/distributed/distributed_c10d.py", line 2810 in all_reduce
+  File "/home/ada/train.py", line 34 in step
+  File "/home/ada/train.py", line 60 in <module>
+
+other threads of rank 12:
+Thread 0x000000000000000c (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+
+other threads of rank 0:
+Thread 0x0000000000000000 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait"""
 HANG = "no progress for 30 s: rank 1 is behind, at step 129; rank 0 waits at step 130"
 
 
@@ -52,7 +65,22 @@ async def test_the_stacks_of_a_run_on_nodes_name_the_node() -> None:
         await settled(pilot, app)
         panel = app.run_screen.query_one(FailurePanel)
         await until(pilot, lambda: panel.display)
-        assert "\nrank 12 (node 1, gpubox02), pid 4133\n" in _told(app)
+        told = _told(app)
+        assert "\nrank 12 (node 1, gpubox02), pid 4133\n" in told
+        assert told.endswith(TOGETHER)
+
+
+async def test_the_log_of_a_rank_on_another_node_is_named_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    app = RunApp(nodes.failed(), now=9.0)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await until(pilot, lambda: app.run_screen.query_one(FailurePanel).display)
+        run, told = app.run_screen.run, _told(app)
+        assert f"full log, on node 1, gpubox02: {run.path}/ranks/15/stderr.log\n" in told
+        assert f"or, if that is not shared: {tmp_path}/tuiapp/nodes/{run.run_id}/ranks/15/stderr.log\n" in told
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE])

@@ -11,14 +11,16 @@ import pytest
 
 from tests import histories as h
 from tests import interrupted
+from tests import node_histories as nodes
 from tests.reported import evaluation_event, step_event
 from tests.state.folding import fold
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, RATE, STEP_TIME, TEST_LOSS
 from tuiapp.state.axes import nice_ticks, round_up, short_duration, time_ticks, value_range
 from tuiapp.state.chart import BAND, Chart, Curve, Look, build_chart
-from tuiapp.state.metrics import KNOWN, metric
+from tuiapp.state.metrics import KNOWN, UTILIZATION, metric
 from tuiapp.state.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
 from tuiapp.state.run_state import RunState
+from tuiapp.widgets.chart_legend import legend
 
 SIZE = {"columns": 200, "rows": 20}
 
@@ -54,6 +56,15 @@ def test_beyond_four_the_mean_with_a_band_and_any_rank_over_it() -> None:
     chosen = build_chart(state, Look(rank=6), **SIZE)
     assert [(curve.label, curve.color) for curve in chosen.curves] == [("6", 6)]
     assert chosen.band is not None
+
+
+def test_a_gpu_of_several_nodes_is_named_with_its_node() -> None:
+    chart = build_chart(fold(nodes.running(2, 4)), Look(UTILIZATION), **SIZE)
+    assert [curve.label for curve in chart.curves] == ["n0 GPU 0", "n0 GPU 1", "n1 GPU 0", "n1 GPU 1"]
+    chart = build_chart(fold(h.running(2, gpus=True)), Look(UTILIZATION), **SIZE)
+    assert [curve.label for curve in chart.curves] == ["GPU 0", "GPU 1"]
+    many = legend(build_chart(fold(nodes.running(2, 16)), Look(UTILIZATION), **SIZE), UTILIZATION, None, dark=True)
+    assert "mean of 16 GPUs" in many.plain
 
 
 def test_the_axis_of_a_live_run_stands_while_the_curve_grows() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests import histories as h
 from tests import node_histories as nodes
 from tests.state.folding import fold
 from tuiapp.state.node_groups import NodeGroups
 from tuiapp.state.node_list import NodeRow, node_rows
+from tuiapp.state.node_state import NodeState
 from tuiapp.state.rank_list import SortKey, rank_rows
 from tuiapp.state.run_state import RunState
 
@@ -22,10 +25,18 @@ def test_each_has_its_ranks_and_the_worst_of_them() -> None:
     assert found[1].worst.behind == 4
 
 
-def test_skew_is_between_nodes() -> None:
-    # Of the second node's two ranks one takes 62 ms, all others 50 ms: medians of 50 and 56 ms.
-    skews = [one.skew or 0.0 for one in rows(fold(nodes.running(2, 4)))]
-    assert [round(100 * skew) for skew in skews] == [-6, 6]
+def test_one_slow_rank_of_eight_is_its_nodes_worst() -> None:
+    # It takes 62 ms, all others 50 ms.
+    worst = [one.worst for one in rows(fold(nodes.running(2, 16)))]
+    assert [(row.rank.rank, round(100 * (row.skew or 0.0))) for row in worst] == [(0, 0), (15, 24)]
+
+
+def test_the_slowest_rank_is_worse_than_one_that_reports_late() -> None:
+    state = fold(h.running(4))
+    found = rank_rows(state, h.START + 8.9)
+    slow, late = replace(found[1], skew=0.2), replace(found[2], behind=2)
+    state.nodes[0] = NodeState(0, "gpubox", "joined")
+    assert node_rows(state, [found[0], slow, late, found[3]])[0].worst is slow
 
 
 def test_a_node_that_is_not_connected_says_so() -> None:

@@ -60,3 +60,8 @@ def test_the_log_knows_the_node(rank: int | None, node: int, shown: int) -> None
     """Of a rank it is the rank's, even if the supervisor says something of it."""
     line = LogLine(rank=rank, node=node, stream="stdout" if rank is not None else "run", text="hello", **h.at(9.0))
     assert fold([*nodes.running(2, 4), line]).log[-1].node == shown
+
+
+def test_the_stacks_of_a_hang_are_no_lines_of_the_log() -> None:
+    """Of 512 ranks they were a tenth of all that it keeps."""
+    assert len(fold(nodes.hanging()).log) == len(fold(nodes.running()).log) + 1

@@ -13,7 +13,7 @@ from tests import histories as h
 from tests.reported import step_event
 from trainers.contract.digest import read_digest
 from trainers.contract.digest_keeper import DigestKeeper
-from trainers.contract.events import Metrics, encode
+from trainers.contract.events import DeviceSample, Metrics, encode
 from trainers.contract.metrics import EXAMPLES, LEARNING_RATE, LOSS, RATE, STEP_TIME
 from trainers.contract.rundir import RunDir
 from tuiapp.state.curves import ALL, MAX_NAMES, Curves
@@ -151,3 +151,28 @@ def test_curves_go_on_from_a_digest(tmp_path: Path, by_rank: bool) -> None:
             np.testing.assert_allclose(one.mean, other.mean, rtol=1e-9)
             np.testing.assert_allclose(one.high, other.high, rtol=1e-6)
     assert loaded.names.keys() == straight.names.keys()
+
+
+def test_curves_of_hundreds_of_ranks_and_gpus_are_bounded_together() -> None:
+    """They took 300 MB once they were full, which they were after half an hour."""
+    state = RunState()
+    for first in range(1, 8001, 1000):
+        for rank in range(512):
+            apply(state, Metrics(rank=rank, first_step=first, values={LOSS: [1.0] * 1000}, **h.at(float(first))))
+    counts = [len(state.curves[rank, LOSS]) for rank in range(512)]
+    assert sum(counts) < 130_000
+    assert min(counts) >= 64
+    # Those of the first ranks are read more closely.
+    assert min(counts[:4]) > 2000
+    for step in range(1, 301):
+        state.step = step
+        for gpu in range(512):
+            apply(
+                state,
+                DeviceSample(
+                    index=gpu, uuid=f"GPU-{gpu}", name="NVIDIA H200", utilization_percent=90.0, **h.at(float(step))
+                ),
+            )
+    counts = [len(curve.series) for curve in state.utilization.values()]
+    assert sum(counts) < 80_000
+    assert min(counts) >= 64

@@ -108,6 +108,12 @@ def test_other_numbers() -> None:
     assert text.fit("abcdef", 4) == "abc…"
 
 
+def test_ranges_of_numbers() -> None:
+    assert text.format_ranges([7]) == "7"
+    assert text.format_ranges([*range(32), 33, 35, 36]) == "0–31, 33, 35–36"
+    assert text.format_ranges(range(0, 30, 2)) == "0, 2, 4, 6, 8, 10, 12, 14 and 7 more"
+
+
 def test_bars_have_their_width() -> None:
     assert text.bar(0.5, 4) == "██  "
     assert text.bar(None, 3) == "   "

@@ -32,11 +32,11 @@ from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 
 MAGIC = b"tuiapp-digest 2\n"
-MAX_BYTES = 64 << 20
+MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
 _LOGGED = (
-    ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.Stacks, ev.StopRequested,
+    ev.RunStarted, ev.Node, ev.RankStarted, ev.TelemetrySource, ev.LogLine, ev.Alert, ev.StopRequested,
     ev.CheckpointRequested, ev.Checkpoint, ev.RankFailed, ev.RunEnded,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 from itertools import accumulate, repeat
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from trainers.contract import events as ev
 from trainers.contract.curve import Curve, Timeline, Values
@@ -32,7 +32,7 @@ BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""
 
 ALL_BUCKETS = 65_536
-"""Of all curves together, 44 bytes each."""
+"""Of all curves of metrics together, and of all of GPUs: 44 bytes each."""
 
 LEAST_BUCKETS = 128
 """Per curve with hundreds of ranks: a chart of all of them has as many points. Views keep as many."""
@@ -62,6 +62,9 @@ ATTEMPTS = 64
 LASTING = ("run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed")
 
 
+Key = TypeVar("Key", bound=Hashable)
+
+
 class _Kept(NamedTuple):
     number: int
     """The event's position among all."""
@@ -77,6 +80,22 @@ class _KeptBatch(NamedTuple):
     batch: Batch
 
 
+class _Curves(dict[Key, Curve]):
+    """Curves that share `ALL_BUCKETS` equally."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._capacity = most
+
+    def __setitem__(self, key: Key, curve: Curve) -> None:
+        super().__setitem__(key, curve)
+        curve.capacity = self._capacity
+        if self._capacity > LEAST_BUCKETS and len(self) * self._capacity > ALL_BUCKETS:
+            self._capacity //= 2
+            for each in self.values():
+                each.capacity = self._capacity
+
+
 class DigestKeeper:
     def __init__(self, digest: Digest | None = None) -> None:
         self._number = 0
@@ -90,9 +109,9 @@ class DigestKeeper:
         self._logged = 0
         self._batches: dict[int, deque[_KeptBatch]] = {}
         self._steps: dict[int, int] = {}
-        self._curves: dict[tuple[int, str], Curve] = {}
+        self._curves: _Curves[tuple[int, str]] = _Curves(BUCKETS)
         self._names: set[str] = set()
-        self._utilization: dict[str, Curve] = {}
+        self._utilization: _Curves[str] = _Curves(SAMPLE_BUCKETS)
         self._timeline = Timeline()
         self._meter = EffortMeter()
         self._gaps = Gaps()
@@ -101,7 +120,6 @@ class DigestKeeper:
         self._nodes = 1
         self._begun: ev.RunStarted | None = None
         """The attempt, while it is not known from which step it resumes."""
-        self._capacity = BUCKETS
         self._last_line = b""
         if digest is not None:
             self._restore(digest)
@@ -168,9 +186,8 @@ class DigestKeeper:
         for event in digest.events:
             self.add(event, ev.encode(event))
         self._set_curves(digest.curves)
-        self._utilization = digest.utilization
-        for curve in self._utilization.values():
-            curve.capacity = SAMPLE_BUCKETS
+        for uuid, curve in digest.utilization.items():
+            self._utilization[uuid] = curve
         self._timeline, self._meter.effort = digest.timeline, digest.effort
         self._gaps = digest.gaps
         self._logged += digest.forgotten
@@ -263,21 +280,16 @@ class DigestKeeper:
             curve.add(steps, *columns)  # type: ignore[arg-type]
 
     def _set_curves(self, curves: dict[tuple[int, str], Curve]) -> None:
-        self._curves, self._names, self._capacity = {}, set(), BUCKETS
+        self._curves, self._names = _Curves(BUCKETS), set()
         for (rank, name), curve in curves.items():
             self._new_curve(rank, name, curve)
 
     def _new_curve(self, rank: int, name: str, curve: Curve) -> Curve | None:
-        """Adds a curve; all have the same share of the buckets. None if there are too many."""
+        """Adds a curve; None if there are too many."""
         if len(self._curves) >= MAX_CURVES or (name not in self._names and len(self._names) >= MAX_NAMES):
             return None
         self._names.add(name)
         self._curves[rank, name] = curve
-        curve.capacity = self._capacity
-        if self._capacity > LEAST_BUCKETS and len(self._curves) * self._capacity > ALL_BUCKETS:
-            self._capacity //= 2
-            for each in self._curves.values():
-                each.capacity = self._capacity
         return curve
 
     def _add_device_sample(self, event: ev.DeviceSample, line: bytes) -> None:

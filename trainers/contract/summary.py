@@ -29,12 +29,15 @@ from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, mean, total
-from trainers.contract.peek import peek_journal
+from trainers.contract.peek import TAIL_BYTES, JournalPeek, peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import describe_queued
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
+
+RANK_BYTES, MOST_TAIL_BYTES = 3 << 10, 4 << 20
+"""Of a journal's end per rank, which has a batch of each, and of all of them."""
 
 RunStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "stopped", "lost", "newer", "unreadable"]
 """"newer": a later version of tuiapp wrote it; "unreadable": its files cannot be read."""
@@ -156,7 +159,7 @@ def _summarise(run: RunDir) -> RunInfo:
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
         return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
-    tail = seen.tail()
+    tail = _tail(run, seen)
     partial = _so_far(run, config, tail, seen.first, started)
     if newer:
         return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
@@ -169,6 +172,13 @@ def _summarise(run: RunDir) -> RunInfo:
         return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
     return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
+
+
+def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
+    """Returns the last events, with a report of each rank."""
+    ranks = seen.first.world_size if isinstance(seen.first, RunStarted) else 1
+    needed = min(RANK_BYTES * ranks, MOST_TAIL_BYTES)
+    return (peek_journal(run.journal, needed) if needed > TAIL_BYTES else seen).tail()
 
 
 def _so_far(

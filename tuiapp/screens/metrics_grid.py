@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual import on
@@ -62,6 +63,7 @@ class MetricsGrid(CoveredScreenFix[None]):
         Binding("right_square_bracket", "smooth(1)", "Smoother", key_display="]", id="grid.smoother", show=False),
         *view_keys("grid", show=False),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
+        Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("escape,G", "back", "Back", key_display="esc", id="grid.back"),
         Binding("q", "app.leave", "Leave", id="app.leave-letter"),
     ]
@@ -73,9 +75,15 @@ class MetricsGrid(CoveredScreenFix[None]):
     large: reactive[bool] = reactive(False, init=False, bindings=True)
     """Whether the selected chart has all the room."""
 
-    def __init__(self, source: GridSource, look: Look, pages: Pages) -> None:
-        """`look` gives the settings of all charts to begin with; `pages` keeps the selection for the next time."""
+    def __init__(
+        self, source: GridSource, look: Look, pages: Pages, *, show_devices: Callable[[], None] | None = None
+    ) -> None:
+        """`look` gives the settings of all charts to begin with; `pages` keeps the selection for the next time.
+
+        `show_devices` shows those of the run's nodes on the screen beneath; without it F3 shows this machine's.
+        """
         super().__init__()
+        self._show_devices = show_devices
         self._source, self._pages = source, pages
         self.set_reactive(MetricsGrid.axis, look.axis)
         self.set_reactive(MetricsGrid.log_scale, look.log)
@@ -329,6 +337,13 @@ class MetricsGrid(CoveredScreenFix[None]):
     def _leave_filter(self, event: Input.Submitted) -> None:
         event.input.display = bool(event.value)
         self.set_focus(None)
+
+    async def action_devices(self) -> None:
+        if self._show_devices is None:
+            await self.run_action("app.devices")
+        else:
+            self.dismiss()
+            self._show_devices()
 
     def action_back(self) -> None:
         """Closes the cursor, else the large chart, else the filter, else the screen."""

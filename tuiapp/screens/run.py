@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -183,7 +184,7 @@ class RunScreen(CoveredScreenFix[None]):
                     yield DevicePanel(id="devices", classes="panel")
                     yield ShardingMap(id="sharding", classes="panel")
             with Container(id="lower"):
-                yield FailurePanel(directory=str(self.run.path), id="failure", classes="panel")
+                yield FailurePanel(directory=self.run.path, id="failure", classes="panel")
                 yield LogView(id="log", classes="panel")
                 yield PredictionsPanel(id="predictions", classes="panel")
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
@@ -343,7 +344,9 @@ class RunScreen(CoveredScreenFix[None]):
 
         chart = self._charts.main
         look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
-        self._grid = MetricsGrid(RunSource(lambda: self.state, chart.rank), look, self._pages)
+        show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
+        source = RunSource(lambda: self.state, chart.rank)
+        self._grid = MetricsGrid(source, look, self._pages, show_devices=show_devices)
         self.app.clear_notifications()
         self.app.push_screen(self._grid)
 

@@ -151,10 +151,12 @@ def build_chart(state: RunState, look: Look, *, columns: int, rows: int) -> Char
 
 def _sources(state: RunState, look: Look) -> list[_Source]:
     if look.metric == UTILIZATION:
-        gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
+        gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
+        names = [f"n{one.node} GPU {one.index}" if state.nodes else f"GPU {one.index}" for one in known]
         return [
-            _Source(f"GPU {one.index}", place, state.utilization[one.uuid].series) for place, one in enumerate(known)
+            _Source(name, place, state.utilization[one.uuid].series)
+            for place, (name, one) in enumerate(zip(names, known, strict=True))
         ]
     return [_Source(str(rank), rank, state.curves[rank, look.metric]) for rank in state.curves.ranks(look.metric)]
 

@@ -31,11 +31,12 @@ AXES: tuple[Axis, ...] = ("step", "time", "epoch")
 
 ALL = -1  # all ranks together, in place of a rank's number
 BUCKETS = 4096  # per curve of one of the first ranks
-ALL_BUCKETS = 65_536  # for the same curve of all ranks: the higher a rank's number, the fewer it gets
+FIRST_BUCKETS = 16_384  # divided by a rank's place, counted from 1, those of its curve: the first ones are read closest
+LEAST_BUCKETS = 128  # per curve of a later rank
 MEAN_BUCKETS = 2048  # per curve of all ranks together: more than any terminal has dots across
-SAMPLE_BUCKETS = 1024  # per curve of samples
+SAMPLE_BUCKETS = 1024  # per curve of samples of one of the first GPUs
 VALUES_PER_BUCKET = 16  # queued per rank before they are added: in bulk they cost little
-WAITING_SAMPLES = 512
+WAITING_SAMPLES = 128
 
 NAN = float("nan")
 
@@ -272,7 +273,7 @@ class Curves:
     def _of(self, rank: int) -> RankCurves:
         rank = rank if self._by_rank else ALL
         if rank not in self._ranks:
-            capacity = max(128, min(BUCKETS, ALL_BUCKETS // (rank + 1))) if self._by_rank else MEAN_BUCKETS
+            capacity = _share(BUCKETS, rank) if self._by_rank else MEAN_BUCKETS
             self._ranks[rank] = RankCurves(rank, capacity)
             self._ranks[rank].scale = self._scale
         return self._ranks[rank]
@@ -297,12 +298,17 @@ class Curves:
 
 
 class SampledCurve:
-    def __init__(self, series: Series | None = None) -> None:
-        self._series = Series(SAMPLE_BUCKETS)
+    """A figure of one GPU by step.
+
+    Args:
+        place: How many GPUs have a curve already.
+    """
+
+    def __init__(self, place: int = 0, series: Series | None = None) -> None:
+        self._series = Series(_share(SAMPLE_BUCKETS, place))
         if series is not None:
             self._series.merge(series)
-        self._steps: list[int] = []
-        self._values: list[float] = []
+        self._steps, self._values = array("q"), array("d")
 
     def append(self, step: int, value: float) -> None:
         """Adds a value; steps never decrease except after `truncate`."""
@@ -322,8 +328,13 @@ class SampledCurve:
 
     def _settle(self) -> None:
         if self._steps:
-            self._series.add(np.array(self._steps, np.int64), np.array(self._values))
-            self._steps, self._values = [], []
+            self._series.add(np.frombuffer(self._steps, np.int64), np.frombuffer(self._values))
+            self._steps, self._values = array("q"), array("d")
+
+
+def _share(most: int, place: int) -> int:
+    """Returns the buckets of a curve, of one of many ranks or GPUs."""
+    return max(LEAST_BUCKETS, min(most, FIRST_BUCKETS // (place + 1)))
 
 
 def _has_bounds(event: Metrics, name: str) -> bool:

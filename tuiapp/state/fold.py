@@ -47,7 +47,9 @@ def apply(state: RunState, event: object) -> None:
                 state.gpus[event.uuid] = new_gpu(event)
             value = event.utilization_percent
             if event.uuid in state.gpus and value is not None and not state.curves.resuming:
-                state.utilization.setdefault(event.uuid, SampledCurve()).append(state.step, value)
+                if event.uuid not in state.utilization:
+                    state.utilization[event.uuid] = SampledCurve(len(state.utilization))
+                state.utilization[event.uuid].append(state.step, value)
             state.changed.add("devices")
         case ev.RankSample():
             # A process that is ending has freed its memory: its figure is not representative.
@@ -134,7 +136,6 @@ def apply(state: RunState, event: object) -> None:
         case ev.Stacks():
             if 0 <= event.rank < MAX_RANKS:
                 state.stacks[event.rank] = event
-                _log(state, event, "its Python stacks were recorded", rank=event.rank)
                 state.changed.add("alerts")
         case ev.Predictions():
             state.predictions = event
@@ -171,8 +172,8 @@ def _load(state: RunState, digest: Digest) -> None:
     # A digest's events are a part of all: its own curves and missing steps replace what follows from them.
     state.curves = Curves()
     state.curves.load(digest)
-    for uuid, curve in digest.utilization.items():
-        state.utilization[uuid] = SampledCurve(Series.of(curve))
+    for place, (uuid, curve) in enumerate(digest.utilization.items()):
+        state.utilization[uuid] = SampledCurve(place, Series.of(curve))
     state.log_count += digest.forgotten
     state.changed |= {"run", "curves", "ranks"}
 

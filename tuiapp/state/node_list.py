@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from tuiapp.state.condition import Condition, Severity
 from tuiapp.state.node_state import NodeState, NodeStatus
@@ -25,8 +24,7 @@ CONDITIONS: dict[NodeStatus, Condition] = {
 class NodeRow:
     node: NodeState
     rows: list[RankRow]  # its ranks, in their order in the list
-    worst: RankRow  # the rank in the worst condition, else the one furthest behind, else the slowest
-    skew: float | None  # its ranks' median step time over that of the nodes, less 1; None before its first step
+    worst: RankRow  # the rank in the worst condition, else the slowest, else the one furthest behind
     condition: Condition
 
     @property
@@ -41,24 +39,16 @@ def node_rows(state: RunState, rows: Sequence[RankRow]) -> list[NodeRow]:
     groups: dict[int, list[RankRow]] = {}
     for row in rows:
         groups.setdefault(state.node_of(row.rank.rank), []).append(row)
-    paces = {number: _pace(group) for number, group in groups.items()}
-    known = [pace for pace in paces.values() if pace is not None]
-    middle = median(known) if known else 0.0
     found = []
     for number, group in groups.items():
-        node, worst, pace = state.nodes[number], max(group, key=_badness), paces[number]
-        skew = pace / middle - 1 if pace is not None and middle > 0 else None
+        node, worst = state.nodes[number], max(group, key=_badness)
         condition = worst.condition
         if state.is_live and condition.severity != "error":
             condition = CONDITIONS.get(node.status, condition)
-        found.append(NodeRow(node, group, worst, skew, condition))
+        found.append(NodeRow(node, group, worst, condition))
     return found
 
 
-def _badness(row: RankRow) -> tuple[int, int, float, int]:
-    return _WEIGHTS[row.condition.severity], row.behind, row.skew or 0.0, -row.rank.rank
-
-
-def _pace(rows: Sequence[RankRow]) -> float | None:
-    paces = [pace for row in rows if (pace := row.rank.pace.seconds_per_step) is not None]
-    return median(paces) if paces else None
+def _badness(row: RankRow) -> tuple[int, float, int, int]:
+    # A few steps behind may come from when ranks report.
+    return _WEIGHTS[row.condition.severity], row.skew or 0.0, row.behind, -row.rank.rank

@@ -200,6 +200,21 @@ def format_path(path: PurePath) -> str:
     return sanitize(f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text)
 
 
+MOST_RANGES = 8
+
+
+def format_ranges(numbers: Sequence[int]) -> str:
+    """Formats ascending numbers: "0–31, 33"; of many ranges, how many more there are."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    shown = ", ".join("–".join(map(str, one)) for one in found[:MOST_RANGES])
+    return f"{shown} and {len(found) - MOST_RANGES} more" if found[MOST_RANGES:] else shown
+
+
 def without_directories(value: str) -> str:
     """Returns a configuration's value without the directories of its path: "npz:mine.npz", "net.py:Net"."""
     prefix, colon, _ = value.partition(":")

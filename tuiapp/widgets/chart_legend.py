@@ -37,7 +37,8 @@ def _names(chart: Chart, name: str, *, dark: bool) -> Content:
         parts.append(Content.styled("not finite ✕", "bold $text-warning"))
     if chart.band is not None:
         curve = chart.curves[0]
-        whose = f"mean of {chart.ranks} ranks " if curve.label == "mean" else f"rank {curve.label} "
+        lines = "GPUs" if name == UTILIZATION else "ranks"
+        whose = f"mean of {chart.ranks} {lines} " if curve.label == "mean" else f"rank {curve.label} "
         parts.append(Content.assemble(whose, ("━", _color(curve.color, dark))))
         parts.append(Content.assemble("min–max ", ("▒", BAND_COLOR)))
     elif not metric(name).held_out and chart.curves:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from trainers.config.directories import user_data
 from trainers.contract.events import RankFailed
 from tuiapp.state.condition import describe_failure
 from tuiapp.state.run_state import RunState
-from tuiapp.state.text import sanitize, sanitize_lines
+from tuiapp.state.stack_groups import group_stacks
+from tuiapp.state.text import format_path, format_ranges, sanitize, sanitize_lines
 from tuiapp.widgets.colors import MUTED
 
 MAX_OTHERS = 32
@@ -26,9 +30,9 @@ class FailurePanel(VerticalScroll):
     }
     """
 
-    def __init__(self, *, directory: str, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, *, directory: Path, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._directory = sanitize(directory)
+        self._directory = directory
         self._shown: object = None
 
     def compose(self) -> ComposeResult:
@@ -40,14 +44,14 @@ class FailurePanel(VerticalScroll):
         if (first is None and not state.stacks) or key == self._shown:
             return
         self._shown = key
-        lines = self._build(first, state.failures) if first else []
+        lines = self._build(state, first) if first else []
         self.query_one(Static).update(Content("\n").join([*lines, *_describe_hang(state)]))
         self.scroll_home(animate=False)
 
-    def _build(self, first: RankFailed, failures: list[RankFailed]) -> list[Content]:
+    def _build(self, state: RunState, first: RankFailed) -> list[Content]:
         lines = [
             Content.styled(f"✖ first cause: {describe_failure(first)}", "bold $text-error"),
-            Content.styled(f"full log: {self._directory}/ranks/{first.rank}/stderr.log", MUTED),
+            *(Content.styled(line, MUTED) for line in self._where(state, first)),
             Content(""),
         ]
         if first.traceback.strip():
@@ -57,11 +61,20 @@ class FailurePanel(VerticalScroll):
             lines += [Content(sanitize(line)) for line in first.last_lines[-100:]]
         else:
             lines.append(Content("its stderr is empty"))
-        others = [failure for failure in failures if failure is not first][:MAX_OTHERS]
+        others = [failure for failure in state.failures if failure is not first][:MAX_OTHERS]
         if others:
             lines += [Content(""), Content.styled("afterwards:", MUTED)]
             lines += [Content(f"  {describe_failure(failure)}") for failure in others]
         return lines
+
+    def _where(self, state: RunState, failure: RankFailed) -> list[str]:
+        """Returns where the rank's log is; another node has it in a directory of its own if this one is not shared."""
+        log, node = f"ranks/{failure.rank}/stderr.log", state.node_of(failure.rank)
+        path = sanitize(str(self._directory / log))
+        if not node:
+            return [f"full log: {path}"]
+        own = format_path(user_data() / "nodes" / self._directory.name / log)
+        return [f"full log, on {_node_name(state, node)}: {path}", f"or, if that is not shared: {own}"]
 
 
 def _describe_hang(state: RunState) -> list[Content]:
@@ -69,21 +82,26 @@ def _describe_hang(state: RunState) -> list[Content]:
         return []
     hang = state.hang
     lines = [Content.styled(f"▲ {sanitize(hang.text, 400)}", "bold $text-warning")] if hang else [Content("")]
-    lines.append(Content.styled("Python stacks of each rank, innermost call first:", MUTED))
-    named = hang.rank if hang else None
-    for rank, stacks in sorted(state.stacks.items(), key=lambda item: (item[0] != named, item[0])):
-        node = state.nodes.get(state.node_of(rank))
-        where = f" (node {node.number}, {node.host})" if node else ""
-        lines += [Content(""), Content.styled(f"rank {rank}{where}, pid {stacks.pid}", "bold")]
-        lines += [Content(line) for line in _main_thread_first(sanitize_lines(stacks.text.rstrip()))]
+    lines.append(Content.styled("Python stacks of the ranks, innermost call first:", MUTED))
+    groups = group_stacks(state.stacks, hang.rank if hang else None)
+    for group in groups:
+        lines += [Content(""), Content.styled(_who(state, group.ranks), "bold"), *map(Content, group.main)]
+    for group in groups:
+        if group.others:
+            title = Content.styled(f"other threads of rank {group.ranks[0]}:", MUTED)
+            lines += [Content(""), title, *map(Content, group.others)]
     return lines
 
 
-def _main_thread_first(lines: list[str]) -> list[str]:
-    """Moves the main thread, which faulthandler lists last, to the front."""
-    starts = [number for number, line in enumerate(lines) if line.startswith(("Thread 0x", "Current thread 0x"))]
-    if len(starts) < 2:
-        return lines
-    main = starts[-1]
-    others = "\n".join(lines[:main]).rstrip().split("\n")
-    return ["main thread:", *lines[main + 1 :], "", *others]
+def _who(state: RunState, ranks: list[int]) -> str:
+    numbers = sorted({state.node_of(rank) for rank in ranks}) if state.nodes else []
+    where = f" (nodes {format_ranges(numbers)})" if numbers else ""
+    if len(numbers) == 1:
+        where = f" ({_node_name(state, numbers[0])})"
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}{where}, pid {state.stacks[ranks[0]].pid}"
+    return f"ranks {format_ranges(ranks)}{where}: {len(ranks)} at the same call"
+
+
+def _node_name(state: RunState, number: int) -> str:
+    return f"node {number}, {state.nodes[number].host}"

@@ -180,7 +180,8 @@ class RankTable(Vertical):
             for row in rows
         ]
         # A cell for the chosen rank's mark, and one for the scroll bar.
-        columns = _fitting(self.content_size.width - 2, names, [_state(row) for row in rows], _known(state))
+        known = [replace(one, rank=0) if one.title == self.sort else one for one in _known(state)]
+        columns = _fitting(self.content_size.width - 2, names, [_state(row) for row in rows], known)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", Static).update(heading, layout=False)
         first, last = self._in_sight(len(rows))
@@ -285,7 +286,6 @@ def _cells_of_node(row: NodeRow, host: str, nodes: int, *, is_open: bool) -> dic
         "node": f"{'▾' if is_open else '▸'} {row.node.number:<{len(str(nodes - 1))}} {span}",
         "host": host,
         "ex/s": format_rate(row.examples_per_second),
-        "skew": _skew(row.skew),
         "worst": f"rank {row.worst.rank.rank}",
         "state": _state(row),
         "network/s": network(sample),

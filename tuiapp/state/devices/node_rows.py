@@ -59,7 +59,7 @@ def node_lines(
         else:
             name = f"{fit(name, name_cells)} {words[:1]}"
             text = "  ".join(_cell(one, {**cells[number], "node": name}[one.title]) for one in shown)
-        lines[number] = pad(line(Span(text, _role(node, of[number]))), width)
+        lines[number] = line(Span(text.ljust(width), _role(node, of[number])))
     return line(Span(heading, "muted")), lines
 
 
