@@ -10,8 +10,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -29,6 +30,34 @@ ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 KEYS = 100
 
 
+class Key(NamedTuple):
+    name: str
+    answer: str
+    """What shows that it was taken."""
+    then: str = ""
+    """What comes once the directory has answered; Escape closes it."""
+
+
+def press(terminal: Terminal, keys: Iterable[Key], *, stay: bool = True) -> None:
+    """Presses keys one after the other; fails if one is answered late."""
+    late = []
+    for key in keys:
+        began = time.monotonic()
+        terminal.press(key.name)
+        terminal.wait(key.answer)
+        took = time.monotonic() - began
+        print(f"{key.name}: {1e3 * took:.0f} ms")
+        late += [f"{key.name}: {took:.1f} s"] * (took > 1.0)
+        if key.then:
+            terminal.wait(key.then)
+        if stay and key.name not in ("c", "g", "p"):
+            terminal.press("escape")
+            terminal.wait_gone(key.then or key.answer)
+        if key.then:
+            terminal.wait_gone("answers slowly")
+    assert not late
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SlowDisk]:
     if shutil.which("unshare") is None:
@@ -41,7 +70,7 @@ def disk(tmp_path: Path) -> Iterator[SlowDisk]:
 
 def attached(disk: SlowDisk, run: Watched) -> Terminal:
     """The dashboard on another machine."""
-    command = [*ELSEWHERE, *TUIAPP, "attach", str(disk.path / run.run.run_id)]
+    command = [*ELSEWHERE, *TUIAPP, "attach", run.run.run_id, "--runs-dir", str(disk.path)]
     return Terminal(command, columns=240, environment={"LANG": "C.UTF-8"})
 
 
@@ -91,6 +120,53 @@ def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..
                 took.append(time.monotonic() - began)
         print(f"key to screen: median {1e3 * statistics.median(took):.0f} ms, longest {1e3 * max(took):.0f} ms")
         assert max(took) < 1.0
+
+
+@pytest.mark.slow
+def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(50)
+        disk.be(Trouble(delay_s=0.3, long_s=5.0))
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            keys = [
+                Key("s", "Stop this run"),
+                Key("q", "A run is live"),
+                Key("c", "answers slowly", "Requested a checkpoint"),
+                Key("i", "answers slowly", "Tags"),
+                Key("g", "Looking for runs"),
+            ]
+            press(terminal, keys)
+            mailbox.send(run.run.commands, "stop")
+            run.end()
+            terminal.wait("stopped", 120)
+            keys = [
+                Key("u", "answers slowly", "Resume this run"),
+                Key("e", "Export "),
+                Key("i", "answers slowly", "Tags"),
+                Key("p", "PAUSED|REPLAY|[Rr]eplay"),
+            ]
+            press(terminal, keys)
+
+
+@pytest.mark.slow
+def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            disk.be(Trouble(delay_s=30.0))
+            press(terminal, [Key("q", "A run is live")], stay=False)
+            # The process itself can only go once FUSE has answered its threads.
+            began = time.monotonic()
+            terminal.press("enter")
+            terminal.wait("continues. Watch it")
+            print(f"left after {time.monotonic() - began:.1f} s")
+            assert time.monotonic() - began < 5.0
+            assert terminal.restored()
+            disk.be(Trouble())
 
 
 @pytest.mark.slow
