@@ -17,11 +17,12 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
+from tests.processes.harness import MLP, Watched, launched, wait_dead
 from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.contract import mailbox
+from trainers.contract.rundir import RunDir
 from tuiapp.library.liveness import AWAY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -197,6 +198,24 @@ def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[...,
             mailbox.send(run.run.commands, "stop")
             terminal.wait("STOPPED", 60)
             assert b"LOST" not in terminal.raw
+
+
+@pytest.mark.slow
+def test_a_sync_of_ten_seconds_does_not_delay_a_kill(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    config = msgspec.structs.replace(MLP, checkpoint_every=0)
+    with launched(config, disk.path) as run:
+        run.at_step(20)
+        ranks = run.processes("trainers.runtime.rank")
+        assert ranks
+        disk.be(Trouble(sync_s=10.0))
+        wait_until(lambda: disk.is_syncing)
+        mailbox.send(RunDir(disk.backing / run.run.run_id).commands, "stop-now")
+        took = wait_dead(ranks)
+        print(f"{took:.1f} s until the ranks had ended")
+        disk.be(Trouble())
+        assert took < 5.0
+        run.end()
 
 
 @pytest.mark.slow
