@@ -124,6 +124,9 @@ def _serve(backing: str, mount: str, control: str, *options: str) -> None:
 
         def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
             suffer(reads=True)
+            if not os.fstat(fh).st_nlink:
+                # Replaced or removed: a server of NFS no longer has it.
+                raise OSError(errno.ESTALE, "ESTALE")
             return os.pread(fh, size, offset)
 
         def write(self, path: str, data: bytes, offset: int, fh: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,18 +12,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
 
+from tests import histories as h
+from tests.contract.recorded import record
 from tests.processes.harness import MLP, Watched, launched, wait_dead
 from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.contract import mailbox
+from trainers.contract.about import Change, change_about, read_about
+from trainers.contract.digest import read_digest
+from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
+from trainers.runtime.digest_writer import DigestWriter
 from tuiapp.library.liveness import AWAY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -198,6 +206,37 @@ def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[...,
             mailbox.send(run.run.commands, "stop")
             terminal.wait("STOPPED", 60)
             assert b"LOST" not in terminal.raw
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("digest", lambda run: read_digest(run) is not None), ("about.json", lambda run: read_about(run)[0].name)],
+)
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    disk: SlowDisk, name: str, read: Callable[[RunDir], object]
+) -> None:
+    made = record(disk.backing, h.RUN_ID, h.completed())
+    change_about(made, Change(name="baseline"))
+    journal = JournalWriter(made.journal)
+    DigestWriter(made, journal).write()
+    journal.close()
+    seen = RunDir(disk.path / made.run_id)
+    disk.be(Trouble(delay_s=0.5))
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, seen)
+        wait_until(lambda: str(seen.path / name) in open_files())
+        shutil.copyfile(made.path / name, made.path / "new")
+        os.replace(made.path / "new", made.path / name)
+        assert reading.result() == read(made) != ""
+
+
+def open_files() -> set[str]:
+    """Of this process."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
 
 
 @pytest.mark.slow
