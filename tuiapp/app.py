@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +21,8 @@ from trainers.config.options import Problem
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
-from tuiapp.library.find import list_runs
+from tuiapp.library.find import list_runs, titled
+from tuiapp.library.in_thread import in_thread
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
 from tuiapp.screens.leave import confirm_quit, farewell
@@ -30,6 +32,7 @@ from tuiapp.screens.strays import offer_to_end_strays
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
 from tuiapp.terminal.key_queue import KeyQueue
+from tuiapp.terminal.patience import patiently
 from tuiapp.terminal.readable import readable
 from tuiapp.terminal.reliable_timers import ReliableTimers
 
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 
 JUST_S = 1.0
 """A warning younger than this may be of what opens a screen, as of a run that is resumed."""
+
+FAREWELL_S = 0.5
+"""How long the program waits for a slow disk after its end."""
 
 STRAYS_S = 0.5
 """Delay before strays are looked for."""
@@ -140,7 +146,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     def on_mount(self) -> None:
         self._preferences.begin()
-        self._ends.begin()
+        self._ends.start()
         self.call_after_refresh(collect_from_now_on)
         self.set_interval(REST_S, lambda: collect_at_rest(self._keys.rest_s))
         if self._first_run and self._replay_speed:
@@ -150,23 +156,41 @@ class TuiApp(ReliableTimers, App[None]):
         # It inspects every process of the machine: not before the first picture.
         self.set_timer(STRAYS_S, lambda: self.run_worker(offer_to_end_strays(self, self._runs_dir), group="strays"))
 
+    def on_unmount(self) -> None:
+        self._ends.close()
+
     @property
     def farewell(self) -> str:
-        return farewell(self._live_runs(), self._stopping)
+        """What continues; of a disk that does not answer soon what was known."""
+        try:
+            titles = in_thread(self._live_titles).result(FAREWELL_S)
+        except TimeoutError:
+            titles = {run: run.run_id for run in self._going_on()}
+        return farewell(titles, self._stopping)
 
-    def _live_runs(self) -> list[RunDir]:
-        return [run for run in reversed(self._watched) if run.is_live()]
+    def _live_titles(self) -> dict[RunDir, str]:
+        return {run: titled(run) for run in reversed(self._watched) if run.is_live()}
 
-    def action_watch(self) -> None:
+    def _going_on(self) -> list[RunDir]:
+        """Runs of this session that are not known to be over, the latest first."""
+        return [run for run in reversed(self._watched) if run not in self._ends.ended]
+
+    @work(exclusive=True, group="watch")
+    async def action_watch(self) -> None:
         """Shows the newest live run, or else the one of this session that ended last."""
         if self.screen is not self._configure:
             return
-        live = next((run for run in list_runs(self._runs_dir) if run.is_live()), None)
-        chosen = next(iter([*self._live_runs(), *([live] if live else []), *self._watched[::-1]]), None)
+        chosen = await patiently(self, in_thread(self._find_live)) or next(reversed(self._watched), None)
+        if self.screen is not self._configure:
+            return
         if chosen is None:
             self.notify("There is no live run. Ctrl+R launches one.", markup=False)
         else:
             self.show_run(chosen)
+
+    def _find_live(self) -> RunDir | None:
+        runs = chain(reversed(self._watched), list_runs(self._runs_dir))
+        return next((run for run in runs if run.is_live()), None)
 
     def action_show_runs(self) -> None:
         from tuiapp.screens.runs import RunsScreen
@@ -271,10 +295,11 @@ class TuiApp(ReliableTimers, App[None]):
         if self._configure and self._configure.launching:
             self.notify("A run is starting. Quit once it has started.", severity="warning", markup=False)
             return
-        going_on = [run for run in self._live_runs() if run not in self._stopping]
-        decided = await confirm_quit(self, going_on) if going_on else "leave"
+        runs = [run for run in reversed(self._watched) if run not in self._stopping]
+        going_on = [run for run in self._going_on() if run in runs]
+        decided = await confirm_quit(self, runs, going_on) if runs else "leave"
         if decided == "stopping":
-            self._stopping.update(going_on)
+            self._stopping.update(runs)
         if decided != "stay":
             self.exit()
 

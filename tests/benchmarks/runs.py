@@ -27,6 +27,7 @@ from tests.contract.recorded import record
 from tests.pty.terminal import Terminal
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.library.export import Format, export_to
 from tuiapp.library.run_index import RunIndex
@@ -115,7 +116,7 @@ def _time_screen(root: Path, count: int, home: str) -> None:
 def _time_reading(runs: list[RunDir]) -> None:
     process = psutil.Process()
     before, size = process.memory_info().rss, sum(os.stat(run.journal).st_size for run in runs)
-    feed = CompareFeed(runs)
+    feed = CompareFeed(list(map(summarise, runs)))
     began, worked = time.perf_counter(), time.process_time()
     feed.start()
     while any(run.progress is not None for run in feed.runs):

@@ -15,7 +15,7 @@ from tests.contract.recorded import record
 from tests.state.test_feed import until
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import last_attempt
+from trainers.contract.summary import last_attempt, summarise
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
@@ -97,7 +97,7 @@ def views(run: RunDir) -> tuple[int, float, float, list[float]]:
     replay.start()
     until(lambda: bool(replay.take(1)))
     replay.close()
-    compare = CompareFeed([run])
+    compare = CompareFeed([summarise(run)])
     compare.start()
     until(lambda: compare.runs[0].progress is None)
     compare.close()

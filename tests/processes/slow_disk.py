@@ -44,8 +44,14 @@ class SlowDisk:
         self.backing, self.path, self._control = backing, path, control
         self.be(Trouble())
 
+    @property
+    def is_syncing(self) -> bool:
+        """Whether an fsync has begun since the last `be`."""
+        return self._control.with_suffix(".syncing").exists()
+
     def be(self, trouble: Trouble) -> None:
         """From now on."""
+        self._control.with_suffix(".syncing").unlink(missing_ok=True)
         beside = self._control.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(trouble))
         beside.replace(self._control)
@@ -118,6 +124,9 @@ def _serve(backing: str, mount: str, control: str, *options: str) -> None:
 
         def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
             suffer(reads=True)
+            if not os.fstat(fh).st_nlink:
+                # Replaced or removed: a server of NFS no longer has it.
+                raise OSError(errno.ESTALE, "ESTALE")
             return os.pread(fh, size, offset)
 
         def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
@@ -125,7 +134,9 @@ def _serve(backing: str, mount: str, control: str, *options: str) -> None:
             return os.pwrite(fh, data, offset)
 
         def fsync(self, path: str, datasync: int, fh: int) -> None:
-            time.sleep(msgspec.json.decode(Path(control).read_bytes(), type=Trouble).sync_s)
+            if delay_s := msgspec.json.decode(Path(control).read_bytes(), type=Trouble).sync_s:
+                Path(control).with_suffix(".syncing").touch()
+                time.sleep(delay_s)
 
         def release(self, path: str, fh: int) -> None:
             os.close(fh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,23 +11,60 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
 
-from tests.processes.harness import MLP, Watched, launched
+from tests import histories as h
+from tests.contract.recorded import record
+from tests.processes.harness import MLP, Watched, launched, wait_dead
 from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.contract import mailbox
+from trainers.contract.about import Change, change_about, read_about
+from trainers.contract.digest import read_digest
+from trainers.contract.journal import JournalWriter
+from trainers.contract.rundir import RunDir
+from trainers.runtime.digest_writer import DigestWriter
 from tuiapp.library.liveness import AWAY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """What a machine is recognised by: its boot, and the namespace of its processes."""
 KEYS = 100
+
+
+class Key(NamedTuple):
+    name: str
+    answer: str
+    """What shows that it was taken."""
+    then: str = ""
+    """What comes once the directory has answered; Escape closes it."""
+
+
+def press(terminal: Terminal, keys: Iterable[Key], *, stay: bool = True) -> None:
+    """Presses keys one after the other; fails if one is answered late."""
+    late = []
+    for key in keys:
+        began = time.monotonic()
+        terminal.press(key.name)
+        terminal.wait(key.answer)
+        took = time.monotonic() - began
+        print(f"{key.name}: {1e3 * took:.0f} ms")
+        late += [f"{key.name}: {took:.1f} s"] * (took > 1.0)
+        if key.then:
+            terminal.wait(key.then)
+        if stay and key.name not in ("c", "g", "p"):
+            terminal.press("escape")
+            terminal.wait_gone(key.then or key.answer)
+        if key.then:
+            terminal.wait_gone("answers slowly")
+    assert not late
 
 
 @pytest.fixture
@@ -41,7 +79,7 @@ def disk(tmp_path: Path) -> Iterator[SlowDisk]:
 
 def attached(disk: SlowDisk, run: Watched) -> Terminal:
     """The dashboard on another machine."""
-    command = [*ELSEWHERE, *TUIAPP, "attach", str(disk.path / run.run.run_id)]
+    command = [*ELSEWHERE, *TUIAPP, "attach", run.run.run_id, "--runs-dir", str(disk.path)]
     return Terminal(command, columns=240, environment={"LANG": "C.UTF-8"})
 
 
@@ -94,6 +132,53 @@ def test_keys_do_not_wait_for_a_slow_directory(disk: SlowDisk, fake: Callable[..
 
 
 @pytest.mark.slow
+def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(50)
+        disk.be(Trouble(delay_s=0.3, long_s=5.0))
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            keys = [
+                Key("s", "Stop this run"),
+                Key("q", "A run is live"),
+                Key("c", "answers slowly", "Requested a checkpoint"),
+                Key("i", "answers slowly", "Tags"),
+                Key("g", "Looking for runs"),
+            ]
+            press(terminal, keys)
+            mailbox.send(run.run.commands, "stop")
+            run.end()
+            terminal.wait("stopped", 120)
+            keys = [
+                Key("u", "answers slowly", "Resume this run"),
+                Key("e", "Export "),
+                Key("i", "answers slowly", "Tags"),
+                Key("p", "PAUSED|REPLAY|[Rr]eplay"),
+            ]
+            press(terminal, keys)
+
+
+@pytest.mark.slow
+def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    with launched(MLP, disk.backing) as run:
+        run.at_step(3)
+        with attached(disk, run) as terminal:
+            terminal.wait("RUNNING", 60)
+            disk.be(Trouble(delay_s=30.0))
+            press(terminal, [Key("q", "A run is live")], stay=False)
+            # The process itself can only go once FUSE has answered its threads.
+            began = time.monotonic()
+            terminal.press("enter")
+            terminal.wait("continues. Watch it")
+            print(f"left after {time.monotonic() - began:.1f} s")
+            assert time.monotonic() - began < 5.0
+            assert terminal.restored()
+            disk.be(Trouble())
+
+
+@pytest.mark.slow
 def test_a_directory_that_fails_for_a_while_is_waited_for(disk: SlowDisk, fake: Callable[..., None]) -> None:
     fake()
     with launched(MLP, disk.backing) as run:
@@ -121,6 +206,55 @@ def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[...,
             mailbox.send(run.run.commands, "stop")
             terminal.wait("STOPPED", 60)
             assert b"LOST" not in terminal.raw
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("digest", lambda run: read_digest(run) is not None), ("about.json", lambda run: read_about(run)[0].name)],
+)
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
+    disk: SlowDisk, name: str, read: Callable[[RunDir], object]
+) -> None:
+    made = record(disk.backing, h.RUN_ID, h.completed())
+    change_about(made, Change(name="baseline"))
+    journal = JournalWriter(made.journal)
+    DigestWriter(made, journal).write()
+    journal.close()
+    seen = RunDir(disk.path / made.run_id)
+    disk.be(Trouble(delay_s=0.5))
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(read, seen)
+        wait_until(lambda: str(seen.path / name) in open_files())
+        shutil.copyfile(made.path / name, made.path / "new")
+        os.replace(made.path / "new", made.path / name)
+        assert reading.result() == read(made) != ""
+
+
+def open_files() -> set[str]:
+    """Of this process."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
+
+
+@pytest.mark.slow
+def test_a_sync_of_ten_seconds_does_not_delay_a_kill(disk: SlowDisk, fake: Callable[..., None]) -> None:
+    fake()
+    config = msgspec.structs.replace(MLP, checkpoint_every=0)
+    with launched(config, disk.path) as run:
+        run.at_step(20)
+        ranks = run.processes("trainers.runtime.rank")
+        assert ranks
+        disk.be(Trouble(sync_s=10.0))
+        wait_until(lambda: disk.is_syncing)
+        mailbox.send(RunDir(disk.backing / run.run.run_id).commands, "stop-now")
+        took = wait_dead(ranks)
+        print(f"{took:.1f} s until the ranks had ended")
+        disk.be(Trouble())
+        assert took < 5.0
+        run.end()
 
 
 @pytest.mark.slow

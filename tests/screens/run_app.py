@@ -25,7 +25,7 @@ class ListFeed:
 
     def __init__(self, events: Sequence[AnyEvent] = ()) -> None:
         self.events = list(events)
-        self.lost = False
+        self.lost = self.removed = False
         self.trouble = ""
         self.behind = False
         self.calls: list[str] = []

@@ -18,10 +18,11 @@ from trainers.contract.about import About, Change, change_about, read_about
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.app import TuiApp
+from tuiapp.library.find import titled
 from tuiapp.library.run_index import RunIndex
 from tuiapp.screens.about_dialog import AboutDialog
 from tuiapp.screens.confirm import Choice
-from tuiapp.screens.leave import _question, farewell
+from tuiapp.screens.leave import farewell
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.run_details import RunDetails
@@ -55,7 +56,7 @@ async def test_from_the_list(run: RunDir, size: tuple[int, int]) -> None:
         # Meanwhile, somebody else adds a tag.
         change_about(run, Change(tags=("other",)))
         await pilot.press("ctrl+s")
-        await until(pilot, lambda: app.lister.calls[-1] == "look")
+        await until(pilot, lambda: read_about(run)[0].name != "")
         assert read_about(run)[0] == About(name="baseline", tags=("lr", "other", "sweep"), note="warm\nup")
         app.lister.put(summarise(run))
         await until(pilot, lambda: "baseline" in app.rows[0])
@@ -152,9 +153,9 @@ async def test_the_form_refuses_a_name_or_tag_beside_its_field(
 def test_runs_left_behind_are_named(run: RunDir) -> None:
     change_about(run, Change(name="baseline"))
     named = f"baseline · {h.RUN_ID}"
-    assert named in _question([run]).text
-    assert farewell([run], ()) == f"Run {named} continues. Watch it: tuiapp attach {h.RUN_ID}"
-    assert farewell([run], [run]).startswith(f"Run {named} is stopping.")
+    assert titled(run) == named
+    assert farewell({run: named}, ()) == f"Run {named} continues. Watch it: tuiapp attach {h.RUN_ID}"
+    assert farewell({run: named}, [run]).startswith(f"Run {named} is stopping.")
 
 
 async def test_a_replay_has_the_name_in_its_header(run: RunDir) -> None:

@@ -21,6 +21,7 @@ from trainers.contract.about import Change, change_about
 from trainers.contract.events import Facts, LogLine, encode
 from trainers.contract.metrics import LOSS
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.grid_sources import ComparisonSource
 from tuiapp.screens.metric_list import MetricList
@@ -33,7 +34,7 @@ from tuiapp.widgets.plot import LEFT_CELLS, Plot
 class CompareApp(App[None]):
     def __init__(self, runs: list[RunDir]) -> None:
         super().__init__()
-        self.compare_screen = CompareScreen(runs)
+        self.compare_screen = CompareScreen(list(map(summarise, runs)))
 
     def on_mount(self) -> None:
         self.push_screen(self.compare_screen)

@@ -21,6 +21,7 @@ from tests.screens.test_devices_screen import Recorded
 from tests.shown import is_read
 from tests.snapshots.screen_text import screen_text
 from tests.snapshots.stage import Stage, folded, run_screen
+from trainers.contract.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
@@ -40,9 +41,9 @@ SCREENS: dict[str, Build] = {
     "run": lambda directory: run_screen(h.running(2, gpus=True)),
     "run-failed": lambda directory: run_screen(interrupted.failed()),
     "runs": lambda directory: RunsScreen(HOME, ListLister(RUNS, "")),
-    "compare": lambda directory: CompareScreen(make_runs(directory, 2)),
+    "compare": lambda directory: CompareScreen(list(map(summarise, make_runs(directory, 2)))),
     "devices": lambda directory: DevicesScreen(HOME, Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
-    "leave": lambda directory: Choice(*_question([RUNS[0].directory])),
+    "leave": lambda directory: Choice(*_question([RUNS[0].directory.run_id])),
     "export": lambda directory: ExportDialog(h.RUN_ID),
     "save": lambda directory: SavePreset(suggested="mine", existing=()),
 }

@@ -15,6 +15,7 @@ from tests import interrupted
 from tests.screens.run_app import until
 from tests.snapshots.stage import Stage, run_screen
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.runs import RunsScreen
 
@@ -24,7 +25,7 @@ SCREENS: dict[str, Callable[[], Screen[Any] | None]] = {
     "completed": lambda: run_screen(h.completed()),
     "stopped": lambda: run_screen(interrupted.stopped()),
     "runs": lambda: RunsScreen(Path("/home/ada/runs")),
-    "compare": lambda: CompareScreen([RunDir(Path(f"/home/ada/runs/{name}")) for name in "ab"]),
+    "compare": lambda: CompareScreen([summarise(RunDir(Path(f"/home/ada/runs/{name}"))) for name in "ab"]),
 }
 
 

@@ -18,7 +18,7 @@ from trainers.contract import mailbox
 from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
-from tuiapp.screens.leave import _question
+from tuiapp.screens.leave import _look
 
 REQUEUED = Queued(job="12", reason="BeginTime", start="2026-11-20T11:30:00", **h.at(20.0))
 
@@ -92,6 +92,8 @@ def test_lists_say_why_it_waits(tmp_path: Path) -> None:
         assert info.status == "queued"
         assert info.summary.seconds >= 0
         assert info.reason == "Slurm job 12 is queued · Resources · expected to start 2026-11-20 11:30:00"
-        assert _question([run]).title == "A run is queued"
+        question = _look([run])
+        assert question
+        assert question.title == "A run is queued"
     finally:
         os.close(lock)

@@ -53,7 +53,8 @@ async def test_from_empty_to_the_end() -> None:
 
 @pytest.mark.parametrize(("removed", "words"), [(False, "supervisor died"), (True, "directory was removed")])
 async def test_a_lost_run_is_said_to_be_lost(tmp_path: Path, removed: bool, words: str) -> None:
-    app = RunApp(h.running(), path=tmp_path / "none" if removed else tmp_path)
+    app = RunApp(h.running(), path=tmp_path)
+    app.feed.removed = removed
     async with app.run_test(size=LARGE) as pilot:
         await settled(pilot, app)
         app.feed.lost = True

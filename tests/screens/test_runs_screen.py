@@ -130,10 +130,10 @@ async def test_marked_runs_are_compared() -> None:
         assert [row[:2] for row in app.rows] == ["a ", "b ", "  "]
         await pilot.press("c")
         await until(pilot, lambda: bool(app.asked))
-        assert app.asked == [CompareRuns((THREE[2].directory, THREE[0].directory))]
+        assert app.asked == [CompareRuns((THREE[2], THREE[0]))]
         await pilot.press("X", "home", "x", "end", "c")
         await until(pilot, lambda: len(app.asked) == 2)
-        assert app.asked[1] == CompareRuns((THREE[2].directory, THREE[1].directory))
+        assert app.asked[1] == CompareRuns((THREE[2], THREE[1]))
 
 
 async def test_more_than_eight_are_not_compared() -> None:

@@ -74,6 +74,7 @@ def run_screen(
     """
     feed = ListFeed(events)
     feed.lost = lost
+    feed.removed = not (runs_dir / h.RUN_ID).exists()
     return RunScreen(RunDir(runs_dir / h.RUN_ID), feed, clock=lambda: h.START + now)
 
 

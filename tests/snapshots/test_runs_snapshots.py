@@ -24,7 +24,7 @@ from tests.state.test_replay import Clock, Source, journal
 from trainers.contract.about import About
 from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import RunInfo
+from trainers.contract.summary import RunInfo, summarise
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.confirm import Choice
@@ -67,11 +67,13 @@ def compare(count: int) -> Build:
         made = [h.completed(), interrupted.failed(), interrupted.stopped(), interrupted.with_nan()]
         return CompareScreen(
             [
-                record(
-                    directory,
-                    f"20261120T10150{n}-torch-ddp-net-{n:04x}",
-                    made[n % 4],
-                    msgspec.structs.replace(CONFIG, learning_rate=10.0 ** -(n % 4 + 1), seed=n),
+                summarise(
+                    record(
+                        directory,
+                        f"20261120T10150{n}-torch-ddp-net-{n:04x}",
+                        made[n % 4],
+                        msgspec.structs.replace(CONFIG, learning_rate=10.0 ** -(n % 4 + 1), seed=n),
+                    )
                 )
                 for n in range(count)
             ]
@@ -95,7 +97,7 @@ def devices(gpus: int, problem: str = "") -> Build:
 
 
 def leaving(count: int) -> Build:
-    return lambda directory: Choice(*_question([one.directory for one in RUNS[:count]]))
+    return lambda directory: Choice(*_question([one.directory.run_id for one in RUNS[:count]]))
 
 
 async def compared(pilot: Pilot[Any], screen: Screen[Any]) -> None:

@@ -207,7 +207,7 @@ def test_of_runs_side_by_side(run: RunDir) -> None:
     events = history(5, batches=100, resized=False)
     digest_of(run, events[:-40])
     write_journal(run, events)
-    feed = CompareFeed([run])
+    feed = CompareFeed([summarise(run)])
     feed.start()
     until(lambda: feed.runs[0].progress is None)
     straight = Curves(by_rank=False)

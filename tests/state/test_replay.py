@@ -29,7 +29,7 @@ class Source:
     def __init__(self, run: RunDir) -> None:
         self._reader = JournalReader(run.journal)
         self._waiting: list[AnyEvent] = []
-        self.lost = False
+        self.lost = self.removed = False
         self.trouble = ""
         self.behind = False
         self.closed = False

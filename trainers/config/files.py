@@ -7,7 +7,14 @@ import os
 import shlex
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+READS = 3
+"""How often a file is read that others replace meanwhile."""
 
 
 def absolute(text: str) -> Path:
@@ -84,14 +91,25 @@ def read_end(path: Path, start: int, limit_bytes: int) -> str:
         os.close(fd)
 
 
+def reread(read: Callable[[], T]) -> T:
+    """Opens and reads a file by a function, again if it was replaced meanwhile: a file server then says ESTALE."""
+    for _ in range(READS - 1):
+        try:
+            return read()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return read()
+
+
 def read_limited(path: Path, limit_bytes: int) -> str:
     """Raises OSError for a link (errno ELOOP) or special file, ValueError over `limit_bytes` or if not UTF-8."""
-    fd = open_regular(path)
-    try:
-        with open(fd, "rb", closefd=False) as file:
-            data = file.read(limit_bytes + 1)
-    finally:
-        os.close(fd)
+
+    def read() -> bytes:
+        with open(open_regular(path), "rb") as file:
+            return file.read(limit_bytes + 1)
+
+    data = reread(read)
     if len(data) > limit_bytes:
         raise ValueError(f"is longer than {limit_bytes // 1024} KiB")
     try:

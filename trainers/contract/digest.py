@@ -22,7 +22,7 @@ from zlib import crc32
 
 import msgspec
 
-from trainers.config.files import open_regular
+from trainers.config.files import open_regular, reread
 from trainers.contract import events as ev
 from trainers.contract.curve import Curve, Timeline
 from trainers.contract.effort import Effort
@@ -144,7 +144,7 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
 def read_digest(run: RunDir) -> Digest | None:
     """Reads a run's digest if it is complete and belongs to its journal; never raises for its content."""
     try:
-        data = memoryview(_read(run.digest, 0, MAX_BYTES + 1))
+        data = memoryview(reread(lambda: _read(run.digest, 0, MAX_BYTES + 1)))
         return _parse(run, data) if len(data) <= MAX_BYTES else None
     except (OSError, ValueError, struct.error, msgspec.MsgspecError):
         return None
@@ -186,7 +186,12 @@ def _read(path: Path, start: int, length: int) -> bytes:
     """Reads up to `length` bytes of a file. Raises OSError if it cannot be read."""
     fd = open_regular(path)
     try:
-        return os.pread(fd, min(length, max(0, os.fstat(fd).st_size - start)), start)
+        length = min(length, max(0, os.fstat(fd).st_size - start))
+        data = os.pread(fd, length, start)
+        # An error in the middle shows only at the next read.
+        while len(data) < length and (more := os.pread(fd, length - len(data), start + len(data))):
+            data += more
+        return data
     finally:
         os.close(fd)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Generator
 from typing import NamedTuple
 
 from trainers.contract.about import About, read_about
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
+from tuiapp.feeds.polling import PollingThread
 
 POLL_S = 1.0
 
@@ -18,28 +19,14 @@ class Beside(NamedTuple):
     """As of `read_only_reason`."""
 
 
-class AboutFeed:
+class AboutFeed(PollingThread):
     def __init__(self, run: RunDir) -> None:
+        super().__init__("about-feed")
         self._run = run
-        self._wake = threading.Event()
-        self._closed = False
         self.found: Beside | None = None  # None until it was read
-        # A daemon never keeps the program from exiting.
-        self._thread = threading.Thread(target=self._look, name="about-feed", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def look_now(self) -> None:
-        self._wake.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self._wake.set()
-
-    def _look(self) -> None:
+    def _poll(self) -> Generator[float, None, None]:
         newer = read_only_reason(self._run)
-        while not self._closed:
-            self._wake.clear()
+        while True:
             self.found = Beside(read_about(self._run)[0], newer)
-            self._wake.wait(POLL_S)
+            yield POLL_S

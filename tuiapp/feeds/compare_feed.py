@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from trainers.contract.digest import read_digest
@@ -12,6 +12,7 @@ from trainers.contract.events import AnyEvent, Facts
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
+from tuiapp.feeds.polling import PollingThread
 from tuiapp.state.curves import Curves
 
 POLL_S = 1.0  # for live runs, once all is read
@@ -30,28 +31,19 @@ class Compared:
                 self.facts = self.facts.followed_by(event)
 
 
-class CompareFeed:
-    def __init__(self, runs: Sequence[RunDir]) -> None:
-        self.runs = [Compared(summarise(run)) for run in runs]
+class CompareFeed(PollingThread):
+    def __init__(self, runs: Sequence[RunInfo]) -> None:
+        super().__init__("compare-feed")
+        self.runs = list(map(Compared, runs))
         self.lock = threading.Lock()  # held while curves are read
         self.version = 0  # grows with every change
-        self._closed = threading.Event()
-        # A daemon never keeps the program from exiting.
-        self._thread = threading.Thread(target=self._read, name="compare-feed", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def _read(self) -> None:
+    def _poll(self) -> Generator[float, None, None]:
         readers = [(run, self._begin(run)) for run in self.runs]
-        while not self._closed.is_set():
+        while True:
             # In turn, even if the previous one has more.
             more = [self._read_piece(run, reader) for run, reader in readers]
-            if not any(more):
-                self._closed.wait(POLL_S)
+            yield 0.0 if any(more) else POLL_S
 
     def _begin(self, run: Compared) -> JournalReader:
         directory = run.info.directory
@@ -64,8 +56,6 @@ class CompareFeed:
         return JournalReader(directory.journal, digest.offset if digest else 0)
 
     def _read_piece(self, run: Compared, reader: JournalReader) -> bool:
-        if self._closed.is_set():
-            return False
         events = reader.read() if run.info.is_readable else []
         with self.lock:
             run.curves.fold(events)

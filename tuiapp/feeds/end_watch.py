@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Generator
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
@@ -12,6 +14,7 @@ from textual.screen import ModalScreen
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
+from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.notification import ending, notification
 
@@ -23,38 +26,39 @@ Severity: TypeAlias = Literal["information", "warning", "error"]
 SEVERITIES: dict[str, Severity] = {"failed": "error", "lost": "error", "stopped": "warning"}
 
 
-class EndWatch:
-    """Looks in a thread: a directory on a slow disk must not delay keys."""
-
+class EndWatch(PollingThread):
     def __init__(self, app: App[Any], settings: Settings) -> None:
+        super().__init__("end-watch")
         self._app, self._settings = app, settings
         self._new: deque[RunDir] = deque()
         self._going: dict[RunDir, LivenessProbe] = {}
-        self._looking = False
-
-    def begin(self) -> None:
-        self._app.set_interval(LOOK_EVERY_S, self._poll)
+        self.ended: set[RunDir] = set()
+        """Runs that are known to be over."""
 
     def add(self, run: RunDir) -> None:
+        self.ended.discard(run)
         self._new.append(run)
-        self._poll()
+        self.look_now()
 
-    def _poll(self) -> None:
-        if not self._looking and (self._new or self._going):
-            self._looking = True
-            self._app.run_worker(self._look, thread=True, group="end")
-
-    def _look(self) -> None:
-        try:
+    def _poll(self) -> Generator[float, None, None]:
+        while True:
             while self._new:
                 run = self._new.popleft()
-                if run not in self._going and run.is_live():
+                if run not in self._going:
                     self._going[run] = LivenessProbe(run)
+                    if not run.is_live():
+                        self._forget(run)
             for run in [run for run, pulse in self._going.items() if not pulse.is_alive()]:
-                self._going.pop(run).close()
-                self._app.call_from_thread(self.ring, summarise(run))
-        finally:
-            self._looking = False
+                self._forget(run)
+                info = summarise(run)
+                # The program may have ended meanwhile.
+                with suppress(RuntimeError):
+                    self._app.call_later(self.ring, info)
+            yield LOOK_EVERY_S
+
+    def _forget(self, run: RunDir) -> None:
+        self.ended.add(run)
+        self._going.pop(run).close()
 
     def ring(self, info: RunInfo) -> None:
         if self._settings.bell:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Protocol
 
 from trainers.contract.digest import Digest, read_digest
 from trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
+from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 
 POLL_S = 0.08  # for a growing journal that is read to its end
@@ -28,6 +28,11 @@ class Feed(Protocol):
     @property
     def lost(self) -> bool:
         """Whether all events have been taken, no supervisor is alive, and the journal has no end of the run."""
+        ...
+
+    @property
+    def removed(self) -> bool:
+        """Whether a lost run's directory is gone."""
         ...
 
     @property
@@ -49,7 +54,7 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-class JournalFeed:
+class JournalFeed(PollingThread):
     """Tails a run's journal: all events with `whole`, otherwise its digest, if any, and the events after it."""
 
     def __init__(
@@ -60,46 +65,39 @@ class JournalFeed:
         live_check_s: float = LIVE_CHECK_S,
         whole: bool = False,
     ) -> None:
+        super().__init__("journal-feed")
         self._run, self._whole = run, whole
         self._reader = JournalReader(run.journal, chunk_bytes=CHUNK_BYTES)
         self._poll_s = poll_s
         self._checks_every = max(1, round(live_check_s / poll_s))
         self._waiting: deque[AnyEvent | Digest] = deque()
-        self._closed = threading.Event()
         self._dead = False
+        self.removed = False
         self._ended = False
         self._polls = 0
         self.behind = True  # the journal has not been read to its end yet
         self.trouble = ""
-        # A daemon never keeps the program from exiting.
-        self._thread = threading.Thread(target=self._tail, name="journal-feed", daemon=True)
 
     @property
     def lost(self) -> bool:
         return self._dead and not self._waiting
 
-    def start(self) -> None:
-        self._thread.start()
-
     def take(self, limit: int) -> list[AnyEvent | Digest]:
         waiting = self._waiting
         return [waiting.popleft() for _ in range(min(limit, len(waiting)))]
 
-    def close(self) -> None:
-        self._closed.set()
-
-    def _tail(self) -> None:
+    def _poll(self) -> Generator[float, None, None]:
         with LivenessProbe(self._run) as pulse:
-            self._tail_while_open(pulse)
+            yield from self._tail(pulse)
 
-    def _tail_while_open(self, pulse: LivenessProbe) -> None:
+    def _tail(self, pulse: LivenessProbe) -> Generator[float, None, None]:
         if not self._whole and (digest := read_digest(self._run)):
             self._reader = JournalReader(self._run.journal, digest.offset, CHUNK_BYTES)
             self._note_ends(digest.events)
             self._waiting.append(digest)
-        while not self._closed.is_set():
+        while True:
             if len(self._waiting) > MAX_WAITING:
-                self._closed.wait(0.005)
+                yield 0.005
                 continue
             # Check liveness before the read: what a supervisor wrote before it released the lock is then seen.
             alive = pulse.is_alive() if self._polls % self._checks_every == 0 else None
@@ -109,12 +107,15 @@ class JournalFeed:
                 self._waiting.extend(events)
                 self._note_ends(events)
                 self._dead = False
+                yield 0.0
                 continue
             if alive is not None:
-                self._dead = not alive and not self._ended
+                dead = not alive and not self._ended
+                self.removed = dead and self._run.is_gone()
+                self._dead = dead
                 self.trouble = pulse.trouble if alive else ""
             self._polls += 1
-            self._closed.wait(ENDED_POLL_S if self._ended else self._poll_s)
+            yield ENDED_POLL_S if self._ended else self._poll_s
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:

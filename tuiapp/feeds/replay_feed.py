@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from trainers.contract.events import Event, RunStarted
-from trainers.contract.peek import peek_journal
+from trainers.contract.peek import JournalPeek, peek_journal
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.feed import Feed, JournalFeed
+from tuiapp.library.in_thread import in_thread
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)  # for the speed keys
 READ_AHEAD = 512  # queued events
+PEEK_S = 0.02  # longest wait for the journal's ends at a time
 
 
 def _whole_journal(run: RunDir) -> JournalFeed:
@@ -44,6 +47,7 @@ class ReplayFeed:
         self._waiting: deque[Event] = deque()
         self._started = False
         self._paused = False
+        self._peek: Future[JournalPeek] | None = None
         self._beginning: float | None = None
         self._end = 0.0
         self._now = 0.0  # time of the run, in seconds since the epoch, at `_anchor`
@@ -82,6 +86,10 @@ class ReplayFeed:
     def lost(self) -> bool:
         """Whether the replay is at the end of a journal without an end of the run."""
         return not self._waiting and self._source.lost
+
+    @property
+    def removed(self) -> bool:
+        return self._source.removed
 
     def start(self) -> None:
         self._started = True
@@ -136,7 +144,12 @@ class ReplayFeed:
         self._move(moment)
 
     def _set_out(self) -> bool:
-        seen = peek_journal(self._run.journal)
+        self._peek = self._peek or in_thread(peek_journal, self._run.journal)
+        try:
+            seen = self._peek.result(PEEK_S)
+        except TimeoutError:
+            return False
+        self._peek = None
         first: Event | None = seen.first
         if first is None:
             self._fetch()

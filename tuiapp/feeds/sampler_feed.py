@@ -12,6 +12,10 @@ from typing import IO
 from trainers.contract.events import Alert, Event, TelemetrySource
 from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
+from tuiapp.library.in_thread import in_thread
+
+LOOK_S = 0.02
+"""How long a slow disk is waited for."""
 
 
 class SamplerFeed:
@@ -24,7 +28,10 @@ class SamplerFeed:
     def __init__(self, directory: Path, interval_s: float) -> None:
         self._selector = selectors.DefaultSelector()
         self._events: list[Event] = []
-        existing = next(path for path in (directory, *directory.parents) if os.path.exists(path))
+        try:
+            existing = in_thread(_existing, directory).result(LOOK_S)
+        except TimeoutError:
+            existing = directory
         order = SamplerConfig(run_dir=str(existing), gpus="all", interval_s=interval_s)
         self._keeper = SamplerKeeper(order, os.environ, _no_log, self._events.append, self._watch, self._forget)
 
@@ -51,6 +58,10 @@ class SamplerFeed:
 
     def _forget(self, fd: int) -> None:
         self._selector.unregister(fd)
+
+
+def _existing(directory: Path) -> Path:
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 
 
 def _no_log() -> IO[bytes]:

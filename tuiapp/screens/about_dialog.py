@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from textual import on
@@ -14,8 +15,10 @@ from textual.widgets import Button, Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
 from trainers.contract.rundir import RunDir
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.run_control import tell
 from tuiapp.state.text import sanitize
+from tuiapp.terminal.patience import patiently
 from tuiapp.terminal.resize import ResizeLoopFix
 
 
@@ -91,14 +94,14 @@ class AboutDialog(ModalScreen[Change | None], ResizeLoopFix[Change | None]):
 
 async def ask_about(app: App[Any], run: RunDir, own: str = "") -> bool:
     """Changes what a run is called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
-    about, damaged = read_about(run)
+    about, damaged = await patiently(app, in_thread(read_about, run))
     if damaged:
         tell(app, damaged, "warning")
     change = await app.push_screen_wait(AboutDialog(run.run_id, about, own))
     if change is None or change == Change():
         return False
     try:
-        change_about(run, change)
+        await patiently(app, asyncio.to_thread(change_about, run, change))
     except AboutError as error:
         tell(app, str(error), "error", title="Not saved")
         return False

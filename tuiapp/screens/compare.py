@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.reactive import reactive
 
 from trainers.contract.metrics import LOSS
-from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
 from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.screens.chart_memory import ChartMemory
 from tuiapp.screens.grid_sources import ComparisonSource
@@ -75,7 +75,7 @@ class CompareScreen(CoveredScreenFix[None]):
     smoothing: reactive[float] = reactive(0.6, init=False)
     """Weight of the past in the moving average, in [0, 1)."""
 
-    def __init__(self, runs: Sequence[RunDir]) -> None:
+    def __init__(self, runs: Sequence[RunInfo]) -> None:
         super().__init__()
         self._feed = CompareFeed(runs)
         self._drawn = -1

@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
+from tuiapp.library.in_thread import in_thread
 from tuiapp.state.text import sanitize, sanitize_lines
 from tuiapp.terminal.resize import ResizeLoopFix
 
@@ -85,12 +86,14 @@ class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
 
     async def _look(self) -> None:
         assert self._now is not None
-        question = await asyncio.to_thread(self._now)
+        question = await asyncio.wrap_future(in_thread(self._now))
         self._looking = False
         if question != self._question and self.is_attached:
             self._question = question
+            chosen = self.focused.id if self.focused else None
             await self.recompose()
-            self.query(Button).first().focus()
+            answers = self.query(Button)
+            next((answer for answer in answers if answer.id == chosen), answers.first()).focus()
 
     @on(Button.Pressed)
     def _answer(self, event: Button.Pressed) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+import asyncio
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from textual.app import App
+from textual.screen import ModalScreen
 
 from trainers.contract.mailbox import Command, send
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.library.find import titled
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
+from tuiapp.terminal.patience import patiently, soon
 
 Leaving: TypeAlias = Literal["stay", "leave", "stopping"]
 """The decision: not to leave, to leave the runs running, or to leave after stopping them."""
@@ -20,41 +24,62 @@ COMMANDS: dict[str, Command] = {"stop": "stop", "kill": "stop-now"}
 """Answer → the command sent to the runs."""
 
 
-async def confirm_quit(app: App[Any], runs: Sequence[RunDir]) -> Leaving:
-    """Asks whether to stop the runs that continue, and sends the command; must run in a worker."""
+async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence[RunDir]) -> Leaving:
+    """Asks whether to stop those of the runs that continue, and sends the command; must run in a worker.
 
-    def now() -> Question:
-        live = [run for run in runs if run.is_live()]
-        return _question(live) if live else _ended(runs)
-
-    answer = await app.push_screen_wait(Choice(*_question(runs), now=now))
+    `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
+    """
+    known = _question([run.run_id for run in going_on]) if going_on else None
+    look = await soon(in_thread(_look, runs))
+    question = look.result() if look.done() else known
+    if question is None:
+        return "leave"
+    if isinstance(app.screen, ModalScreen):
+        # Asked twice.
+        return "stay"
+    answer = await app.push_screen_wait(Choice(*question, now=lambda: _look(runs) or _ended(runs)))
     if answer == "leave":
         return "leave"
     if answer not in COMMANDS:
         return "stay"
-    for run in filter(RunDir.is_live, runs):
-        try:
-            send(run.commands, COMMANDS[answer])
-        except OSError as error:
-            app.notify(f"{titled(run)} cannot be stopped: {error.strerror}", severity="error", markup=False)
-            return "stay"
+    if problem := await patiently(app, asyncio.to_thread(_stop, runs, COMMANDS[answer])):
+        app.notify(problem, severity="error", markup=False)
+        return "stay"
     return "stopping"
 
 
-def farewell(going_on: Iterable[RunDir], stopping: Container[RunDir]) -> str:
-    """Returns a line for each run that continues after the program ends."""
+def farewell(going_on: Mapping[RunDir, str], stopping: Container[RunDir]) -> str:
+    """Returns a line for each run, given with its title, that continues after the program ends."""
     return "\n".join(
-        f"Run {titled(run)} is stopping. See the result: tuiapp attach {run.run_id}"
+        f"Run {title} is stopping. See the result: tuiapp attach {run.run_id}"
         if run in stopping
-        else f"Run {titled(run)} continues. Watch it: tuiapp attach {run.run_id}"
-        for run in going_on
+        else f"Run {title} continues. Watch it: tuiapp attach {run.run_id}"
+        for run, title in going_on.items()
     )
 
 
-def _question(runs: Sequence[RunDir]) -> Question:
-    names = "\n".join(map(titled, runs))
+def _stop(runs: Iterable[RunDir], command: Command) -> str:
+    """Sends a command to those that are live; returns why it cannot, or ""."""
+    for run in filter(RunDir.is_live, runs):
+        try:
+            send(run.commands, command)
+        except OSError as error:
+            return f"{titled(run)} cannot be stopped: {error.strerror}"
+    return ""
+
+
+def _look(runs: Sequence[RunDir]) -> Question | None:
+    """Returns the question about those that are live; None if none is."""
+    live = [run for run in runs if run.is_live()]
+    if not live:
+        return None
+    return _question(list(map(titled, live)), queued=all(summarise(run).status == "queued" for run in live))
+
+
+def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
+    names = "\n".join(runs)
     them = "it" if len(runs) == 1 else "them"
-    if all(summarise(run).status == "queued" for run in runs):
+    if queued:
         jobs = "Its Slurm job stays" if len(runs) == 1 else "Their Slurm jobs stay"
         return Question(
             "A run is queued" if len(runs) == 1 else f"{len(runs)} runs are queued",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from trainers.contract.rundir import RunDir
+from trainers.contract.summary import RunInfo
 
 if TYPE_CHECKING:
     from trainers.config.run_config import RunConfig
@@ -27,7 +28,7 @@ class RunLaunched(Message):
 
 @dataclass
 class CompareRuns(Message):
-    runs: tuple[RunDir, ...]
+    runs: tuple[RunInfo, ...]
 
 
 @dataclass

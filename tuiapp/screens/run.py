@@ -21,6 +21,7 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.arrangement import LEAST_HEIGHT, LEAST_WIDTH, WIDE, Arrangement, arrange
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_charts import RunCharts
@@ -28,7 +29,9 @@ from tuiapp.screens.run_control import Resumer, ask_for_checkpoint, confirm_resu
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.state.grid import Pages
 from tuiapp.state.run_state import RunState, Topic
+from tuiapp.state.text import join_words, sanitize
 from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.patience import patiently
 from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -158,6 +161,11 @@ class RunScreen(CoveredScreenFix[None]):
     @property
     def state(self) -> RunState:
         return self._reader.state
+
+    @property
+    def _title(self) -> str:
+        """As `find.titled`, of what is known."""
+        return join_words([self.state.name, sanitize(self.run.run_id)])
 
     @property
     def replayed(self) -> bool:
@@ -421,8 +429,9 @@ class RunScreen(CoveredScreenFix[None]):
         if await ask_about(self.app, self.run, self.state.facts.name):
             self._reader.look_at_about()
 
-    def action_checkpoint(self) -> None:
-        ask_for_checkpoint(self.app, self.run)
+    @work(exclusive=True, group="control")
+    async def action_checkpoint(self) -> None:
+        await ask_for_checkpoint(self.app, self.run)
 
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
@@ -430,7 +439,13 @@ class RunScreen(CoveredScreenFix[None]):
         grace_s = self.state.stop_grace_s
         queued = self.state.status == "queued"
         if await confirm_stop(
-            self.app, self.run, again=again, is_live=lambda: self.state.is_live, grace_s=grace_s, queued=queued
+            self.app,
+            self.run,
+            self._title,
+            again=again,
+            is_live=lambda: self.state.is_live,
+            grace_s=grace_s,
+            queued=queued,
         ):
             self._asked_to_stop = True
 
@@ -443,9 +458,10 @@ class RunScreen(CoveredScreenFix[None]):
     def action_compare(self) -> None:
         self.post_message(CompareWith(self.run))
 
-    def action_again(self) -> None:
+    @work(exclusive=True, group="control")
+    async def action_again(self) -> None:
         try:
-            self.post_message(CloneRun(self.run, read_config(self.run)))
+            self.post_message(CloneRun(self.run, await patiently(self.app, in_thread(read_config, self.run))))
         except (ConfigError, OSError) as error:
             tell(self.app, f"Its configuration cannot be read: {error}", "error")
 
@@ -459,6 +475,7 @@ class RunScreen(CoveredScreenFix[None]):
             await confirm_resume(
                 self.app,
                 self.run,
+                self._title,
                 self._resumer,
                 state.resume_step,
                 state.step,

@@ -14,9 +14,10 @@ from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason
 from trainers.launch import Resumed
 from tuiapp.library.commands import CannotAskError, send_command
-from tuiapp.library.find import titled
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice, Question
 from tuiapp.state.text import format_duration, sanitize_lines
+from tuiapp.terminal.patience import patiently
 
 Resumer: TypeAlias = Callable[[RunDir], Resumed]
 """Resumes a run; called in a thread."""
@@ -25,15 +26,16 @@ NOTICE_S = 20.0
 """How long notices of more than a few words are shown."""
 
 
-def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
+async def ask_for_checkpoint(app: App[Any], run: RunDir) -> None:
     """Asks a run to save a checkpoint and continue."""
-    if _send(app, run, "checkpoint"):
+    if await _send(app, run, "checkpoint"):
         app.notify("Requested a checkpoint; the log reports when it is saved.")
 
 
 async def confirm_stop(
     app: App[Any],
     run: RunDir,
+    name: str,
     *,
     again: bool,
     is_live: Callable[[], bool],
@@ -42,8 +44,8 @@ async def confirm_stop(
 ) -> bool:
     """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
-    `again` offers to stop an already stopping run at once; `is_live` is checked after the answer; `grace_s` is a
-    script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits.
+    `name` names the run in the question. `again` offers to stop an already stopping run at once; `is_live` is called
+    in a thread; `grace_s` is a script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits.
     """
     if queued:
         what = "has not started. Its Slurm job is cancelled, and the run ends."
@@ -62,16 +64,15 @@ async def confirm_stop(
     else:
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
         title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    name = titled(run)
     question = Question(title, f"{name}\n{what}", answers)
     ended = Question("This run has ended", f"{name}\nThere is nothing left to stop.", [("ok", "OK", "default")])
     answer = await app.push_screen_wait(Choice(*question, now=lambda: question if is_live() else ended))
     if answer not in ("stop", "stop-now"):
         return False
-    if not is_live():
+    if not await patiently(app, in_thread(is_live)):
         app.notify("This run has ended.")
         return False
-    if not _send(app, run, "stop-now" if again else "stop"):
+    if not await _send(app, run, "stop-now" if again else "stop"):
         return False
     in_order = "stop" if grace_s is not None or queued else "save and stop"
     app.notify(f"Asked the run to {'stop now' if again and not queued else in_order}.")
@@ -81,6 +82,7 @@ async def confirm_stop(
 async def confirm_resume(
     app: App[Any],
     run: RunDir,
+    name: str,
     resumer: Resumer,
     step: int | None,
     done: int,
@@ -96,20 +98,20 @@ async def confirm_resume(
     if script:
         choice = Choice(
             "Start this script again?",
-            f"{titled(run)}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads "
+            f"{name}\nstarts again in the same run, with TUIAPP_RESUME=1 in its environment: the script loads "
             "what it has saved.",
             [("resume", "Start", "primary"), ("cancel", "Cancel", "default")],
         )
     else:
         if step is None:
-            if (point := await asyncio.to_thread(resume_point, run)) is None:
+            if (point := await patiently(app, in_thread(resume_point, run))) is None:
                 tell(app, "This run has no checkpoint to resume from.", "warning")
                 return False
             step = point.step
         anew = f" The steps after that, up to step {done:,}, are repeated." if done > step else ""
         choice = Choice(
             "Resume this run?",
-            f"{titled(run)}\ncontinues from step {step:,}, with the same configuration.{anew}",
+            f"{name}\ncontinues from step {step:,}, with the same configuration.{anew}",
             [("resume", "Resume", "primary"), ("cancel", "Cancel", "default")],
         )
     if await app.push_screen_wait(choice) != "resume" or not begun():
@@ -137,12 +139,12 @@ def tell(app: App[Any], text: str, severity: Literal["information", "warning", "
     app.notify(words, title=title, severity=severity, timeout=NOTICE_S, markup=False)
 
 
-def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
-    if reason := read_only_reason(run):
+async def _send(app: App[Any], run: RunDir, command: mailbox.Command) -> bool:
+    if reason := await patiently(app, in_thread(read_only_reason, run)):
         tell(app, f"This run takes no commands: {reason}.", "error")
         return False
     try:
-        if instead := send_command(run, command):
+        if instead := await asyncio.to_thread(send_command, run, command):
             tell(app, instead, "warning")
     except CannotAskError as error:
         tell(app, f"Cannot send the command to the run: {error}", "error")

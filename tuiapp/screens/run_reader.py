@@ -112,11 +112,11 @@ class RunReader:
             self._held |= {"run", "alerts"}
 
     def _look_for_life(self) -> None:
-        """Updates whether the run is lost; polls the directory rarely: it may be remote."""
-        if not self._feed.lost:
+        """Updates whether the run is lost."""
+        if self._feed.lost:
+            self.state.mark_lost(removed=self._feed.removed)
+        else:
             self.state.mark_found()
-        elif not self.state.lost:
-            self.state.mark_lost(removed=self._run.is_gone())
 
     def _due(self, more: bool) -> frozenset[Topic]:
         """Returns the changes to show now.

@@ -37,7 +37,7 @@ TICK_S = 0.2
 
 LOOK_S = 0.005
 
-FIRST_PICTURE_S = 0.3
+FIRST_PICTURE_S = 0.1
 """How long the first picture waits for the list; before, it would be empty and as costly as the next."""
 
 OVER = ("failed", "stopped", "lost")
@@ -224,9 +224,10 @@ class RunsScreen(CoveredScreenFix[None]):
 
     def action_compare(self) -> None:
         """Compares the marked runs; with one marked, that one and the one under the cursor."""
-        runs = list(self._marked)
-        if len(runs) == 1 and (info := self.current) and info.directory not in runs:
-            runs.append(info.directory)
+        listed = {info.directory: info for info in self._listing.infos} if self._listing else {}
+        runs = [listed[run] for run in self._marked]
+        if len(runs) == 1 and (info := self.current) and info.directory not in self._marked:
+            runs.append(info)
         if len(runs) < 2:
             self.notify("Mark two or more runs with x, then compare them.")
         elif len(runs) > MOST:
@@ -247,7 +248,13 @@ class RunsScreen(CoveredScreenFix[None]):
         grace_s = info.config.stop_grace_s if _is_script(info) and info.config else None
         queued = info.status == "queued"
         if await confirm_stop(
-            self.app, run, again=again, is_live=lambda: run.seen_live() is not False, grace_s=grace_s, queued=queued
+            self.app,
+            run,
+            title(info),
+            again=again,
+            is_live=lambda: run.seen_live() is not False,
+            grace_s=grace_s,
+            queued=queued,
         ):
             self._stopping.add(run)
 
@@ -257,7 +264,7 @@ class RunsScreen(CoveredScreenFix[None]):
             return
         run = info.directory
         done, script = info.summary.steps, _is_script(info)
-        if await confirm_resume(self.app, run, self._resumer, None, done, script=script):
+        if await confirm_resume(self.app, run, title(info), self._resumer, None, done, script=script):
             self.post_message(OpenRun(run))
 
     @work(exclusive=True, group="ask")

@@ -12,12 +12,14 @@ from trainers.contract.gaps import find_gaps
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
 from tuiapp.library.export import ExportError, export_to
+from tuiapp.library.in_thread import in_thread
 from tuiapp.library.removal import RemovalError, remove_run, sweep_removed
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.export_dialog import ExportDialog
 from tuiapp.screens.run_control import tell
 from tuiapp.state.run_list import title
 from tuiapp.state.text import plural
+from tuiapp.terminal.patience import patiently
 
 NAMES = 6
 """Most runs that a question names."""
@@ -25,7 +27,7 @@ NAMES = 6
 
 async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
     """Deletes ended runs after asking; returns whether any was deleted. Must run in a worker."""
-    if live := [info for info in infos if info.directory.is_live()]:
+    if live := await patiently(app, in_thread(_live, infos)):
         names = ", ".join(map(title, live[:NAMES]))
         tell(app, f"{names}: still running. Stop it first (s), then delete it.", "warning")
         return False
@@ -39,13 +41,17 @@ async def confirm_delete(app: App[Any], infos: Sequence[RunInfo]) -> bool:
     )
     if await app.push_screen_wait(choice) != "delete":
         return False
-    problems = await asyncio.to_thread(_delete, infos)
+    problems = await patiently(app, asyncio.to_thread(_delete, infos))
     for problem in problems:
         tell(app, problem, "error")
     deleted = len(infos) - len(problems)
     if deleted:
         app.notify(f"Deleted {plural(deleted, 'run')}.")
     return deleted > 0
+
+
+def _live(infos: Sequence[RunInfo]) -> list[RunInfo]:
+    return [info for info in infos if info.directory.is_live()]
 
 
 def _delete(infos: Sequence[RunInfo]) -> list[str]:

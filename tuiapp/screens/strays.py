@@ -9,6 +9,7 @@ from typing import Any
 from textual.app import App
 
 from trainers.contract.strays import Stray, describe_strays, end_strays, find_strays
+from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.confirm import Choice
 
 ON_THEIR_WAY_S = 1.5
@@ -17,10 +18,10 @@ ON_THEIR_WAY_S = 1.5
 
 async def offer_to_end_strays(app: App[Any], runs_dir: Path) -> None:
     """Looks for strays of a directory's runs and asks whether to end them; must run in a worker."""
-    if not await asyncio.to_thread(find_strays, runs_dir):
+    if not await asyncio.wrap_future(in_thread(find_strays, runs_dir)):
         return
     await asyncio.sleep(ON_THEIR_WAY_S)
-    if not (strays := await asyncio.to_thread(find_strays, runs_dir)):
+    if not (strays := await asyncio.wrap_future(in_thread(find_strays, runs_dir))):
         return
     answer = await app.push_screen_wait(_question(strays))
     if answer != "end":

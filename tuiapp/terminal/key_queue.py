@@ -22,6 +22,7 @@ from textual.app import App
 
 from tuiapp.terminal.focus_moves import move_focus
 from tuiapp.terminal.garbage import put_off
+from tuiapp.terminal.patience import is_waiting
 
 PAINT_S = 0.03
 """From a key's handling until it is painted: Textual paints 60 times a second."""
@@ -164,7 +165,7 @@ class KeyQueue:
 
     def _is_ready(self) -> bool:
         screen = self._app.screen
-        return screen.is_mounted and getattr(screen, "takes_keys", True)
+        return screen.is_mounted and getattr(screen, "takes_keys", True) and not is_waiting()
 
     async def _until_ready(self) -> None:
         deadline = asyncio.get_running_loop().time() + READY_PATIENCE_S
