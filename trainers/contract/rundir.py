@@ -132,7 +132,7 @@ class RunDir:
         return self.path / "lock"
 
     def rank(self, rank: int) -> Path:
-        """A rank's directory: stdout.log, stderr.log, and error.json after an exception."""
+        """A rank's directory: stdout.log and stderr.log."""
         return self.path / "ranks" / str(rank)
 
     def is_gone(self) -> bool:

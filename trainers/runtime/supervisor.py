@@ -344,7 +344,10 @@ class Supervisor:
             elif isinstance(message, wire.Leaves):
                 via.agrees = False
                 self._agreement.leave(message.step, self._voters())
-            elif isinstance(message, wire.Hello | wire.Failed):
+            elif isinstance(message, wire.Failed):
+                if isinstance(process, RankProcess):
+                    process.error = message.error
+            elif isinstance(message, wire.Hello):
                 continue
             else:
                 if isinstance(message, Phase):
