@@ -58,7 +58,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         **({} if config.nodes > 1 else place.interfaces()),
         **device_environment(place.gpus, token),
         # More threads than cores make two ranks slower than one.
-        "OMP_NUM_THREADS": str(max(1, cores // teams)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_jax_environment(plan) if "jax" in backend.packages else {}),
