@@ -13,7 +13,8 @@ from tests.leftovers import mark as mark
 
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
+code = "import time; time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.DEVNULL, start_new_session=True)
 print(child.pid, flush=True)
 """
 
