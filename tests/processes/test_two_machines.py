@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -78,6 +79,22 @@ def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> N
             run.at_step(run.last_step(rank) + 20)
             steps = run.steps_of(rank)
             assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.slow
+def test_a_hang_while_a_node_does_not_answer_blames_none_of_its_ranks(
+    two: Machines, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", "10")
+    with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
+        run.at_step(5)
+        two.cut(1)
+        hang = run.wait(Alert, lambda alert: alert.kind == "hang", 60)
+        name = socket.gethostname()
+        assert re.search(rf": node 1 \({name}\) does not answer; the other ranks are at step [\d,]+$", hang.text)
+        assert hang.rank is None
+        two.heal(1)
+        run.wait(Alert, lambda alert: alert.kind == "hang" and alert.ended, 120)
 
 
 @pytest.mark.slow
