@@ -20,9 +20,7 @@ class Rank(Asked, Protocol):
 
 
 class Watchdog:
-    """`place_of` returns a rank's node as text, "" on one machine; `away` the ranks whose node does not answer, each
-    with the node's name.
-    """
+    """`place_of` returns a rank's node as text, "" on one machine; `away` each silent node's ranks, with its name."""
 
     def __init__(
         self,
