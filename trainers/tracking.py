@@ -26,9 +26,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainers.exit_hooks import current_process, hook_exit
+
+if TYPE_CHECKING:
+    from trainers.runtime.failures import RankError
 
 MAX_STEP = 2**53
 MAX_FACT = 4096
@@ -78,6 +81,7 @@ class Run:
         self.summary = Facts(lambda values: self._tell_facts(summary=values))
         self._step = 0
         self._asked = self._asked_to_save = 0
+        self._error: RankError | None = None
         self._said: set[str] = set()
         self.finished = client is None
         if client is None:
@@ -192,20 +196,18 @@ class Run:
             rank = self._client.rank
             if self._asked or self._asked_to_save:
                 self._client.backlog.append(Leaves(rank, self._client.gate.started))
-            self._client.backlog.append(Failed(rank, exit_code) if exit_code else Phase(rank=rank, phase="done"))
+            self._client.backlog.append(
+                Failed(rank, exit_code, self._error) if exit_code else Phase(rank=rank, phase="done")
+            )
             self._client.close()
 
     def fail(self, error: BaseException) -> None:
         """Ends the run as failed, with the exception's traceback."""
         if not self.finished and self.directory is not None:
             with suppress(Exception):
-                from trainers.contract.rundir import RunDir
-                from trainers.runtime.failures import ERROR_FILE, write_error
+                from trainers.runtime.failures import rank_error
 
-                text = "".join(traceback.format_exception(error))
-                directory = RunDir(self.directory).rank(self.rank)
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_error(directory / ERROR_FILE, error, text)
+                self._error = rank_error(error, "".join(traceback.format_exception(error)))
         self.finish(1)
 
     def watch(self, *_: Any, **__: Any) -> None:

@@ -89,10 +89,6 @@ WORKS = {
         "from trainers.contract.manifest import list_checkpoints",
         "found, problems = list_checkpoints(Path(sys.argv[1]) / 'checkpoints'); assert 'longer than' in problems[0]",
     ),
-    "a rank's error": (
-        "from trainers.runtime.failures import read_error",
-        "assert read_error(Path(sys.argv[1]) / 'error.json') is None",
-    ),
     "a data set": (
         "from trainers.config.npz import read_facts\n"
         "from trainers.config.dataset_error import DatasetError\nimport numpy.lib.format",
@@ -108,7 +104,6 @@ def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> Non
         "events.jsonl",
         "lock",
         "run.toml",
-        "error.json",
         "data.npz",
         "checkpoints/step-00000001/manifest.json",
     ):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -11,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.leftovers import end_marked
+from tests.leftovers import mark as mark
 from tests.processes.harness import Gate
 from tests.processes.own_scripts import Start
 
 FAULTS = Path(__file__).with_name("faults")
+
+
+@pytest.fixture(autouse=True)
+def _leaves_no_process(mark: str) -> None:
+    """Not even if an assertion fails midway."""
 
 
 @pytest.fixture
@@ -69,8 +75,8 @@ def no_framework(fake: Callable[..., None]) -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path, runs_dir: Path) -> Iterator[Start]:
-    """Starts a script as a user does; ends it if the test has not."""
+def start(tmp_path: Path, runs_dir: Path, mark: str) -> Iterator[Start]:
+    """Starts a script as a user does; ends it if the test has not, and what it has started."""
     started: list[subprocess.Popen[str]] = []
 
     def start_script(text: str, *launcher: str, **variables: str) -> subprocess.Popen[str]:
@@ -86,7 +92,7 @@ def start(tmp_path: Path, runs_dir: Path) -> Iterator[Start]:
         return process
 
     yield start_script
+    # Ranks of torchrun have sessions of their own, and its pipes.
+    end_marked(mark)
     for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

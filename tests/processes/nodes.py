@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import copy
@@ -40,9 +40,17 @@ def without(hidden: Path, *command: str) -> list[str]:
 
 @contextmanager
 def agent(
-    run: Watched, port: int | None = None, secret: Path | None = None, home: Path | None = None
+    run: Watched,
+    port: int | None = None,
+    secret: Path | None = None,
+    home: Path | None = None,
+    before: Callable[[], object] = lambda: None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """An agent that joins a run; ended afterwards. With a `home` it keeps its files there, and shares none."""
+    """An agent that joins a run; ended afterwards. With a `home` it keeps its files there, and shares none.
+
+    Args:
+        before: Called once its home is there.
+    """
     host, own = address_of(run)
     command = [*AGENT, f"{host}:{port or own}"]
     environment = {**os.environ, SECRET_VARIABLE: str(secret or run.run.secret)}
@@ -50,6 +58,7 @@ def agent(
         home.mkdir()
         environment |= {"XDG_DATA_HOME": str(home), SECRET_VARIABLE: str(copy(run.run.secret, home / "secret"))}
         command = without(run.run.path.parent, *command)
+    before()
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         yield process

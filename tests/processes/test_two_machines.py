@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,9 +18,10 @@ from types import MappingProxyType
 import pytest
 
 from tests.processes.cluster import Machines, machines
-from tests.processes.harness import Watched, watching
+from tests.processes.harness import Watched, launched, watching
 from tests.waiting import wait_until
-from trainers.contract.events import Alert, Node, RankFailed
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Alert, Node, RankFailed, RankStarted
 from trainers.contract.rundir import RunDir
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -81,6 +83,22 @@ def test_a_cut_of_some_seconds_costs_nothing(two: Machines, runs_dir: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_hang_while_a_node_does_not_answer_blames_none_of_its_ranks(
+    two: Machines, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUIAPP_HANG_S", "10")
+    with on_all(two, runs_dir, "epochs=100000", "checkpoint_every=0", "eval_every=0") as run:
+        run.at_step(5)
+        two.cut(1)
+        hang = run.wait(Alert, lambda alert: alert.kind == "hang", 60)
+        name = socket.gethostname()
+        assert re.search(rf": node 1 \({name}\) does not answer; the other ranks are at step [\d,]+$", hang.text)
+        assert hang.rank is None
+        two.heal(1)
+        run.wait(Alert, lambda alert: alert.kind == "hang" and alert.ended, 120)
+
+
+@pytest.mark.slow
 def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: Path) -> None:
     with on_all(two, runs_dir, "epochs=100000", "node_grace_s=10") as run:
         run.at_step(5)
@@ -90,6 +108,26 @@ def test_a_cut_for_good_is_named_and_leaves_no_process(two: Machines, runs_dir: 
         assert ended.reason.startswith("node 1 (")
         assert [event.state for event in run.of(Node)] == ["joined", "silent", "lost"]
         run.wait_gone(60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_three_machines_make_the_same_steps_of_jax_sharding_as_one_with_three_devices(runs_dir: Path) -> None:
+    config = RunConfig(
+        backend="jax-sharding", model="mlp", platform="cpu", devices=3, global_batch_size=48, max_steps=40, epochs=2
+    )
+    with launched(config, runs_dir) as one:
+        assert one.end().status == "completed"
+    settings = ["backend=jax-sharding", "global_batch_size=48", "max_steps=40", "epochs=2"]
+    with machines(3) as three, on_all(three, runs_dir, *settings, count=3) as run:
+        assert run.end().status == "completed"
+        assert {(event.rank, event.node) for event in run.of(RankStarted)} == {(0, 0), (1, 1), (2, 2)}
+        for rank in range(3):
+            assert run.losses(rank) == pytest.approx(one.losses(rank), rel=1e-5)
+        assert [found.loss for found in run.evaluations()] == pytest.approx(
+            [wanted.loss for wanted in one.evaluations()], rel=1e-5
+        )
+        run.wait_gone()
 
 
 @pytest.mark.slow

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
 import sys
 import traceback
-from pathlib import Path
 
+import msgspec
 import pytest
 
 from trainers.contract.events import RankFailed
+from trainers.runtime import wire
 from trainers.runtime.failures import (
-    MAX_ERROR_BYTES,
-    RankError,
     describe_exit,
     first_cause,
     is_consequence,
-    read_error,
-    write_error,
+    rank_error,
 )
 
 
@@ -90,33 +87,17 @@ def test_every_signal_has_a_name() -> None:
     assert [describe_exit(-number)[1] for number in signal.Signals] == [number.name for number in signal.Signals]
 
 
-def test_an_error_record_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "error.json"
-    assert read_error(path) is None
-    record = {"mono": 1.5, "error": "E: é", "traceback": "T\n", "consequence": True}
-    path.write_text(json.dumps(record))
-    assert read_error(path) == RankError(mono=1.5, error="E: é", traceback="T\n", consequence=True)
-
-
-@pytest.mark.parametrize("data", [b"", b"{", b"null", b'{"mono": "x"}', b"\xff", b"x" * (MAX_ERROR_BYTES + 1)])
-def test_a_damaged_error_record_is_none(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "error.json"
-    path.write_bytes(data)
-    assert read_error(path) is None
-
-
 @pytest.mark.parametrize(
     "said",
     ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"],
     ids=["long", "long in JSON", "no text"],
 )
-def test_whatever_a_rank_raises_is_on_record(tmp_path: Path, said: str) -> None:
-    path = tmp_path / "error.json"
+def test_whatever_a_rank_raises_is_on_record(said: str) -> None:
     try:
         raise ValueError(said)
     except ValueError as error:
-        write_error(path, error, traceback.format_exc())
-    found = read_error(path)
+        sent = wire.encode(wire.Failed(0, 1, rank_error(error, traceback.format_exc())))
+    found = msgspec.json.decode(sent, type=wire.Failed).error
     assert found is not None
     assert found.error.startswith(f"ValueError: {said[:10]}")
     # Where it was raised stands at the traceback's beginning, what was raised at its end.

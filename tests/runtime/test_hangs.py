@@ -50,6 +50,12 @@ def run() -> Run:
     return run
 
 
+def test_a_rank_whose_node_does_not_answer_is_not_behind() -> None:
+    standings = {0: Standing(130, "training"), 1: Standing(129, "training")}
+    said = describe(30.0, standings, [1], away={1: "node 1 (node-b)"})
+    assert said == "no progress for 30 s: node 1 (node-b) does not answer; the other ranks are at step 130"
+
+
 def test_nobody_gets_on(run: Run) -> None:
     run.put(62, ranks=(0, 1, 3))
     run.wait(29)

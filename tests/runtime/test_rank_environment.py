@@ -18,6 +18,7 @@ from trainers.runtime.processes import rank_environment
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, and an environment in which nobody has chosen anything."""
     chosen = {"XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "KERAS_BACKEND", "LD_PRELOAD", "GLIBC_TUNABLES"}
+    chosen.add("OMP_NUM_THREADS")
     for name in chosen | {name for name in os.environ if name.startswith("MALLOC_")}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
@@ -32,6 +33,11 @@ def test_torch_ranks_get_torchruns_contract() -> None:
     environment = environment_of(RunConfig(platform="cpu", devices=4))
     assert (environment["WORLD_SIZE"], environment["MASTER_PORT"], environment["OMP_NUM_THREADS"]) == ("4", "4711", "1")
     assert not {"JAX_PLATFORMS", "KERAS_BACKEND"} & environment.keys()
+
+
+def test_the_threads_that_the_user_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert environment_of(RunConfig(platform="cpu", devices=1))["OMP_NUM_THREADS"] == "3"
 
 
 def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,3 +231,15 @@ async def test_each_line_of_the_log_names_its_node() -> None:
         shown = "\n".join(lines(app))
         assert "n3 r7    rank 7 ready" in shown
         assert "node 2 ▲ node 2 (gpubox03) is not connected" in shown
+
+
+@pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
+async def test_on_a_machine_with_a_wrong_clock_no_rank_seems_silent(ahead_s: float) -> None:
+    app = RunApp(h.running(last_step=120), now=8.9 + ahead_s)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        app.feed.events = [h.steps(rank, 121, 130, 8.9) for rank in (0, 1)]
+        await until(pilot, lambda: any("130" in line for line in lines(app)))
+        await until(pilot, lambda: not any("silent" in line or "1:00:0" in line for line in lines(app)))
+        app.now += 40
+        await until(pilot, lambda: any("silent" in line for line in lines(app)))

@@ -34,7 +34,7 @@ def describe_failure(failure: RankFailed) -> str:
     left = f"{who} exited with code {failure.exit_code}{where}"
     # As of argparse, or of sys.exit with a text.
     last = failure.last_lines[-1].strip()[:MAX_ERROR_CHARACTERS] if failure.last_lines else ""
-    return f"{left}; the last line of its stderr: {last}" if last else f"{left}, without saying why"
+    return f"{left}; the last line of its stderr: {last}" if last else f"{left}, {failure.hint or 'without saying why'}"
 
 
 def _what_it_said(error: str) -> str:

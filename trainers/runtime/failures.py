@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 import time
 import traceback
-from pathlib import Path
 
 import msgspec
 
-from trainers.config.files import read_limited, write_atomically
 from trainers.contract.events import RankFailed
 
-MAX_ERROR_BYTES = 256 * 1024
 MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
-"""In error.json, where each takes at most six bytes: a file beyond `MAX_ERROR_BYTES` is not read."""
 LAST_LINES = 20
 
 _CONSEQUENCE = re.compile(
@@ -24,9 +19,6 @@ _CONSEQUENCE = re.compile(
     r"|DistStoreError|remote process (exited|has)|Rendezvous",
     re.IGNORECASE,
 )
-
-
-ERROR_FILE = "error.json"
 
 
 class RankError(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,27 +36,15 @@ def is_consequence(error: str) -> bool:
     return bool(_CONSEQUENCE.search(error))
 
 
-def read_error(path: Path) -> RankError | None:
-    """Reads a rank's error.json; None if it wrote none."""
-    try:
-        return msgspec.json.decode(read_limited(path, MAX_ERROR_BYTES), type=RankError)
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def write_error(path: Path, error: BaseException, text: str) -> None:
-    """Writes error.json; `text` is the traceback, "" for an error whose message says it all."""
+def rank_error(error: BaseException, text: str) -> RankError:
+    """`text` is the traceback, "" for an error whose message says it all."""
     last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
-    record = RankError(
+    return RankError(
         mono=time.monotonic(),
         error=_fit(last, MAX_ERROR_CHARACTERS),
         traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
         consequence=bool(text) and is_consequence(last),
     )
-    try:
-        write_atomically(path, msgspec.json.encode(record))
-    except OSError as problem:
-        print(f"cannot write {path}: {problem}", file=sys.stderr)
 
 
 def _fit(text: str, limit: int) -> str:

@@ -7,13 +7,14 @@ bookkeeping: the caller supplies the clock, so that tests need not wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from trainers.config.environment import hang_limit_s
 from trainers.contract.events import PhaseName
-from trainers.contract.wording import MOST_RANKS, describe_ranks
+from trainers.contract.wording import MOST_RANKS, describe_ranks, listed
 
 SLOWEST_TIMES = 5.0
 """Slow phases get this multiple of the longest time seen so far."""
@@ -119,14 +120,22 @@ def describe(
     behind: list[int],
     elsewhere: str = "",
     place_of: Callable[[int], str] = lambda rank: "",
+    away: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """Describes a hang; `elsewhere` says how some ranks differ from others at the same step, if known.
 
-    `place_of` returns a rank's node, or "" on one machine.
+    `place_of` returns a rank's node, or "" on one machine; `away` are the ranks whose node does not answer, and its
+    name: nobody knows where they are.
     """
+    if away:
+        standings = {rank: standing for rank, standing in standings.items() if rank not in away}
     step = max((standing.step for standing in standings.values()), default=0)
     phases = {standing.phase for standing in standings.values()}
     nothing = f"no progress for {silent_s:.0f} s"
+    if away:
+        names = list(dict.fromkeys(away.values()))
+        at = f"; the other ranks are at step {step:,}" if standings else ""
+        return f"{nothing}: {listed(names)} {'does' if len(names) == 1 else 'do'} not answer{at}"
     if not behind:
         at = f"at step {step:,}" if step else "before the first step"
         doing = f" ({phases.pop()})" if len(phases) == 1 else ""

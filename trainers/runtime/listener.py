@@ -22,7 +22,7 @@ from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.process_identity import is_stopped
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
-from trainers.runtime.failures import ERROR_FILE, read_error
+from trainers.runtime.failures import RankError
 from trainers.runtime.out_of_memory import hint
 
 _CREDENTIALS = struct.Struct("3i")
@@ -109,6 +109,7 @@ class AttachedRank:
         self.done = False
         self.exit_code: int | None = None
         """As the rank has reported its failure; its process may go on, to another run."""
+        self.error: RankError | None = None
 
     def kill(self, number: signal.Signals) -> None:
         """Signals the process alone: its session may be the user's shell."""
@@ -134,7 +135,7 @@ class AttachedRank:
         """Describes how it ended, if not by `finish`, and whether that looks like a consequence of another failure."""
         if self.done:
             return None
-        record = read_error(self.directory / ERROR_FILE)
+        record = self.error
         failed = RankFailed(
             rank=self.rank,
             hint=hint(struck()) if record is None and not self.exit_code else "",

@@ -28,6 +28,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_data
+from trainers.config.files import make_private
 from trainers.config.machine import inspect_machine
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
@@ -258,6 +259,9 @@ class Agent:
     def _forward(self, rank: int, messages: Sequence[wire.FromRank]) -> None:
         for message in messages:
             process = self._live[rank]
+            if isinstance(message, wire.Failed):
+                process.error = message.error
+                continue
             process.done |= isinstance(message, Phase) and message.phase == "done"
             self._channel.send(node_wire.FromRankOf(rank, message))
 
@@ -407,9 +411,13 @@ def _run_directory(begin: Begin, plan: Plan) -> RunDir:
             f"{begin.resume_from} is not on {socket.gethostname()}: resuming needs a shared runs directory"
         )
     own = RunDir(user_data() / "nodes" / shared.run_id)
-    for directory in (own.path, *map(own.rank, begin.ranks)):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_plan(own.plan, plan)
+    try:
+        for directory in map(own.rank, begin.ranks):
+            make_private(directory)
+        write_plan(own.plan, plan)
+    except OSError as error:
+        cure = "make room there, or set XDG_DATA_HOME to a directory that has some"
+        raise NotHereError(f"{error.strerror or error}: {own.path}; {cure}") from error
     return own
 
 

@@ -178,6 +178,12 @@ class Nodes:
         number = rank * self._plan.config.nodes // self._plan.world_size
         return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
 
+    def away(self) -> dict[int, str]:
+        """The ranks whose node is silent, each with the node's name."""
+        return {
+            rank: link.name for link in self._links.values() if link.silent_since is not None for rank in link.ranks
+        }
+
     def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> dict[int, RemoteRank]:
         """Has all agents start their ranks, whose rendezvous is at `port`; returns these."""
         self._begun = True

@@ -23,7 +23,7 @@ from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.process_identity import identity, is_stopped
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
-from trainers.runtime.failures import ERROR_FILE, LAST_LINES, RankError, describe_exit, is_consequence, read_error
+from trainers.runtime.failures import LAST_LINES, RankError, describe_exit, is_consequence
 from trainers.runtime.listener import Connection
 from trainers.runtime.log_tail import LogTail
 from trainers.runtime.out_of_memory import hint
@@ -58,7 +58,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         **({} if config.nodes > 1 else place.interfaces()),
         **device_environment(place.gpus, token),
         # More threads than cores make two ranks slower than one.
-        "OMP_NUM_THREADS": str(max(1, cores // teams)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
         **(_jax_environment(plan) if "jax" in backend.packages else {}),
@@ -143,7 +143,7 @@ class RankProcess:
         self.directory = run.rank(rank)
         self._script = script
         # What an earlier attempt left is not this one's.
-        for name in (ERROR_FILE, ELASTIC_ERROR_FILE, stacks.FILE):
+        for name in (ELASTIC_ERROR_FILE, stacks.FILE):
             (self.directory / name).unlink(missing_ok=True)
         self.tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),
@@ -186,6 +186,8 @@ class RankProcess:
             # Only the rank holds the other ends now: its death is the end of the pipe.
         self.messages = wire.rank_messages(events_fd)
         self.done = False
+        self.error: RankError | None = None
+        """As it has reported it."""
         self.connection: Connection | None = None
         """By which a script's rank reports."""
         self.agrees = True
@@ -249,12 +251,12 @@ class RankProcess:
         if returncode == 0 and (self.done or self._script):
             return None
         exit_code, signal_name = describe_exit(returncode)
-        record = self._script_error(exit_code) if self._script else read_error(self.directory / ERROR_FILE)
+        record = self._script_error(exit_code) if self._script else self.error
         failed = RankFailed(
             rank=self.rank,
             exit_code=exit_code,
             signal=signal_name,
-            hint=hint(struck()) if signal_name == "SIGKILL" else "",
+            hint=hint(struck()) if signal_name == "SIGKILL" else self._why_silent(),
             error=record.error if record else "",
             traceback=record.traceback if record else "",
             last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
@@ -262,6 +264,13 @@ class RankProcess:
             mono=record.mono if record else monotonic(),
         )
         return failed, bool(record and record.consequence)
+
+    def _why_silent(self) -> str:
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self.directory)
+            if disk.f_blocks and not disk.f_bavail:
+                return f"and what it said is lost: no space is left for its logs in {self.directory}"
+        return ""
 
     def _script_error(self, exit_code: int | None) -> RankError | None:
         # Python exits with 1 after an exception; any other code is the script's own, whatever it wrote before.

@@ -1,8 +1,8 @@
 """One rank's process: `trainers.runtime.rank RUN_DIR RANK`, in the environment set by the supervisor.
 
 `trainers.bootstrap` runs it, in any interpreter that has msgspec, NumPy and the backend's framework: nothing that it
-imports may need more. The only place that resolves a backend. A backend's exception is written to error.json with its
-time, so that the supervisor can distinguish the first failure from its consequences.
+imports may need more. The only place that resolves a backend. A backend's exception is sent with its time, so that
+the supervisor can distinguish the first failure from its consequences.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainers.contract.manifest import read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.runtime import stacks, wire
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.runtime.failures import ERROR_FILE, write_error
+from trainers.runtime.failures import rank_error
 from trainers.runtime.reporter import Reporter
 from trainers.runtime.stop_gate import StopGate
 from trainers.user_code import format_error
@@ -65,12 +65,12 @@ def main() -> int:
             backend.train(plan, rank, report, checkpoints)
     except (DatasetError, UserCodeError) as error:
         # The message is for the user, who gave the file; the traceback is of no use to them.
-        write_error(run.rank(rank) / ERROR_FILE, error, "")
+        report.fail(rank_error(error, ""))
         print(error, file=sys.stderr)
         return 1
     except Exception as error:
         text = format_error(error, files_of(plan.config.model, plan.config.dataset))
-        write_error(run.rank(rank) / ERROR_FILE, error, text)
+        report.fail(rank_error(error, text))
         print(text, end="", file=sys.stderr)
         return 1
     else:

@@ -50,6 +50,8 @@ from trainers.runtime.stop_gate import StopGate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from trainers.runtime.failures import RankError
+
 StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
 
@@ -182,6 +184,10 @@ class Reporter:
 
     def beat(self) -> None:
         self._write(wire.encode(wire.Heartbeat(self._rank, self._gate.started, self._phase)))
+
+    def fail(self, error: RankError) -> None:
+        """Sends why the rank fails; not by a file, whose disk may be full."""
+        self._write(wire.encode(wire.Failed(self._rank, 1, error)))
 
     def close(self) -> None:
         """Sends what is buffered; gives up if a device blocks, or nobody reads for `UNREAD_TIMEOUT_S`."""

@@ -108,6 +108,6 @@ class Reporters:
             return
         if isinstance(message, wire.Failed):
             if isinstance(rank, AttachedRank):
-                rank.exit_code = message.exit_code
+                rank.exit_code, rank.error = message.exit_code, message.error
         else:
             self._take(rank, [message], connection)

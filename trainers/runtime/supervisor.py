@@ -133,7 +133,7 @@ class Supervisor:
         if self._script is not None:
             hands = self._watch, self._forget, self._admit, self._take, self._leave, self._on_rank_exit
             self._reporters = Reporters(run, run.address, self._live, *hands, lambda: self._teardown.killing)
-        self._watchdog = Watchdog(self._emit, self._place_of)
+        self._watchdog = Watchdog(self._emit, self._place_of, self._away)
         self._oom = OomWatch(self._started)
         without = "training continues, but if the supervisor died too, the ranks would not end at once"
         self._reaper = Helper("reaper", partial(start_reaper, run, self._token), self._emit, without)
@@ -252,6 +252,10 @@ class Supervisor:
         """The node of a rank as text; "" on one machine."""
         return self._nodes.place_of(rank) if self._nodes is not None else ""
 
+    def _away(self) -> dict[int, str]:
+        """The ranks whose node does not answer, each with the node's name."""
+        return self._nodes.away() if self._nodes is not None else {}
+
     def _advance_nodes(self, now: float) -> None:
         if self._nodes is None:
             return
@@ -345,7 +349,10 @@ class Supervisor:
             elif isinstance(message, wire.Leaves):
                 via.agrees = False
                 self._agreement.leave(message.step, self._voters())
-            elif isinstance(message, wire.Hello | wire.Failed):
+            elif isinstance(message, wire.Failed):
+                if isinstance(process, RankProcess):
+                    process.error = message.error
+            elif isinstance(message, wire.Hello):
                 continue
             else:
                 if isinstance(message, Phase):

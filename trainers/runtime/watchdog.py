@@ -20,10 +20,16 @@ class Rank(Asked, Protocol):
 
 
 class Watchdog:
-    """`place_of` returns a rank's node as text, "" on one machine."""
+    """`place_of` returns a rank's node as text, "" on one machine; `away` each silent node's ranks, with its name."""
 
-    def __init__(self, emit: Callable[[Event], None], place_of: Callable[[int], str] = lambda rank: "") -> None:
-        self._emit, self._place_of = emit, place_of
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        place_of: Callable[[int], str] = lambda rank: "",
+        away: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
+        self._emit, self._place_of, self._find_away = emit, place_of, away
+        self._away: Mapping[int, str] = {}
         self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
@@ -62,6 +68,7 @@ class Watchdog:
         if silent is not None:
             # Recorded now: the report describes the moment their stacks were requested.
             self._hang = silent, self._watch.standings(), self._watch.behind()
+            self._away = self._find_away()
             self._dump = StackDump(live, now)
 
     def _report_hang(self, dump: StackDump) -> None:
@@ -69,11 +76,14 @@ class Watchdog:
         stacks = dump.read()
         for one in stacks:
             self._emit(one)
-        if mute := sorted(set(standings) - {one.rank for one in stacks}):
+        if mute := sorted(set(standings) - {one.rank for one in stacks} - set(self._away)):
             who = describe_ranks(mute, self._place_of)
             self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
-        suspicion = None if behind else suspect(stacks, self._place_of)
-        text = describe(silent, standings, behind, suspicion.words if suspicion else "", self._place_of)
+        if self._away:
+            behind = []
+        suspicion = None if behind or self._away else suspect(stacks, self._place_of)
+        words = suspicion.words if suspicion else ""
+        text = describe(silent, standings, behind, words, self._place_of, self._away)
         behind = suspicion.ranks if suspicion else behind
         self._late = behind[0] if len(behind) == 1 else None
         step = min((standing.step for standing in standings.values()), default=None)

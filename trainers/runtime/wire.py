@@ -15,6 +15,7 @@ from trainers.contract.events import AnyEvent, PhaseName
 from trainers.contract.lines import LineReader
 from trainers.contract.strays import SUPERVISOR as SUPERVISOR
 from trainers.contract.strays import TOKEN as TOKEN
+from trainers.runtime.failures import RankError
 
 EVENTS_FD = "TUIAPP_EVENTS_FD"
 """Environment variable: the descriptor on which a rank writes."""
@@ -92,10 +93,11 @@ class Leaves(msgspec.Struct, frozen=True, tag="leaves"):
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """Rank to supervisor: the last message of a rank that reports by `trainers.tracking` and has failed."""
+    """Rank to supervisor: it has failed."""
 
     rank: int
     exit_code: int
+    error: RankError | None = None
 
 
 ToRank: TypeAlias = Propose | Agreed | Recorded

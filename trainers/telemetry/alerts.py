@@ -78,7 +78,10 @@ class _Level:
 
 
 class Alerts:
-    def __init__(self) -> None:
+    """`run_dir` is where the node's ranks write."""
+
+    def __init__(self, run_dir: str = "") -> None:
+        self._run_dir = run_dir
         self._levels: dict[tuple[str, str], _Level] = {}
         self._gpus: dict[str, DeviceSample] = {}
         self._errors: dict[str, tuple[int, int]] = {}
@@ -153,7 +156,7 @@ class Alerts:
             holds = True if little else _between(share, DISK_FREE_AGAIN, DISK_FULL)
             if not little and free > DISK_ENOUGH_BYTES:
                 holds = False
-            text = f"the run's disk is nearly full: {free / GIB:.1f} GiB are free"
+            text = f"the run's disk is nearly full: {free / GIB:.1f} GiB are free in {self._run_dir}"
             alerts += self._move(DISK, sample, holds, text)
         if sample.shm_total_bytes and sample.shm_used_bytes is not None:
             share = sample.shm_used_bytes / sample.shm_total_bytes

@@ -61,7 +61,7 @@ class SamplerKeeper:
         self._emit, self._watch, self._forget = emit, watch, forget
         self._page = Handover()
         self._order = order
-        self._alerts = Alerts()
+        self._alerts = Alerts(order.run_dir)
         self._process: subprocess.Popen[bytes] | None = None
         self._messages: LineReader | None = None
         self._killed: list[subprocess.Popen[bytes]] = []

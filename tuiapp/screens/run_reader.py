@@ -12,6 +12,7 @@ from tuiapp.feeds.about_feed import AboutFeed
 from tuiapp.feeds.feed import Feed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.fold import apply
+from tuiapp.state.run_clock import RunClock
 from tuiapp.state.run_state import RunState, Topic
 
 TAKE = 64
@@ -42,7 +43,7 @@ class Reading(NamedTuple):
 
 class RunReader:
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
-        self._run, self._feed, self._clock = run, feed, clock
+        self._run, self._feed, self._clock = run, feed, RunClock(clock)
         self._about = AboutFeed(run)
         self.replay = feed if isinstance(feed, ReplayFeed) else None
         self.state = self._empty()
@@ -56,7 +57,7 @@ class RunReader:
     @property
     def now(self) -> float:
         """The displayed moment, in seconds since the epoch; a replay has its own clock."""
-        return self.replay.now if self.replay else self._clock()
+        return self.replay.now if self.replay else self._clock.now()
 
     def start(self) -> None:
         self._shown_at = time.monotonic()
@@ -91,6 +92,7 @@ class RunReader:
         self.state.note_trouble(self._feed.trouble)
         self._take_about()
         more = more or self._feed.behind
+        self._clock.hear(self.state.last_time, more=more)
         if begun_anew:
             self._held |= ALL_TOPICS
         self._held |= self.state.take_changes()

@@ -30,6 +30,7 @@ from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 from tuiapp.state.condition import describe_checkpoint, describe_queued
 from tuiapp.state.metrics import metric
+from tuiapp.state.run_clock import RunClock
 from tuiapp.state.run_state import RunState, names
 from tuiapp.state.text import (
     format_clock,
@@ -116,9 +117,11 @@ class LiveNarrator(PlainNarrator):
         self._ascii = ascii_only
         self._asked = False
         self._drawn_at = -math.inf
+        self._clock = RunClock(time.time)
 
     def tick(self, state: RunState) -> None:
         self._report_trouble(state)
+        self._clock.hear(state.last_time, more=False)
         if time.monotonic() - self._drawn_at >= FRAME_S:
             self._draw(state)
 
@@ -129,7 +132,7 @@ class LiveNarrator(PlainNarrator):
 
     def _draw(self, state: RunState) -> None:
         self._drawn_at = time.monotonic()
-        lines = live_view(state, time.time(), self._live.console.width)
+        lines = live_view(state, self._clock.now(), self._live.console.width)
         self._try(lambda: self._live.draw([Text(to_ascii(line) if self._ascii else line) for line in lines]))
 
     def event(self, event: AnyEvent, state: RunState) -> None:

@@ -1,0 +1,115 @@
+"""Two nodes and a full disk: training continues if it can, else node, directory and cure are named."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.disks import Disk, small_disk
+from tests.processes.harness import Gate, Watched, launched
+from tests.processes.nodes import address_of, agent
+from tests.processes.test_full_disk import check_complete, goes_on
+from tests.processes.test_nodes import NAMED_S, ON_TWO
+from tests.waiting import wait_until
+from trainers.contract import mailbox
+from trainers.contract.events import Alert, Checkpoint, RankFailed
+from trainers.contract.lock_note import read_note
+
+CONFIG = msgspec.structs.replace(ON_TWO, checkpoint_every=0, eval_every=0)
+FULL = "No space left on device"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    with small_disk(tmp_path / "disk") as made:
+        yield made
+
+
+def own_directory(disk: Disk, run: Watched) -> Path:
+    return disk.path / "home" / "tuiapp" / "nodes" / run.run.run_id
+
+
+def test_a_node_whose_disk_is_full_from_the_start_is_named(runs_dir: Path, disk: Disk, no_framework: None) -> None:
+    with launched(CONFIG, runs_dir) as run:
+        address_of(run)
+        with agent(run, home=disk.path / "home", before=lambda: disk.fill(0)) as other:
+            said = run.end(NAMED_S).reason
+            assert said.startswith(f"node 1 (node-b) cannot start its ranks: {FULL}: {own_directory(disk, run)}; ")
+            assert "set XDG_DATA_HOME" in said
+            assert other.wait(NAMED_S) == 0
+        run.wait_gone()
+
+
+def test_training_continues_on_a_node_whose_disk_fills_up(
+    runs_dir: Path, disk: Disk, fake: Callable[..., None]
+) -> None:
+    fake("talk:1:1")
+    with launched(CONFIG, runs_dir) as run, agent(run, home=disk.path / "home"):
+        run.at_step(5)
+        disk.fill(0)
+        full = run.wait(Alert, lambda alert: alert.kind == "disk" and alert.node == 1, NAMED_S)
+        assert full.text.endswith(f"0.0 GiB are free in {own_directory(disk, run)}")
+        run.at_step(run.last_step(1) + 100)
+        disk.make_room()
+        run.at_step(run.last_step(1) + 100)
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+        for rank in (0, 1):
+            steps = run.steps_of(rank)
+            assert steps == list(range(1, len(steps) + 1))
+        run.wait_gone()
+
+
+@pytest.mark.parametrize("fault", ["raise", "exit"])
+def test_what_a_rank_raises_arrives_from_a_node_whose_disk_is_full(
+    runs_dir: Path, tmp_path: Path, disk: Disk, fake: Callable[..., None], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    gate = Gate(tmp_path / "gate")
+    monkeypatch.setenv("TUIAPP_TEST_GATE", str(gate.path))
+    fake(f"{fault}-gated:1:5")
+    with launched(CONFIG, runs_dir) as run, agent(run, home=disk.path / "home"):
+        run.at_step(4)
+        disk.fill(0)
+        gate.open()
+        ended = run.end()
+        [failed] = [one for one in run.of(RankFailed) if one.rank == 1]
+        if fault == "raise":
+            assert ended.reason == "rank 1 on node 1 failed at step 4: ValueError: the test's own failure"
+            assert "the test's own failure" in failed.traceback
+        else:
+            lost = f"no space is left for its logs in {own_directory(disk, run) / 'ranks' / '1'}"
+            assert ended.reason == f"rank 1 on node 1 exited with code 3 at step 4, and what it said is lost: {lost}"
+        run.wait_gone()
+
+
+@pytest.mark.parametrize("ends", ["stopped", "room again"])
+def test_the_shared_runs_directory_fills_up(disk: Disk, ends: str) -> None:
+    with launched(CONFIG, disk.path / "runs") as run, agent(run) as other:
+        run.at_step(5)
+        mailbox.send(run.run.commands, "checkpoint")
+        kept = run.run.checkpoints / run.wait(Checkpoint).name
+        disk.fill(500_000)
+        mailbox.send(run.run.commands, "checkpoint")
+        refused = run.wait(Alert, lambda alert: alert.kind == "checkpoint", NAMED_S)
+        assert f"was not saved: {FULL}; earlier checkpoints are intact" in refused.text
+        disk.fill(0)
+        wait_until(lambda: FULL in read_note(run.run).trouble, NAMED_S)
+        goes_on(run)
+        last = run.last_step(0)
+        if ends == "stopped":
+            os.kill(run.started.pid, signal.SIGTERM)
+            # The agent's ranks end, too, and it waits for no room.
+            assert other.wait(NAMED_S) == 0
+            wait_until(lambda: not run.processes("trainers.runtime.rank"), NAMED_S)
+        disk.make_room()
+        if ends == "room again":
+            run.at_step(last + 20)
+            mailbox.send(run.run.commands, "stop-now")
+        check_complete(run, FULL)
+        assert [path.name for path in run.run.checkpoints.iterdir()] == [kept.name]
+        run.wait_gone()

@@ -1,0 +1,28 @@
+"""What a test leaves behind is ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+
+from tests.leftovers import MARK, end_marked
+from tests.leftovers import mark as mark
+
+PARENT = """
+import subprocess, sys
+code = "import time; time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.DEVNULL, start_new_session=True)
+print(child.pid, flush=True)
+"""
+
+
+def test_a_process_in_a_session_of_its_own_whose_parent_has_ended(mark: str) -> None:
+    started = subprocess.run([sys.executable, "-S", "-c", PARENT], stdout=subprocess.PIPE, text=True, check=True)
+    left = psutil.Process(int(started.stdout))
+    assert left.is_running()
+    assert os.environ[MARK] == mark
+    end_marked(mark)
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
