@@ -45,6 +45,7 @@ class Job:
         try:
             lock = self._take_lock()
             try:
+                self._run.queued.unlink(missing_ok=True)
                 if last_attempt(self._run):
                     for note in resume(self._run, lock=lock).notes:
                         print(note, file=sys.stderr)

@@ -11,17 +11,23 @@ import msgspec
 import pytest
 
 from tests.processes.cluster import jobs, slurm, start_now
-from tests.processes.harness import MLP, Watched, launched, resumed, watching
+from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
+from trainers.contract.lock_note import read_note
+from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
-from trainers.launch import LaunchError, launch
+from trainers.contract.wording import describe_queued
+from trainers.launch import LaunchError, launch, resume
+from tuiapp.library.liveness import LivenessProbe
+from tuiapp.library.run_index import RunIndex
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
+WATCHER = "trainers.runtime.slurm_queue"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,72 @@ def test_a_queued_run_says_why_it_waits_and_is_cancelled(
         assert run.end().status == "stopped"
         run.wait_gone()
         assert jobs(in_cluster) == [blocker]
+
+
+def test_a_queued_run_that_nothing_watches_stays_queued(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        # So that other machines see that it is watched.
+        assert read_note(run.run).machine == machine()
+        _kill_watcher(run)
+        # Seen from a machine without Slurm's commands.
+        assert summarise(run.run).reason == describe_queued(waits)
+        with monkeypatch.context() as without:
+            without.setenv("PATH", "")
+            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+        assert run.processes(WATCHER) == []
+        with pytest.raises(LaunchError, match="is running"):
+            resume(run.run)
+        # Any view has it watched again, once.
+        with LivenessProbe(run.run) as pulse:
+            wait_until(lambda: pulse.is_alive() and run.run.is_watched() and run.processes(WATCHER))
+            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+            assert len(run.processes(WATCHER)) == 1
+            mailbox.send(run.run.commands, "stop")
+            assert run.end().status == "stopped"
+            run.wait_gone()
+            assert not pulse.is_alive()
+        assert jobs(in_cluster) == [blocker]
+
+
+def test_a_job_that_was_cancelled_while_nothing_watched_it(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        _kill_watcher(run)
+        subprocess.run(["scancel", waits.job], env=in_cluster, check=True)
+        RunIndex(runs_dir).scan()
+        end = run.end()
+        assert (end.status, end.reason) == ("stopped", f"its Slurm job {waits.job} was cancelled before it started")
+        run.wait_gone()
+        assert summarise(run.run).status == "stopped"
+
+
+def test_a_queued_run_that_nothing_watches_starts_by_itself(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, no_framework: None
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        run.wait(Queued)
+        _kill_watcher(run)
+        subprocess.run(["scancel", blocker], env=in_cluster, check=True)
+        run.wait(RunStarted, seconds=PATIENCE_S)
+        run.at_step(3)
+        assert summarise(run.run).status == "running"
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+        run.wait_gone()
+        assert summarise(run.run).status == "stopped"
+
+
+def _kill_watcher(run: Watched) -> None:
+    """As a machine does that restarts, or one that ends what users leave running on it."""
+    watchers = run.processes(WATCHER)
+    assert len(watchers) == 1
+    watchers[0].kill()
+    wait_dead(watchers)
 
 
 @pytest.mark.slow
