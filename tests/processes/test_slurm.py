@@ -266,6 +266,50 @@ def test_a_preempted_run_is_followed_to_its_end(
         run.wait_gone()
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_loses_a_node_goes_on_by_itself(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], saved: bool
+) -> None:
+    fake(step=0.02)
+    config = msgspec.structs.replace(IN_JOB, requeue=True, node_grace_s=5.0)
+    with launched(config, runs_dir) as run:
+        run.wait(RunStarted, seconds=PATIENCE_S)
+        run.at_step(5)
+        step = 0
+        if saved:
+            mailbox.send(run.run.commands, "checkpoint")
+            step = run.wait(Checkpoint).step
+        (agent,) = [one for one in run.processes("trainers.runtime.node") if one.name() != "srun"]
+        for process in (agent, *agent.children(recursive=True)):
+            process.kill()
+        end = run.end()
+        assert end.status == "failed"
+        assert "out of reach" in end.reason
+        (job,) = jobs(in_cluster)
+        waits = run.wait(Queued, lambda event: event.seq > end.seq, PATIENCE_S)
+        assert (waits.job, waits.reason) == (job, "BeginTime")
+        assert summarise(run.run).status == "queued"
+        start_now(job, in_cluster)
+        again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
+        assert (again.attempt, again.resumed_from) == (2, step)
+        run.wait(Metrics, lambda event: event.seq > again.seq)
+        mailbox.send(run.run.commands, "stop")
+        assert run.wait(RunEnded, lambda event: event.seq > again.seq).status == "stopped"
+        run.wait_gone()
+        assert jobs(in_cluster) == []
+
+
+def test_a_run_whose_code_fails_is_not_queued_again(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake("raise:1:5")
+    with launched(msgspec.structs.replace(IN_JOB, requeue=True), runs_dir) as run:
+        assert run.end(PATIENCE_S).status == "failed"
+        run.wait_gone()
+        assert jobs(in_cluster) == []
+        assert summarise(run.run).status == "failed"
+
+
 def test_what_slurm_refuses_is_said(in_cluster: dict[str, str], runs_dir: Path) -> None:
     config = msgspec.structs.replace(IN_JOB, slurm="--partition=nowhere")
     with pytest.raises(LaunchError, match=r"Slurm takes no job: .*: nowhere; .* Invalid partition name"):
