@@ -12,6 +12,7 @@ import pytest
 
 from tests.processes.cluster import jobs, slurm, start_now
 from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
+from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
@@ -94,6 +95,31 @@ def test_a_queued_run_says_why_it_waits_and_is_cancelled(
         assert run.end().status == "stopped"
         run.wait_gone()
         assert jobs(in_cluster) == [blocker]
+
+
+@pytest.mark.parametrize(("opening", "watched"), [("attach", True), ("runs", True), ("attach", False)])
+def test_a_queued_run_is_cancelled_by_a_key(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, opening: str, watched: bool
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        if not watched:
+            _kill_watcher(run)
+        command = [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), "attach"]
+        with Terminal(command) as terminal:
+            terminal.wait(f"Slurm job {waits.job} is queued")
+            terminal.wait("torch-ddp · mlp · digits · 2 CPU ranks on 2 nodes")
+            if opening == "runs":
+                terminal.press("g")
+                terminal.wait("◌ queued +.*torch-ddp +mlp")
+            terminal.press("s")
+            terminal.wait("Its Slurm job is cancelled")
+            terminal.press("enter")
+            terminal.wait("■ (STOPPED|stopped)")
+            terminal.wait("its Slurm job .* was cancelled before")
+        assert run.end().status == "stopped"
+        assert jobs(in_cluster) == [blocker]
+        run.wait_gone()
 
 
 def test_a_queued_run_that_nothing_watches_stays_queued(
@@ -204,7 +230,7 @@ def test_a_run_out_of_time_goes_on_by_itself(
         mailbox.send(run.run.commands, "stop")
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).reason.startswith("on request")
         run.wait_gone()
-        assert jobs(in_cluster) == []
+        wait_until(lambda: not jobs(in_cluster))
 
 
 @pytest.mark.slow
@@ -296,7 +322,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         mailbox.send(run.run.commands, "stop")
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).status == "stopped"
         run.wait_gone()
-        assert jobs(in_cluster) == []
+        wait_until(lambda: not jobs(in_cluster))
 
 
 def test_a_run_whose_code_fails_is_not_queued_again(
@@ -306,7 +332,7 @@ def test_a_run_whose_code_fails_is_not_queued_again(
     with launched(msgspec.structs.replace(IN_JOB, requeue=True), runs_dir) as run:
         assert run.end(PATIENCE_S).status == "failed"
         run.wait_gone()
-        assert jobs(in_cluster) == []
+        wait_until(lambda: not jobs(in_cluster))
         assert summarise(run.run).status == "failed"
 
 
