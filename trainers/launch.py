@@ -441,11 +441,27 @@ def _start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     write_atomically(script, slurm.job_script(config, run.path, command).encode())
     taken = run.take_lock() if lock is None else lock
     try:
-        job = slurm.submit(script)
-        _start_process(run, ["trainers.runtime.slurm_queue", str(run.path), job, str(taken)], (taken,))
+        _start_watch(run, slurm.submit(script), taken)
     finally:
         if lock is None:
             os.close(taken)
+
+
+def watch_queue(run: RunDir) -> None:
+    """Starts the process that watches a queued run's Slurm job again, where Slurm's commands are."""
+    if not (job := run.queued_job()) or shutil.which("squeue") is None:
+        return
+    # Another view may have started it, and the directory may be another user's.
+    with contextlib.suppress(OSError):
+        lock = run.take_lock(0.0)
+        try:
+            _start_watch(run, job, lock)
+        finally:
+            os.close(lock)
+
+
+def _start_watch(run: RunDir, job: str, lock: int) -> None:
+    _start_process(run, ["trainers.runtime.slurm_queue", str(run.path), job, str(lock)], (lock,))
 
 
 def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int) -> RunStarted:

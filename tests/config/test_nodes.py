@@ -84,3 +84,22 @@ def test_the_users_own_options_of_a_job_come_last() -> None:
         "exec python -m 'x y'",
     ]
     assert "#SBATCH --requeue" in lines.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("options", "lead_s"),
+    [
+        ("", 120),
+        ("-t 4:00:00", 120),
+        ("--time=1-0", 120),
+        ("-t UNLIMITED", 120),
+        ("-t 0", 120),
+        ("-t 1", 15),
+        ("-p gpu -t2", 30),
+        ("--time 1:30 --exclusive", 22),
+        ("-t 1 --time=10", 120),
+    ],
+)
+def test_a_short_job_is_not_asked_to_save_when_it_starts(options: str, lead_s: int) -> None:
+    script = slurm.job_script(on_nodes(launcher="slurm", slurm=options), Path("/runs/r"), ["python"])
+    assert f"#SBATCH --signal=B:USR1@{lead_s}" in script.splitlines()

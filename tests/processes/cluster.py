@@ -178,8 +178,11 @@ def jobs(environment: dict[str, str]) -> list[str]:
 
 
 def start_now(job: str, environment: dict[str, str]) -> None:
-    """Starts a job that Slurm has put back into its queue, where it waits two minutes."""
-    subprocess.run(["scontrol", "update", f"jobid={job}", "StartTime=now"], env=environment, check=True, timeout=20)
+    """Starts a job that Slurm has put back into its queue, where it waits two minutes.
+
+    Not within the second in which it was ended: a node would take its new credential for the old, which is revoked.
+    """
+    subprocess.run(["scontrol", "update", f"jobid={job}", "StartTime=now+3"], env=environment, check=True, timeout=20)
 
 
 def _squeue(environment: dict[str, str], form: str, *words: str) -> str:

@@ -11,17 +11,24 @@ import msgspec
 import pytest
 
 from tests.processes.cluster import jobs, slurm, start_now
-from tests.processes.harness import MLP, Watched, launched, resumed, watching
+from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
+from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
+from trainers.contract.lock_note import read_note
+from trainers.contract.process_identity import machine
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
-from trainers.launch import LaunchError, launch
+from trainers.contract.wording import describe_queued
+from trainers.launch import LaunchError, launch, resume
+from tuiapp.library.liveness import LivenessProbe
+from tuiapp.library.run_index import RunIndex
 
 IN_JOB = msgspec.structs.replace(MLP, launcher="slurm", nodes=2, network="lo", slurm="--exclusive -t 10")
 PATIENCE_S = 120.0
+WATCHER = "trainers.runtime.slurm_queue"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,97 @@ def test_a_queued_run_says_why_it_waits_and_is_cancelled(
         assert jobs(in_cluster) == [blocker]
 
 
+@pytest.mark.parametrize(("opening", "watched"), [("attach", True), ("runs", True), ("attach", False)])
+def test_a_queued_run_is_cancelled_by_a_key(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, opening: str, watched: bool
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        if not watched:
+            _kill_watcher(run)
+        command = [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), "attach"]
+        with Terminal(command) as terminal:
+            terminal.wait(f"Slurm job {waits.job} is queued")
+            terminal.wait("torch-ddp · mlp · digits · 2 CPU ranks on 2 nodes")
+            if opening == "runs":
+                terminal.press("g")
+                terminal.wait("◌ queued +.*torch-ddp +mlp")
+            terminal.press("s")
+            terminal.wait("Its Slurm job is cancelled")
+            terminal.press("enter")
+            terminal.wait("■ (STOPPED|stopped)")
+            terminal.wait("its Slurm job .* was cancelled before")
+        assert run.end().status == "stopped"
+        assert jobs(in_cluster) == [blocker]
+        run.wait_gone()
+
+
+def test_a_queued_run_that_nothing_watches_stays_queued(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        # So that other machines see that it is watched.
+        assert read_note(run.run).machine == machine()
+        _kill_watcher(run)
+        # Seen from a machine without Slurm's commands.
+        assert summarise(run.run).reason == describe_queued(waits)
+        with monkeypatch.context() as without:
+            without.setenv("PATH", "")
+            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+        assert run.processes(WATCHER) == []
+        with pytest.raises(LaunchError, match="is running"):
+            resume(run.run)
+        # Any view has it watched again, once.
+        with LivenessProbe(run.run) as pulse:
+            wait_until(lambda: pulse.is_alive() and run.run.is_watched() and run.processes(WATCHER))
+            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+            assert len(run.processes(WATCHER)) == 1
+            mailbox.send(run.run.commands, "stop")
+            assert run.end().status == "stopped"
+            run.wait_gone()
+            assert not pulse.is_alive()
+        assert jobs(in_cluster) == [blocker]
+
+
+def test_a_job_that_was_cancelled_while_nothing_watched_it(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        waits = run.wait(Queued)
+        _kill_watcher(run)
+        subprocess.run(["scancel", waits.job], env=in_cluster, check=True)
+        RunIndex(runs_dir).scan()
+        end = run.end()
+        assert (end.status, end.reason) == ("stopped", f"its Slurm job {waits.job} was cancelled before it started")
+        run.wait_gone()
+        assert summarise(run.run).status == "stopped"
+
+
+def test_a_queued_run_that_nothing_watches_starts_by_itself(
+    in_cluster: dict[str, str], runs_dir: Path, blocker: str, no_framework: None
+) -> None:
+    with launched(IN_JOB, runs_dir) as run:
+        run.wait(Queued)
+        _kill_watcher(run)
+        subprocess.run(["scancel", blocker], env=in_cluster, check=True)
+        run.wait(RunStarted, seconds=PATIENCE_S)
+        run.at_step(3)
+        assert summarise(run.run).status == "running"
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+        run.wait_gone()
+        assert summarise(run.run).status == "stopped"
+
+
+def _kill_watcher(run: Watched) -> None:
+    """As a machine does that restarts, or one that ends what users leave running on it."""
+    watchers = run.processes(WATCHER)
+    assert len(watchers) == 1
+    watchers[0].kill()
+    wait_dead(watchers)
+
+
 @pytest.mark.slow
 def test_a_requeued_run_goes_on_by_itself(
     in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
@@ -132,7 +230,7 @@ def test_a_run_out_of_time_goes_on_by_itself(
         mailbox.send(run.run.commands, "stop")
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).reason.startswith("on request")
         run.wait_gone()
-        assert jobs(in_cluster) == []
+        wait_until(lambda: not jobs(in_cluster))
 
 
 @pytest.mark.slow
@@ -192,6 +290,50 @@ def test_a_preempted_run_is_followed_to_its_end(
         ]
         assert times == sorted(times)
         run.wait_gone()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_loses_a_node_goes_on_by_itself(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None], saved: bool
+) -> None:
+    fake(step=0.02)
+    config = msgspec.structs.replace(IN_JOB, requeue=True, node_grace_s=5.0)
+    with launched(config, runs_dir) as run:
+        run.wait(RunStarted, seconds=PATIENCE_S)
+        run.at_step(5)
+        step = 0
+        if saved:
+            mailbox.send(run.run.commands, "checkpoint")
+            step = run.wait(Checkpoint).step
+        (agent,) = [one for one in run.processes("trainers.runtime.node") if one.name() != "srun"]
+        for process in (agent, *agent.children(recursive=True)):
+            process.kill()
+        end = run.end()
+        assert end.status == "failed"
+        assert "out of reach" in end.reason
+        (job,) = jobs(in_cluster)
+        waits = run.wait(Queued, lambda event: event.seq > end.seq, PATIENCE_S)
+        assert (waits.job, waits.reason) == (job, "BeginTime")
+        assert summarise(run.run).status == "queued"
+        start_now(job, in_cluster)
+        again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
+        assert (again.attempt, again.resumed_from) == (2, step)
+        run.wait(Metrics, lambda event: event.seq > again.seq)
+        mailbox.send(run.run.commands, "stop")
+        assert run.wait(RunEnded, lambda event: event.seq > again.seq).status == "stopped"
+        run.wait_gone()
+        wait_until(lambda: not jobs(in_cluster))
+
+
+def test_a_run_whose_code_fails_is_not_queued_again(
+    in_cluster: dict[str, str], runs_dir: Path, fake: Callable[..., None]
+) -> None:
+    fake("raise:1:5")
+    with launched(msgspec.structs.replace(IN_JOB, requeue=True), runs_dir) as run:
+        assert run.end(PATIENCE_S).status == "failed"
+        run.wait_gone()
+        wait_until(lambda: not jobs(in_cluster))
+        assert summarise(run.run).status == "failed"
 
 
 def test_what_slurm_refuses_is_said(in_cluster: dict[str, str], runs_dir: Path) -> None:

@@ -14,6 +14,7 @@ from tests import node_histories as nodes
 from tests.contract.recorded import record
 from tests.contract.test_digest import digest_of
 from tests.screens.run_app import LARGE, SMALL, RunApp, settled
+from trainers.config.run_config import RunConfig, to_toml
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Queued, encode
 from trainers.contract.rundir import RunDir
@@ -36,6 +37,17 @@ async def test_it_says_why_it_waits(size: tuple[int, int], words: str) -> None:
         assert first.lstrip().startswith("◌ QUEUED ")
         assert "Slurm job 12 is queued · Resources" in first
         assert words in first
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL])
+async def test_it_says_what_will_run(tmp_path: Path, size: tuple[int, int]) -> None:
+    config = RunConfig(model="net", launcher="slurm", platform="cuda", devices=8, nodes=2, dataset="digits")
+    RunDir(tmp_path).config.write_text(to_toml(config))
+    app = RunApp([nodes.queued()], path=tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await settled(pilot, app)
+        lines = screen_lines(app)[:3]
+        assert any("torch-ddp · net · digits · 8 GPUs on 2 nodes" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,12 @@ TIMEOUT_S = 60.0
 """A controller that is busy, or fails over, answers late."""
 SAID_LINES = 3
 """Of a command that fails, quoted from the end: sbatch names what it refuses in the line before the last."""
-SIGNAL_S = 120
-"""How long before the time limit a run is asked to save, unless the user's options say so."""
+SIGNAL_S, SIGNAL_SHARE = 120, 4
+"""How long before the time limit a run is asked to save, at most one part in four of it, unless the options say so.
+
+Slurm looks every 30 s and may send the signal a minute early: see sbatch(1), `--signal`.
+"""
+_LIMIT = re.compile(r"(?:(?P<days>\d+)-)?(?P<fields>\d+(?::\d+){0,2})")
 
 GONE = (
     "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "COMPLETED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "PREEMPTED",
@@ -48,7 +54,7 @@ def job_script(config: RunConfig, directory: Path, command: list[str]) -> str:
 
     Options of the user's own come last: of two of a kind, Slurm takes the later.
     """
-    own = [f"#SBATCH {option}" for option in _options(config.slurm)]
+    options = _options(config.slurm)
     return "\n".join(
         [
             "#!/bin/bash",
@@ -57,9 +63,9 @@ def job_script(config: RunConfig, directory: Path, command: list[str]) -> str:
             "#SBATCH --ntasks-per-node=1",
             f"#SBATCH --output={directory / 'slurm.log'}",
             "#SBATCH --open-mode=append",
-            f"#SBATCH --signal=B:USR1@{SIGNAL_S}",
+            f"#SBATCH --signal=B:USR1@{_lead_s(options)}",
             f"#SBATCH --{'requeue' if config.requeue else 'no-requeue'}",
-            *own,
+            *(f"#SBATCH {option}" for option in options),
             f"exec {shlex.join(command)}",
             "",
         ]
@@ -76,6 +82,26 @@ def _options(text: str) -> list[str]:
         else:
             options[-1] += f" {shlex.quote(word)}"
     return options
+
+
+def _lead_s(options: Sequence[str]) -> int:
+    """How long before the time limit of a job Slurm is to send the signal."""
+    limits = [found[1] for one in options if (found := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", one))]
+    limit_s = _limit_s(limits[-1]) if limits else None
+    # 0 means unlimited.
+    return min(SIGNAL_S, max(1, limit_s // SIGNAL_SHARE)) if limit_s else SIGNAL_S
+
+
+def _limit_s(text: str) -> int | None:
+    """A time limit in seconds, as sbatch(1) reads it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None if it is none."""
+    if (found := _LIMIT.fullmatch(text)) is None:
+        return None
+    fields = [int(field) for field in found["fields"].split(":")]
+    if found["days"] is not None:
+        fields = [24 * int(found["days"]) + fields[0], *fields[1:], 0, 0]
+    elif len(fields) < 3:
+        fields = [0, *fields, 0]
+    return 3600 * fields[0] + 60 * fields[1] + fields[2]
 
 
 def submit(script: Path) -> str:

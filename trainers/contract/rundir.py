@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from trainers.config.directories import user_data
-from trainers.config.files import open_regular
+from trainers.config.files import open_regular, read_limited
 from trainers.config.user_code import slug
 from trainers.contract.process_identity import machine
 
@@ -110,6 +110,11 @@ class RunDir:
         return self.path / "job"
 
     @property
+    def queued(self) -> Path:
+        """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
+        return self.path / "queued"
+
+    @property
     def mirror(self) -> Path:
         """How far the run is mirrored: see `trainers.runtime.mirror`."""
         return self.path / "mirror"
@@ -157,9 +162,20 @@ class RunDir:
             return True
         return _beats(self.lock) or seen
 
+    def queued_job(self) -> str:
+        """The id of the run's Slurm job while that waits in the queue; "" otherwise."""
+        try:
+            return read_limited(self.queued, NOTE_BYTES).strip()
+        except (OSError, ValueError):
+            return ""
+
     def has_job(self) -> bool:
-        """Whether a process watches the run's Slurm job, which may start the run, or start it again."""
-        return _is_locked(self.job) is True
+        """Whether the run has a Slurm job, which may start it, or start it again."""
+        return self.queued.exists() or _is_locked(self.job) is True
+
+    def is_watched(self) -> bool:
+        """Whether a process, here or on another machine, watches the run's Slurm job, or its supervisor is up."""
+        return _is_locked(self.job) is True or _is_locked(self.lock) is True or _beats(self.lock)
 
     def is_supervised(self) -> bool:
         """Whether somebody holds the run's own lock."""

@@ -1,25 +1,30 @@
 """Watches a run's Slurm job: `python -m trainers.runtime.slurm_queue RUN_DIR JOB LOCK_FD`.
 
-While the job waits this holds the run's lock, so that the run counts as live, writes why the job waits into the
-journal, and takes a stop. When the job begins it asks for the lock, and its supervisor takes over; when Slurm puts the
-job back into the queue, this waits again. It ends with the job. If it dies, the job starts the run all the same.
+While the job waits this holds the run's lock, writes why the job waits into the journal, and takes a stop. When the job
+begins it asks for the lock, and its supervisor takes over; when Slurm puts the job back into the queue, this waits
+again. It ends with the job. If it dies, the run stays queued, the job starts it all the same, and the next view of the
+run starts this again.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
 from trainers.config import slurm
+from trainers.config.files import write_atomically
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, Event, Queued, RunEnded, Status
 from trainers.contract.journal import JournalWriter
+from trainers.contract.lock_note import LockNote, write_note
 from trainers.contract.peek import peek_journal
-from trainers.contract.rundir import RunDir
+from trainers.contract.process_identity import identity, machine
+from trainers.contract.rundir import BEAT_S, RunDir, beat
 from trainers.contract.summary import is_final, last_attempt, summarise
 from trainers.runtime import disk_full_safe_stdio, notice
 
@@ -45,13 +50,19 @@ class Queue:
 
     def _wait(self) -> bool:
         """Waits with the lock until the job begins; False if it never will."""
-        began = look_at = written = monotonic()
+        began = look_at = beat_at = written = monotonic()
         seen = slurm.Job("")
+        with suppress(OSError):
+            write_atomically(self._run.queued, self._job.encode())
+        self._note(machine())
         while not self._run.handover.exists():
-            asked = any(command != "checkpoint" for command in mailbox.take(self._run.commands))
+            asked = any(command in ("stop", "stop-now") for command in mailbox.take(self._run.commands))
             if (asked or self.stopping or self._run.is_gone()) and self._cancel():
                 return False
             now = monotonic()
+            if now >= beat_at:
+                beat_at = now + BEAT_S
+                beat(self._lock)
             if now >= look_at and (job := self._look_and_say()):
                 if job.state in slurm.GONE:
                     self._end_waiting(job.state)
@@ -89,7 +100,7 @@ class Queue:
                     self._end_waiting(state)
                 elif not isinstance(last, RunEnded):
                     self._end("failed", f"its supervisor died with its Slurm job {self._job}: {state}; see slurm.log")
-                    os.close(self._lock)
+                    self._let_go()
                 return False
 
     def _look_and_say(self) -> slurm.Job | None:
@@ -125,7 +136,18 @@ class Queue:
             self._end("stopped", f"its Slurm job {self._job} was cancelled before it started{again}")
         else:
             self._end("failed", f"its Slurm job {self._job} ended before it started{again}: {state}; see slurm.log")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Lets the run go that has ended, after its last event."""
+        with suppress(OSError):
+            self._run.queued.unlink(missing_ok=True)
+        self._note("")
         os.close(self._lock)
+
+    def _note(self, where: str) -> None:
+        attempt, process = last_attempt(self._run), identity(os.getpid())
+        write_note(self._lock, LockNote(attempt=attempt, supervisor=process, machine=where, host=socket.gethostname()))
 
     def _end(self, status: Status, reason: str) -> None:
         self._write(RunEnded(status=status, reason=reason, summary=summarise(self._run).summary))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from typing import NamedTuple
 
+from trainers.config.options import ConfigError
+from trainers.config.run_config import to_toml_values
 from trainers.contract.about import About, read_about
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import read_only_reason
+from trainers.contract.summary import read_config, read_only_reason
 from tuiapp.feeds.polling import PollingThread
 
 POLL_S = 1.0
@@ -17,6 +20,8 @@ class Beside(NamedTuple):
     about: About
     newer: str
     """As of `read_only_reason`."""
+    config: dict[str, object]
+    """As in run.toml, empty if it cannot be read: all that is known of a run before its first event."""
 
 
 class AboutFeed(PollingThread):
@@ -27,6 +32,9 @@ class AboutFeed(PollingThread):
 
     def _poll(self) -> Generator[float, None, None]:
         newer = read_only_reason(self._run)
+        config: dict[str, object] = {}
+        with contextlib.suppress(ConfigError, OSError):
+            config = to_toml_values(read_config(self._run))
         while True:
-            self.found = Beside(read_about(self._run)[0], newer)
+            self.found = Beside(read_about(self._run)[0], newer, config)
             yield POLL_S

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from trainers.contract.lock_note import LockNote, read_note
 from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import HeldDirectory, RunDir
+from tuiapp.library.queue_watch import keep_watched
 
 LATE_S = 5.0
 """How long to wait for the end of a run of another machine once its lock is free: a cache may not show it yet."""
@@ -43,6 +44,7 @@ class LivenessProbe:
 
     def is_alive(self) -> bool:
         """Whether it is or may be live; False once its supervisor is dead or its directory deleted."""
+        keep_watched(self._run)
         seen = self._run.seen_live()
         self.away = seen is None
         if seen is None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs, unreadable
+from tuiapp.library.queue_watch import keep_watched
 
 _Stamp: TypeAlias = tuple[int, ...]  # inode, size and change time of two files; zeros for one that is missing
 _NOTHING = (0, 0, 0)
@@ -31,6 +32,8 @@ class RunIndex:
             if before is None or before[0] != stamp or before[1].is_live or stamp[:3] == _NOTHING:
                 # The stamp is taken first: the next scan sees what is written during the read.
                 before = (stamp, summarise(run))
+                if before[1].status == "queued":
+                    keep_watched(run)
                 self.read += 1
             self._known[run] = before
         self.problem = "" if self._known else unreadable(self._runs_dir)

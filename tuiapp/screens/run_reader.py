@@ -109,8 +109,8 @@ class RunReader:
 
     def _take_about(self) -> None:
         found, state = self._about.found, self.state
-        if found is not None and (state.about, state.newer) != found:
-            state.about, state.newer = found
+        if found is not None and (state.about, state.newer, state.planned) != found:
+            state.about, state.newer, state.planned = found
             self._held |= {"run", "alerts"}
 
     def _look_for_life(self) -> None:

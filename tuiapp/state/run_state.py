@@ -73,6 +73,7 @@ class RunState:
     replayed: bool = False  # a replay: it takes no commands
     stop_requested: ev.StopRequested | None = None
     about: About = field(default_factory=About)  # what the user says of it
+    planned: dict[str, object] = field(default_factory=dict)  # its run.toml
     facts: ev.Facts = field(default_factory=lambda: ev.Facts(time=0.0, mono=0.0))  # all that its script says of it
     # Newest last; some are no longer on disk.
     checkpoints: deque[ev.Checkpoint] = field(default_factory=lambda: deque(maxlen=MAX_CHECKPOINTS))
@@ -157,8 +158,8 @@ class RunState:
 
     @property
     def config(self) -> dict[str, object]:
-        """As in run.toml; empty before the run's first event."""
-        return self.started.config if self.started else {}
+        """As in run.toml."""
+        return self.started.config if self.started else self.planned
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
+from tuiapp.library.queue_watch import keep_watched
 from tuiapp.state.devices.efficiency import efficiency_words
 from tuiapp.state.metrics import KNOWN, metric, ordered
 from tuiapp.state.predictions import predictions_facts
@@ -75,6 +76,9 @@ def list_all(options: Namespace) -> int:
     """Prints one line per run, or one JSON array."""
     directory = runs_dir(options)
     everything = [summarise(run) for run in list_runs(directory)]
+    for info in everything:
+        if info.status == "queued":
+            keep_watched(info.directory)
     infos = order(choose(everything, " ".join(options.words)), options.sort, reverse=options.reverse)[: options.limit]
     if not everything and (reason := unreadable(directory)):
         raise UnknownRunError(reason)
@@ -107,6 +111,7 @@ def show_run(options: Namespace) -> int:
     """Prints all facts of one run."""
     run = find_run(options.run, runs_dir(options))
     info = summarise(run)
+    keep_watched(run)
     checkpoints, damaged = list_checkpoints(run.checkpoints)
     best = best_checkpoint(checkpoints, info.best_by)
     efficiency, state = read_through(info)

@@ -68,7 +68,10 @@ class RunHeader(Widget):
         if state.about.tags:
             run_id = Content.assemble(run_id, (f" · {sanitize(', '.join(state.about.tags))}", MUTED))
         speeds = self._speeds()
-        if width >= 100:
+        if width >= 100 and state.status == "queued":
+            # Why it waits takes the place.
+            lines = [_spread(width, status, Content(self._where())), _spread(width, run_id, what, Content(speeds[0]))]
+        elif width >= 100:
             lines = [_spread(width, status, what, Content(self._where())), _spread(width, run_id, Content(speeds[0]))]
         else:
             if state.name:
@@ -81,14 +84,16 @@ class RunHeader(Widget):
 
     def _what(self) -> str:
         config, devices = self._state.config, len(self._state.devices()) or self._state.world_size
-        if self._state.is_script and isinstance(given := config.get("devices"), int):
-            devices = given  # its one process may own several
+        # Before the start none is known, and a script's one process may own several.
+        if (self._state.is_script or not devices) and isinstance(given := config.get("devices"), int):
+            devices = given
         if not config:
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
         platform = {"cpu": cpu, "cuda": "GPU"}.get(str(config.get("platform")), "device")
-        nodes = len(self._state.nodes)
-        return join_words([*names(config), plural(devices, platform) + (f" on {nodes} nodes" if nodes else "")])
+        nodes = len(self._state.nodes) or config.get("nodes")
+        where = f" on {nodes} nodes" if isinstance(nodes, int) and nodes > 1 else ""
+        return join_words([*names(config), plural(devices, platform) + where])
 
     def _where(self, room: int = 100) -> str:
         state = self._state
