@@ -168,14 +168,14 @@ def test_a_fork_that_is_refused_is_said(runs_dir: Path, monkeypatch: pytest.Monk
     def refuse(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr("trainers.launch.subprocess.Popen", refuse)
+    monkeypatch.setattr("trainers.launch.processes.subprocess.Popen", refuse)
     with pytest.raises(LaunchError, match="cannot be started: Resource temporarily unavailable"):
         launch(MLP, runs_dir)
     assert list_runs(runs_dir) == []
 
 
 def test_a_supervisor_that_takes_too_long_is_said(runs_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.launch.START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("trainers.launch.processes.START_TIMEOUT_S", 0.0)
     with pytest.raises(LaunchError, match="supervisor did not start within 0 s"):
         launch(MLP, runs_dir)
     _wait_no_process(runs_dir)

@@ -1,0 +1,93 @@
+"""Starts a run: checks it, makes its directory, and starts its supervisor or submits its Slurm job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.mirror import OFF, mirror_fault, place_mirror
+from trainers.config.options import ConfigError
+from trainers.config.plan import Plan
+from trainers.config.run_config import OPTIONS, RunConfig
+from trainers.config.slurm import SlurmError
+from trainers.contract.about import About
+from trainers.contract.journal import journal_end
+from trainers.contract.rundir import RunDir
+from trainers.launch.directory import make_directory, working_directory
+from trainers.launch.errors import LaunchError
+from trainers.launch.prepare import prepare
+from trainers.launch.processes import start_job, start_supervisor
+
+MIRROR_VARIABLE = "TUIAPP_MIRROR"
+"""The key `mirror` of a run that a script begins by itself."""
+
+
+def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, about: About | None = None) -> RunDir:
+    """Starts a run in processes of its own; returns its directory once the supervisor is up.
+
+    `auto` values are resolved for this machine, inspected if not given; `about` is what the run is called. Raises
+    ConfigError if it cannot run the configuration, LaunchError if the directory cannot be written, or the supervisor
+    does not start.
+    """
+    machine = machine or inspect_machine()
+    plan = prepare(config, machine)
+    run = make_directory(plan, runs_dir, machine, about or About())
+    return _start(run, plan.config)
+
+
+def start(run: RunDir, lock: int) -> None:
+    """Starts a run whose directory is there, from its first step, under its lock. Raises LaunchError."""
+    try:
+        start_supervisor(run, journal_end(run.journal), (lock,), str(lock), "")
+    except OSError as error:
+        raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
+
+
+def _start(run: RunDir, config: RunConfig | None = None) -> RunDir:
+    try:
+        if config is not None and config.launcher == "slurm":
+            start_job(run, config)
+        else:
+            start_supervisor(run)
+    except SlurmError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(f"Slurm takes no job: {error}.") from error
+    except OSError as error:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+    return run
+
+
+def record(runs_dir: Path, world_size: int) -> RunDir:
+    """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
+
+    Raises LaunchError if the directory cannot be written, or the supervisor does not start.
+    """
+    machine = inspect_machine()
+    program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
+    wanted = os.environ.get(MIRROR_VARIABLE, OFF)
+    try:
+        fault = mirror_fault(str(OPTIONS["mirror"].check(wanted)))
+    except ConfigError as error:
+        fault = str(error)
+    if fault:
+        print(f"tuiapp: {MIRROR_VARIABLE}: {fault}", file=sys.stderr)
+    config = RunConfig(
+        mirror=OFF if fault else place_mirror(wanted),
+        backend="script",
+        script=os.path.abspath(program) if os.path.exists(program) else program,
+        arguments=shlex.join(sys.argv[1:]),
+        python=sys.executable,
+        working_directory=working_directory() or "/",
+        platform="cuda" if machine.gpus else "cpu",
+        devices=world_size,
+    )
+    plan = Plan(config=config, facts=None, processes=0, steps_per_epoch=0, total_steps=0)
+    return _start(make_directory(plan, runs_dir, machine, About()))

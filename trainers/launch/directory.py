@@ -1,0 +1,132 @@
+"""Makes a run's directory, with all that is known before it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.files import make_private, write_atomically
+from trainers.config.installed import installed_version
+from trainers.config.interpreters import find_interpreter
+from trainers.config.machine import Machine
+from trainers.config.plan import Plan, write_plan
+from trainers.config.run_config import RunConfig, to_toml
+from trainers.config.script import read_code, subject
+from trainers.config.settings import read_settings
+from trainers.config.user_code import UserCodeError, files_of, read_text
+from trainers.contract.about import About, write_about
+from trainers.contract.notices import write_notification_config
+from trainers.contract.rundir import RunDir, make_run_dir
+from trainers.launch.errors import LaunchError
+from trainers.launch.prepare import look
+
+
+def make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -> RunDir:
+    """Makes the directory of a new run; leaves nothing behind if it raises LaunchError."""
+    try:
+        make_private(runs_dir)
+        run = make_run_dir(runs_dir.absolute(), plan.config.backend, subject(plan.config))
+    except OSError as error:
+        raise LaunchError(
+            f"Cannot create a run directory in {runs_dir}: {error.strerror}. "
+            f"Choose another place with --runs-dir or TUIAPP_RUNS_DIR."
+        ) from error
+    try:
+        for directory in directories(run, plan):
+            directory.mkdir(mode=0o700)
+        write_atomically(run.config, to_toml(plan.config).encode())
+        write_plan(run.plan, plan)
+        if about != About():
+            write_about(run, about)
+        environment = json.dumps(_describe_environment(plan, machine), indent=2)
+        write_atomically(run.environment, environment.encode() + b"\n")
+        keep_code(run, plan.config)
+        write_notification_config(run, read_settings()[0])
+        for file, copy in code_copies(run, plan.config).items():
+            copy.parent.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(copy, read_text(file).encode())
+    except BaseException as error:
+        # Ctrl-C, too.
+        shutil.rmtree(run.path, ignore_errors=True)
+        if isinstance(error, UserCodeError):
+            raise LaunchError(str(error)) from error
+        if isinstance(error, OSError):
+            raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+        raise
+    return run
+
+
+def directories(run: RunDir, plan: Plan) -> list[Path]:
+    """The directories within a run's own, each after its parent."""
+    # One by one: with parents=True the mode would not apply to the directories between.
+    return [run.commands, run.rank(0).parent, *map(run.rank, plan.ranks)]
+
+
+def keep_code(run: RunDir, config: RunConfig, attempt: int = 1) -> None:
+    """Copies a script for the record; for a later attempt only if it has changed since the first."""
+    if BACKENDS[config.backend].builtin or not (code := read_code(config)):
+        return
+    name, text = code
+    if attempt > 1:
+        with contextlib.suppress(OSError):
+            if (run.code / name).read_bytes() == text:
+                return
+        name = f"attempt-{attempt}-{name}"
+    run.code.mkdir(mode=0o700, exist_ok=True)
+    write_atomically(run.code / name, text)
+
+
+def code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
+    """The user's own files → their copies in the run's directory; of two of one name the second gets a number."""
+    copies: dict[Path, Path] = {}
+    for file in files_of(config.model, config.dataset):
+        twin = run.code / file.name in copies.values()
+        copies[file] = run.code / (f"{file.stem}-2.py" if twin else file.name)
+    return copies
+
+
+def _describe_environment(plan: Plan, machine: Machine) -> dict[str, object]:
+    config, ranks = plan.config, look(plan.config, find_interpreter(plan.config.backend, plan.config.python))
+    packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "interpreter": ranks.python,
+        "python": ranks.version or None,
+        "versions": {
+            "tuiapp": installed_version("tuiapp"),
+            **{name: ranks.version_of(name) for name in packages},
+        },
+        "cpu_cores": machine.cpu_cores,
+        "memory_total_bytes": machine.memory_total_bytes,
+        "driver": machine.driver,
+        "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "name": gpu.name} for gpu in machine.gpus],
+        "command_line": sys.argv,
+        "working_directory": working_directory(),
+        "git_commit": _git_commit(config.working_directory or None),
+    }
+
+
+def _git_commit(directory: str | None) -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=2, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def working_directory() -> str | None:
+    """None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

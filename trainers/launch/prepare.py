@@ -1,0 +1,69 @@
+"""Makes the plan of a run: where it runs, with what is installed and which data."""
+
+from __future__ import annotations
+
+import os
+
+from trainers.config.catalog import BACKENDS
+from trainers.config.dataset_error import DatasetError
+from trainers.config.datasets import EXAMINED, check_images, find_dataset
+from trainers.config.environment import hang_limit_s, telemetry_interval_s
+from trainers.config.installed import Installed
+from trainers.config.interpreters import Interpreter, find_interpreter, find_program
+from trainers.config.machine import Machine
+from trainers.config.memory import check_data_fits, wants_streaming
+from trainers.config.mirror import mirror_directory
+from trainers.config.options import ConfigError, Problem
+from trainers.config.placement import check_facts, place
+from trainers.config.plan import Plan, make_plan
+from trainers.config.relevance import without_idle
+from trainers.config.run_config import RunConfig
+from trainers.config.user_code import UserCodeError
+from trainers.examination import examine
+from trainers.launch.errors import LaunchError
+
+
+def prepare(config: RunConfig, machine: Machine) -> Plan:
+    """Places a configuration, checks what is installed and the data, and makes the plan."""
+    # Refused before anything starts, like any wrong setting.
+    telemetry_interval_s()
+    hang_limit_s()
+    interpreter = find_interpreter(config.backend, config.python)
+    backend, installed = BACKENDS[config.backend], look(config, interpreter)
+    config = without_idle(place(config, machine))
+    _make_mirror_directory(config)
+    if not backend.builtin:
+        return make_plan(config, python=interpreter.python)
+    if config.platform == "cuda" and (reason := backend.without_gpus(installed)):
+        message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
+        raise ConfigError([Problem("platform", message)])
+    try:
+        check_images(config.dataset)
+        if not config.dataset.startswith(EXAMINED):
+            data = find_dataset(config.dataset)
+        else:
+            data = examine(config, interpreter.python)
+            if problems := [*check_facts(config, data), *check_data_fits(config, machine, data)]:
+                raise ConfigError(problems)
+    except DatasetError as error:
+        raise ConfigError([Problem("dataset", str(error))]) from None
+    except UserCodeError as error:
+        raise LaunchError(f"{config.dataset} failed:\n{error}") from None
+    streamed = wants_streaming(config, data, machine)
+    return make_plan(config, data, streamed=streamed, python=interpreter.python)
+
+
+def _make_mirror_directory(config: RunConfig) -> None:
+    if (directory := mirror_directory(config.mirror)) is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"{directory} cannot be made: {error.strerror or error}; name another directory."
+            raise ConfigError([Problem("mirror", message)]) from None
+
+
+def look(config: RunConfig, interpreter: Interpreter) -> Installed:
+    """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
+    named = os.path.basename(interpreter.python).startswith(("python", "pypy"))
+    asked = BACKENDS[config.backend].builtin or named
+    return interpreter.look() if asked and find_program(interpreter.python) else Installed(interpreter.python)

@@ -1,0 +1,114 @@
+"""Starts a run's supervisor, or its Slurm job, in processes that outlive this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from trainers.config import slurm
+from trainers.config.files import read_end, write_atomically
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import RunStarted
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+from trainers.launch.directory import working_directory
+from trainers.launch.errors import LaunchError
+
+START_TIMEOUT_S = 30.0
+
+
+def start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
+    """Starts the supervisor and waits for its first event, at `offset` of the journal.
+
+    `passed` are descriptors to inherit, `resumed` its arguments beyond the directory.
+    """
+    process = None
+    try:
+        command = ["trainers.runtime.supervisor", str(run.path), *resumed]
+        process, said_before = _start_process(run, command, passed)
+        started = _wait_for_start(run, offset, process, said_before)
+    except BaseException:
+        # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
+        if process is not None:
+            process.kill()
+            process.wait()
+        raise
+    # Reaps it if this process still exists when the run ends.
+    threading.Thread(target=process.wait, name="reap-supervisor", daemon=True).start()
+    return started
+
+
+def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], said_before: int) -> RunStarted:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    reader = JournalReader(run.journal, offset)
+    # It is written once the supervisor has the lock.
+    while not (begun := [event for event in reader.read() if isinstance(event, RunStarted)]):
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
+            code = process.returncode
+            why = f"within {START_TIMEOUT_S:.0f} s" if code is None else f"(exit code {code})"
+            raise LaunchError(f"The run's supervisor did not start {why}.\n{said}")
+        time.sleep(0.005)
+    return begun[0]
+
+
+def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
+    """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
+    command = [sys.executable, "-P", "-m", "trainers.slurm_job", str(run.path)]
+    if slurm.inside_allocation():
+        # `salloc` gives its shell on the machine where it was typed.
+        elsewhere = "SLURMD_NODENAME" not in os.environ
+        command = [*(["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []), *command]
+        log = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(log, "ab") as file:
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+        return
+    script = run.path / "slurm.sh"
+    write_atomically(script, slurm.job_script(config, run.path, command).encode())
+    taken = run.take_lock() if lock is None else lock
+    try:
+        _start_watch(run, slurm.submit(script), taken)
+    finally:
+        if lock is None:
+            os.close(taken)
+
+
+def watch_queue(run: RunDir) -> None:
+    """Starts the process that watches a queued run's Slurm job again, where Slurm's commands are."""
+    if not (job := run.queued_job()) or shutil.which("squeue") is None:
+        return
+    # Another view may have started it, and the directory may be another user's.
+    with contextlib.suppress(OSError):
+        lock = run.take_lock(0.0)
+        try:
+            _start_watch(run, job, lock)
+        finally:
+            os.close(lock)
+
+
+def _start_watch(run: RunDir, job: str, lock: int) -> None:
+    _start_process(run, ["trainers.runtime.slurm_queue", str(run.path), job, str(lock)], (lock,))
+
+
+def _start_process(run: RunDir, command: list[str], passed: Sequence[int]) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts one of our modules in its own session; returns it, and the length that supervisor.log had."""
+    with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        said_before = log.tell()
+        process = subprocess.Popen(
+            # -P: the user's working directory must not be searched for a package called `trainers`.
+            [sys.executable, "-P", "-m", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=passed,
+            start_new_session=True,
+            # Nothing starts from a directory that was removed.
+            cwd=None if working_directory() else "/",
+        )
+    return process, said_before

@@ -1,0 +1,184 @@
+"""Resumes a run that has ended or was lost, from a checkpoint; a script starts again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from trainers.config import slurm
+from trainers.config.catalog import BACKENDS
+from trainers.config.files import read_limited, write_atomically
+from trainers.config.machine import Machine, inspect_machine
+from trainers.config.options import ConfigError, Problem
+from trainers.config.plan import Plan, write_plan
+from trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
+from trainers.config.settings import read_settings
+from trainers.config.slurm import SlurmError
+from trainers.config.user_code import UserCodeError, read_text
+from trainers.contract import mailbox
+from trainers.contract.gaps import find_gaps
+from trainers.contract.journal import journal_end
+from trainers.contract.manifest import CheckpointError, list_checkpoints
+from trainers.contract.notices import write_notification_config
+from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
+from trainers.launch.directory import code_copies, directories, keep_code
+from trainers.launch.errors import LaunchError
+from trainers.launch.prepare import prepare
+from trainers.launch.processes import start_job, start_supervisor
+
+
+class Resumed(NamedTuple):
+    attempt: int
+    step: int
+    notes: list[str]
+    """Newer checkpoints that could not be used, and why; the steps that the journal will lack."""
+    offset: int
+    """Start of its first event in the journal."""
+
+
+def resume(
+    run: RunDir, config: RunConfig | None = None, machine: Machine | None = None, lock: int | None = None
+) -> Resumed:
+    """Resumes a run that has ended, or was lost, from its newest complete checkpoint that the journal covers.
+
+    If the journal covers none, from the one that leaves the smallest gap in it, which the notes name. The supervisor is
+    up when this returns; in Slurm's queue the run's job is. `config`, with more epochs or other devices, replaces
+    run.toml. `lock` is the descriptor that holds the run's lock, if the caller has taken it.
+
+    Raises:
+        ConfigError: This machine cannot run it, or run.toml cannot be read.
+        LaunchError: It runs already, has nothing left to do, has no checkpoint that fits, or does not start.
+    """
+    running = f"{run.run_id} is running. To watch it: tuiapp attach {run.run_id}"
+    if lock is None and run.is_live():
+        raise LaunchError(running)
+    if reason := read_only_reason(run) or unreadable_reason(run):
+        raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
+    status = summarise(run).status
+    try:
+        lock = run.take_lock() if lock is None else os.dup(lock)
+    except BlockingIOError:
+        # Somebody else resumed it a moment ago.
+        raise LaunchError(running) from None
+    except OSError as error:
+        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+    try:
+        return _resume(run, lock, status, config, machine)
+    finally:
+        # The supervisor has the lock now.
+        os.close(lock)
+
+
+def _resume(run: RunDir, lock: int, status: str, config: RunConfig | None, machine: Machine | None) -> Resumed:
+    try:
+        before = _config_text(run)
+        launched = read_config(run)
+        plan = prepare(config or launched, machine or inspect_machine())
+        if not (BACKENDS[launched.backend].builtin and BACKENDS[plan.config.backend].builtin):
+            if launched.backend != plan.config.backend:
+                raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
+            return _restart(run, lock, status, plan, before)
+        config, data = plan.config, plan.data
+        found, problems = list_checkpoints(run.checkpoints)
+        point, notes = first_usable(resume_points(run.journal, found), problems, config, data.classes)
+        checkpoint, step = point.checkpoint, point.step
+        if (was := checkpoint.manifest.input_shape) != data.input_shape:
+            raise CheckpointError(
+                f"its images were {list(was)}, those of {config.dataset} are {list(data.input_shape)}"
+            )
+    except CheckpointError as error:
+        raise LaunchError(f"{run.run_id} cannot be resumed: {error}.") from error
+    except OSError as error:
+        raise LaunchError(f"Cannot read {run.config}: {error.strerror}.") from error
+    if not has_more(step, plan.total_steps, status):
+        limited = step == config.max_steps
+        more = f"max_steps={2 * config.max_steps}" if limited else f"epochs={2 * config.epochs}"
+        more = f"tuiapp run --resume {run.run_id} --set {more}"
+        raise LaunchError(f"{run.run_id} has finished its {plan.total_steps:,} steps. To train further: {more}")
+    newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
+    if newer and point.covered and not notes:
+        notes = [f"{newer[0]} is newer than the run's journal"]
+    if checkpoint.manifest.data_checksum != data.checksum:
+        notes = [*notes, f"the arrays of {config.dataset} have changed since it was saved"]
+    notes = [f"{note}; resuming from {checkpoint.path.name}" for note in [*notes, *_changed_code(run, config)]]
+    # Views find missing steps on their own: they are not written into the journal.
+    gap = [] if point.covered else [_what_lacks(run, point)]
+    attempt, offset = _start_attempt(run, plan, before, lock, checkpoint.path.name, *notes)
+    return Resumed(attempt, step, [*notes, *gap], offset)
+
+
+def _restart(run: RunDir, lock: int, status: str, plan: Plan, before: bytes) -> Resumed:
+    """Starts a script again, which loads what it has saved itself."""
+    if status == "completed":
+        raise LaunchError(f"{run.run_id} is complete. To run the script anew: tuiapp run --like {run.run_id}")
+    with contextlib.suppress(OSError):
+        # A full disk does not keep it from starting again.
+        keep_code(run, plan.config, last_attempt(run) + 1)
+    attempt, offset = _start_attempt(run, plan, before, lock, "")
+    return Resumed(attempt, 0, [], offset)
+
+
+def _start_attempt(run: RunDir, plan: Plan, before: bytes, lock: int, *resumed: str) -> tuple[int, int]:
+    """Starts the supervisor of a further attempt; returns its number, and its first event's offset in the journal.
+
+    `before` is the text of run.toml, restored if it does not start; `resumed` the supervisor's arguments after the
+    lock.
+    """
+    try:
+        for directory in directories(run, plan):
+            directory.mkdir(mode=0o700, exist_ok=True)
+        # Commands to an attempt that ended before it read them are not for this one.
+        mailbox.take(run.commands)
+        write_notification_config(run, read_settings()[0])
+        # Before run.toml, which alone a later resume reads.
+        write_plan(run.plan, plan)
+        _rewrite(run.config, to_toml(plan.config).encode())
+        try:
+            offset = journal_end(run.journal)
+            if plan.config.launcher == "slurm" and not slurm.inside_allocation():
+                start_job(run, plan.config, lock)
+                return last_attempt(run) + 1, offset
+            return start_supervisor(run, offset, (lock,), str(lock), *resumed).attempt, offset
+        except BaseException:
+            _rewrite(run.config, before)
+            raise
+    except SlurmError as error:
+        raise LaunchError(f"Slurm takes no job: {error}.") from error
+    except OSError as error:
+        raise LaunchError(f"Cannot write the run directory {run.path}: {error.strerror}.") from error
+
+
+def _what_lacks(run: RunDir, point: ResumePoint) -> str:
+    gaps = find_gaps(run.journal)
+    gaps.begin(point.step, point.checkpoint.manifest.devices)
+    name = point.checkpoint.path.name
+    return f"{gaps.words or f'the commit of {name} is missing from the journal'}; resuming from {name}"
+
+
+def _config_text(run: RunDir) -> bytes:
+    try:
+        return read_limited(run.config, MAX_FILE_BYTES).encode()
+    except ValueError as error:
+        raise ConfigError([Problem("", str(error))], str(run.config)) from None
+
+
+def _changed_code(run: RunDir, config: RunConfig) -> list[str]:
+    changed = []
+    for file, copy in code_copies(run, config).items():
+        try:
+            same = read_text(file) == read_text(copy)
+        except UserCodeError:
+            same = False
+        if not same:
+            changed.append(f"{file} has changed since the run was launched with what is kept in {copy}")
+    return changed
+
+
+def _rewrite(path: Path, data: bytes) -> None:
+    times = path.stat()
+    write_atomically(path, data)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
