@@ -1,7 +1,8 @@
 """Makes pictures of a run in a real Slurm: `python -m screenshots.slurm_story`.
 
-It waits in the queue, trains on two nodes, is preempted, waits again, continues and completes. `--into DIR` writes
-them elsewhere. Needs what `screenshots.make` needs, root, and Debian's slurmctld, slurmd, slurm-client and munge.
+The form launches it. It waits in the queue, trains on two nodes, is preempted, waits again, continues and completes.
+`--into DIR` writes them elsewhere. Needs what `screenshots.make` needs, root, and Debian's slurmctld, slurmd,
+slurm-client and munge.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from screenshots import picture
 from screenshots.make import HERE, PATIENCE_S, TUIAPP, Camera
 from tests.processes.cluster import jobs, slurm, start_now
 from tests.processes.harness import watching
-from tests.pty.terminal import Terminal
+from tests.pty.terminal import READY, Terminal
 from tests.waiting import wait_until
 from tuiapp.library.find import find_run
+from tuiapp.library.presets import load_config, save_preset
 
 HOSTS = ("gpu-a", "gpu-b")
 RUN = (
@@ -38,7 +42,29 @@ def main() -> None:
         os.environ.update(cluster)
         places = {"XDG_CONFIG_HOME": "config", "TUIAPP_RUNS_DIR": "runs"}
         os.environ.update({"HOME": home, "LANG": "C.UTF-8", **{name: f"{home}/{at}" for name, at in places.items()}})
+        _form(Camera(into))
         _story(Camera(into), Path(home) / "runs", cluster)
+
+
+def _form(camera: Camera) -> None:
+    settings = msgspec.structs.replace(
+        load_config("quickstart"),
+        platform="cpu",
+        devices=4,
+        launcher="slurm",
+        nodes=2,
+        slurm="--exclusive --time=1:00:00",
+        requeue=True,
+        epochs=12,
+    )
+    save_preset("cluster", settings, "two nodes, by Slurm")
+    with Terminal(TUIAPP, columns=120, lines=40) as terminal:
+        terminal.wait(READY)
+        terminal.wait(r"cluster\b")
+        terminal.wait_for_silence()
+        terminal.click(r"cluster\b")
+        terminal.wait(r"tuiapp run cluster\b")
+        camera.take(terminal, "slurm-form")
 
 
 def _story(camera: Camera, runs_dir: Path, cluster: dict[str, str]) -> None:

@@ -166,7 +166,11 @@ def _summarise(run: RunDir) -> RunInfo:
     if live or (not seen.exists and _is_starting(started)):
         # After it come alerts at most, as that Slurm does not answer.
         marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
-        if isinstance(waits := next(marks, None), Queued):
+        waits = next(marks, None)
+        if isinstance(waits, RunEnded) and (job := run.queued_job()):
+            # Its job has put itself back into the queue; why it waits there is known a moment later.
+            waits = Queued(job=job)
+        if isinstance(waits, Queued):
             reason = describe_queued(waits)
             return RunInfo(run, "queued", config, problem, partial, reason, started, seen.older, seen.facts())
         return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())

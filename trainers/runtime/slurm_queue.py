@@ -96,7 +96,7 @@ class Queue:
                 if state in slurm.WAITING:
                     return True
                 last = peek_journal(self._run.journal).last
-                if isinstance(last, Queued):
+                if isinstance(last, Queued) or self._run.queued.exists():
                     self._end_waiting(state)
                 elif not isinstance(last, RunEnded):
                     self._end("failed", f"its supervisor died with its Slurm job {self._job}: {state}; see slurm.log")
