@@ -21,7 +21,7 @@ from trainers.config.options import Problem
 from trainers.config.settings import Settings
 from trainers.contract.rundir import RunDir
 from tuiapp.feeds.end_watch import EndWatch
-from tuiapp.library.find import list_runs, titled
+from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
 from tuiapp.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.lazy_root import LazyRootScreen
@@ -189,7 +189,7 @@ class TuiApp(ReliableTimers, App[None]):
             self.show_run(chosen)
 
     def _find_live(self) -> RunDir | None:
-        runs = chain(reversed(self._watched), list_runs(self._runs_dir))
+        runs = chain(reversed(self._watched), find_runs(self._runs_dir))
         return next((run for run in runs if run.is_live()), None)
 
     def action_show_runs(self) -> None:

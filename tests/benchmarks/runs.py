@@ -72,7 +72,7 @@ def _time_index(root: Path) -> None:
         index = RunIndex(root)
         for walls, busies in ((wall, busy), (again, again_busy)):
             began, worked = time.perf_counter(), time.process_time()
-            index.scan()
+            list(index.scan())
             walls.append(time.perf_counter() - began)
             busies.append(time.process_time() - worked)
     _show("listed", wall, busy)

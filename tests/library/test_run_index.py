@@ -13,36 +13,41 @@ from tests import node_histories as nodes
 from tests.contract.recorded import record
 from trainers.contract.events import JOURNAL_SCHEMA, encode
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import summarise
+from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs
 from tuiapp.library.run_index import RunIndex
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
 
 
+def scanned(index: RunIndex) -> list[RunInfo]:
+    list(index.scan())
+    return index.infos
+
+
 def test_only_runs_that_changed_are_read_again(tmp_path: Path) -> None:
     run = record(tmp_path, FIRST, h.completed())
     index = RunIndex(tmp_path)
-    assert [info.status for info in index.scan()] == ["completed"]
+    assert [info.status for info in scanned(index)] == ["completed"]
     assert index.read == 1
-    assert [info.status for info in index.scan()] == ["completed"]
+    assert [info.status for info in scanned(index)] == ["completed"]
     assert index.read == 0
     record(tmp_path, SECOND, interrupted.failed())
-    assert [info.status for info in index.scan()] == ["failed", "completed"]
+    assert [info.status for info in scanned(index)] == ["failed", "completed"]
     assert index.read == 1
     with run.journal.open("ab") as file:
         file.write(encode(h.started(attempt=2, resumed_from=72)))
     lock = run.take_lock()
-    assert [info.status for info in index.scan()] == ["failed", "running"]
+    assert [info.status for info in scanned(index)] == ["failed", "running"]
     os.close(lock)
     # It says nothing more, and yet is seen to be gone.
-    assert [info.status for info in index.scan()] == ["failed", "lost"]
+    assert [info.status for info in scanned(index)] == ["failed", "lost"]
     run.path.rename(tmp_path / "elsewhere")
-    assert [info.status for info in index.scan()] == ["failed"]
+    assert [info.status for info in scanned(index)] == ["failed"]
 
 
 def test_no_directory(tmp_path: Path) -> None:
-    assert RunIndex(tmp_path / "nowhere").scan() == []
+    assert scanned(RunIndex(tmp_path / "nowhere")) == []
 
 
 def test_a_fifo_in_the_place_of_a_journal_keeps_nobody_waiting(tmp_path: Path) -> None:

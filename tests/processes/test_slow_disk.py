@@ -37,6 +37,7 @@ TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
 ELSEWHERE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 """What a machine is recognised by: its boot, and the namespace of its processes."""
 KEYS = 100
+RUNS = 200
 
 
 class Key(NamedTuple):
@@ -157,6 +158,48 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
                 Key("p", "PAUSED|REPLAY|[Rr]eplay"),
             ]
             press(terminal, keys)
+
+
+@pytest.mark.slow
+def test_a_list_of_many_runs_fills_and_answers_while_the_directory_is_slow(disk: SlowDisk) -> None:
+    made = record(disk.backing, "20261119T101500-torch-ddp-net-3fa1", h.completed())
+    for number in range(1, RUNS):
+        shutil.copytree(made.path, disk.backing / f"20261120T10{number // 60:02}{number % 60:02}-torch-ddp-mlp-3fa1")
+    command = [*TUIAPP, "attach", made.run_id, "--runs-dir", str(disk.path)]
+    with Terminal(command, columns=240, environment={"LANG": "C.UTF-8"}) as terminal:
+        terminal.wait("COMPLETED", 60)
+        # Imports the screen.
+        terminal.press("g")
+        terminal.wait("200 runs")
+        terminal.press("escape")
+        terminal.wait("COMPLETED")
+        disk.be(Trouble(delay_s=0.3, long_s=5.0))
+        began = time.monotonic()
+        press(terminal, [Key("g", "Looking for runs")])
+        terminal.wait("1 run · reading")
+        print(f"first run after {time.monotonic() - began:.1f} s")
+        terminal.wait("[3-9] runs · reading", 120)
+        print(f"three runs after {time.monotonic() - began:.1f} s")
+        keys = [
+            Key("x", "1 marked"),
+            Key("X", gone("1 marked")),
+            Key("down", "mount/20261120T100318"),
+            Key("up", "mount/20261120T100319"),
+            Key("o", gone("sorted by started")),
+            Key("r", "reversed"),
+            Key("c", "Mark two or more"),
+            Key("/", "match all words"),
+            Key("zzz", "No run matches"),
+            Key("escape", gone("No run matches")),
+        ]
+        press(terminal, keys, stay=False)
+        press(terminal, [Key("d", "answers slowly", "Delete this run"), Key("i", "answers slowly", "Tags")])
+        press(terminal, [Key("enter", "3 ranks")], stay=False)
+
+
+def gone(pattern: str) -> str:
+    """Matches a screen without it."""
+    return rf"(?s)\A(?!.*{pattern})"
 
 
 @pytest.mark.slow

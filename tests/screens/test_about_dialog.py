@@ -102,10 +102,12 @@ async def test_on_the_run_screen(run: RunDir) -> None:
 
 def test_an_index_sees_a_new_name(run: RunDir) -> None:
     index = RunIndex(run.path.parent)
-    assert [info.name for info in index.scan()] == [""]
+    list(index.scan())
+    assert [info.name for info in index.infos] == [""]
     change_about(run, Change(name="baseline"))
-    assert [info.name for info in index.scan()] == ["baseline"]
-    index.scan()
+    list(index.scan())
+    assert [info.name for info in index.infos] == ["baseline"]
+    list(index.scan())
     assert index.read == 0
 
 

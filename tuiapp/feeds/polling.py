@@ -32,7 +32,8 @@ class PollingThread:
     def _keep_polling(self) -> None:
         with closing(self._poll()) as looks:
             for wait_s in looks:
-                self._wake.wait(wait_s)
+                if wait_s:
+                    self._wake.wait(wait_s)
+                    self._wake.clear()
                 if self._closed:
                     return
-                self._wake.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,11 +12,13 @@ from tuiapp.feeds.polling import PollingThread
 from tuiapp.library.run_index import RunIndex
 
 POLL_S = 1.0
+SHOW_S = 0.2  # between two lists while the directory is read
 
 
 class Listing(NamedTuple):
     infos: list[RunInfo]  # newest first
     problem: str = ""  # why they cannot be listed; "" if they can
+    whole: bool = True  # False while runs are read for the first time
 
 
 class RunsFeed(PollingThread):
@@ -24,6 +27,7 @@ class RunsFeed(PollingThread):
         self._index = RunIndex(runs_dir)
         self._poll_s = poll_s
         self._fresh: Listing | None = None
+        self._before: Listing | None = None
 
     def take(self) -> Listing | None:
         """Returns the newest list not taken yet; None when nothing changed."""
@@ -31,9 +35,18 @@ class RunsFeed(PollingThread):
         return fresh
 
     def _poll(self) -> Generator[float, None, None]:
-        before: Listing | None = None
+        shown_at, whole = time.monotonic(), False
         while True:
-            found = Listing(self._index.scan(), self._index.problem)
-            if found != before:
-                self._fresh = before = found
+            for _ in self._index.scan():
+                if time.monotonic() - shown_at > SHOW_S:
+                    self._show(whole=whole)
+                    yield 0.0
+                    shown_at = time.monotonic()
+            whole = True
+            self._show(whole=True)
             yield self._poll_s
+
+    def _show(self, *, whole: bool) -> None:
+        found = Listing(self._index.infos, self._index.problem, whole)
+        if found != self._before:
+            self._fresh = self._before = found

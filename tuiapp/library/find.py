@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from trainers.contract.rundir import RUN_ID, RunDir
 from tuiapp.state.text import join_words, sanitize
 
 NAMED = 5  # runs listed in a message about an ambiguous name
+SECOND = 15  # characters of a run's name: when it was launched
 
 
 class UnknownRunError(LookupError):
@@ -21,14 +24,25 @@ class UnknownRunError(LookupError):
 
 def list_runs(runs_dir: Path) -> list[RunDir]:
     """Returns all runs in a directory, newest first; none when it does not exist."""
-    found = []
+    return list(find_runs(runs_dir))
+
+
+def find_runs(runs_dir: Path) -> Iterator[RunDir]:
+    """Yields the runs of `list_runs`, looking at each only when it is wanted: the directory may be slow."""
+    found: list[os.DirEntry[str]] = []
     with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
-        for entry in entries:
-            # One that cannot be accessed, such as a link in a circle, must not hide the others.
-            with contextlib.suppress(OSError):
-                if RUN_ID.fullmatch(entry.name) and entry.is_dir():
-                    found.append(Path(entry.path))
-    return [RunDir(path) for path in sorted(found, key=_launched, reverse=True)]
+        found.extend(entry for entry in entries if RUN_ID.fullmatch(entry.name))
+    found.sort(key=lambda entry: entry.name, reverse=True)
+    for _, of_a_second in groupby(found, key=lambda entry: entry.name[:SECOND]):
+        runs = [Path(entry.path) for entry in of_a_second if _is_directory(entry)]
+        yield from map(RunDir, sorted(runs, key=_launched, reverse=True) if runs[1:] else runs)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    # One that cannot be accessed, such as a link in a circle, must not hide the others.
+    with contextlib.suppress(OSError):
+        return entry.is_dir()
+    return False
 
 
 def unreadable(runs_dir: Path) -> str:
@@ -43,13 +57,13 @@ def unreadable(runs_dir: Path) -> str:
         return f"Cannot list {runs_dir}: {error.strerror}.\n{instead}"
 
 
-def _launched(path: Path) -> tuple[str, int, str]:
-    """Sort key: the second in the run's name; within one, the time of run.toml, which is written once."""
+def _launched(path: Path) -> tuple[int, str]:
+    """Sort key of runs whose names have the same second: the time of run.toml, which is written once."""
     try:
         written = os.stat(path / "run.toml").st_mtime_ns
     except OSError:
         written = 0
-    return path.name[:15], written, path.name
+    return written, path.name
 
 
 def find_run(name: str, runs_dir: Path) -> RunDir:

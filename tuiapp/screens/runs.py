@@ -133,8 +133,9 @@ class RunsScreen(CoveredScreenFix[None]):
         if (listing := self._lister.take()) is not None:
             self._listing = listing
             live = {info.directory: info.is_live for info in listing.infos}
-            self._marked = [run for run in self._marked if run in live]
-            self._stopping = {run for run in self._stopping if live.get(run)}
+            if listing.whole:
+                self._marked = [run for run in self._marked if run in live]
+                self._stopping = {run for run in self._stopping if live.get(run)}
             self._show()
 
     def _show(self) -> None:
@@ -225,7 +226,7 @@ class RunsScreen(CoveredScreenFix[None]):
     def action_compare(self) -> None:
         """Compares the marked runs; with one marked, that one and the one under the cursor."""
         listed = {info.directory: info for info in self._listing.infos} if self._listing else {}
-        runs = [listed[run] for run in self._marked]
+        runs = [listed[run] for run in self._marked if run in listed]
         if len(runs) == 1 and (info := self.current) and info.directory not in self._marked:
             runs.append(info)
         if len(runs) < 2:
@@ -355,6 +356,7 @@ def _heading(listing: Listing | None, shown: int, marked: int, by: str, *, rever
     facts = join_words(
         [
             f"{shown} of {count}" if shown < len(listing.infos) else count,
+            "" if listing.whole else "reading …",
             f"{live} live" if live else "",
             f"{marked} marked" if marked else "",
             f"sorted by {BY_NAME[by].title}{', reversed' if reverse else ''}",
