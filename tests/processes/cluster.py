@@ -119,7 +119,7 @@ def _cluster(home: Path, hosts: Sequence[str]) -> Iterator[dict[str, str]]:
                 renamed = f"hostname {hosts[number]} && exec {shlex.join(command)}"
                 command = ["unshare", "--uts", "sh", "-c", renamed]
             daemons.enter_context(_daemon(command, home / f"slurmd.n{number}.out", environment))
-        daemons.callback(_cancel_all, environment)
+        daemons.callback(cancel_all, environment)
         wait_until(lambda: _idle(environment) == NODES)
         yield environment
 
@@ -167,7 +167,8 @@ def _idle(environment: dict[str, str]) -> int:
     return done.stdout.split().count("idle")
 
 
-def _cancel_all(environment: dict[str, str]) -> None:
+def cancel_all(environment: dict[str, str]) -> None:
+    """Cancels all jobs, and waits until they have ended."""
     subprocess.run(["scancel", "--user=root"], env=environment, check=False, timeout=20)
     wait_until(lambda: not jobs(environment))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.processes.cluster import jobs, slurm, start_now
+from tests.processes.cluster import cancel_all, jobs, slurm, start_now
 from tests.processes.harness import MLP, Watched, launched, resumed, wait_dead, watching
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
@@ -38,10 +38,12 @@ def cluster() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture
-def in_cluster(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def in_cluster(cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     for name in ("PATH", "SLURM_CONF"):
         monkeypatch.setenv(name, cluster[name])
-    return cluster
+    yield cluster
+    # A job that a failed test leaves would keep the nodes from the next.
+    cancel_all(cluster)
 
 
 @pytest.fixture
@@ -51,6 +53,13 @@ def blocker(in_cluster: dict[str, str]) -> Iterator[str]:
     job = subprocess.run(command, env=in_cluster, capture_output=True, text=True, check=True).stdout.strip()
     yield job
     subprocess.run(["scancel", job], env=in_cluster, check=False)
+
+
+def _listed(runs_dir: Path) -> list[str]:
+    """The status of each run of a directory, as a list of runs shows it."""
+    index = RunIndex(runs_dir)
+    list(index.scan())
+    return [info.status for info in index.infos]
 
 
 def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
@@ -134,14 +143,14 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
         assert summarise(run.run).reason == describe_queued(waits)
         with monkeypatch.context() as without:
             without.setenv("PATH", "")
-            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+            assert _listed(runs_dir) == ["queued"]
         assert run.processes(WATCHER) == []
         with pytest.raises(LaunchError, match="is running"):
             resume(run.run)
         # Any view has it watched again, once.
         with LivenessProbe(run.run) as pulse:
             wait_until(lambda: pulse.is_alive() and run.run.is_watched() and run.processes(WATCHER))
-            assert [info.status for info in RunIndex(runs_dir).scan()] == ["queued"]
+            assert _listed(runs_dir) == ["queued"]
             assert len(run.processes(WATCHER)) == 1
             mailbox.send(run.run.commands, "stop")
             assert run.end().status == "stopped"
@@ -157,7 +166,7 @@ def test_a_job_that_was_cancelled_while_nothing_watched_it(
         waits = run.wait(Queued)
         _kill_watcher(run)
         subprocess.run(["scancel", waits.job], env=in_cluster, check=True)
-        RunIndex(runs_dir).scan()
+        _listed(runs_dir)
         end = run.end()
         assert (end.status, end.reason) == ("stopped", f"its Slurm job {waits.job} was cancelled before it started")
         run.wait_gone()

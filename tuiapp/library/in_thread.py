@@ -25,5 +25,5 @@ def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -
         except Exception as error:
             future.set_exception(error)
 
-    threading.Thread(target=call, name=f"read-{function.__name__}", daemon=True).start()
+    threading.Thread(target=call, name="read", daemon=True).start()
     return future
