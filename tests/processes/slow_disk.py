@@ -44,14 +44,8 @@ class SlowDisk:
         self.backing, self.path, self._control = backing, path, control
         self.be(Trouble())
 
-    @property
-    def is_syncing(self) -> bool:
-        """Whether an fsync has begun since the last `be`."""
-        return self._control.with_suffix(".syncing").exists()
-
     def be(self, trouble: Trouble) -> None:
         """From now on."""
-        self._control.with_suffix(".syncing").unlink(missing_ok=True)
         beside = self._control.with_suffix(".new")
         beside.write_bytes(msgspec.json.encode(trouble))
         beside.replace(self._control)
@@ -134,9 +128,7 @@ def _serve(backing: str, mount: str, control: str, *options: str) -> None:
             return os.pwrite(fh, data, offset)
 
         def fsync(self, path: str, datasync: int, fh: int) -> None:
-            if delay_s := msgspec.json.decode(Path(control).read_bytes(), type=Trouble).sync_s:
-                Path(control).with_suffix(".syncing").touch()
-                time.sleep(delay_s)
+            time.sleep(msgspec.json.decode(Path(control).read_bytes(), type=Trouble).sync_s)
 
         def release(self, path: str, fh: int) -> None:
             os.close(fh)

@@ -21,7 +21,7 @@ import pytest
 
 from tests import histories as h
 from tests.contract.recorded import record
-from tests.processes.harness import MLP, Watched, launched, wait_dead
+from tests.processes.harness import MLP, Watched, launched
 from tests.processes.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.pty.terminal import Terminal
 from tests.waiting import wait_until
@@ -280,24 +280,6 @@ def open_files() -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"/proc/self/fd/{fd}"))
     return found
-
-
-@pytest.mark.slow
-def test_a_sync_of_ten_seconds_does_not_delay_a_kill(disk: SlowDisk, fake: Callable[..., None]) -> None:
-    fake()
-    config = msgspec.structs.replace(MLP, checkpoint_every=0)
-    with launched(config, disk.path) as run:
-        run.at_step(20)
-        ranks = run.processes("trainers.runtime.rank")
-        assert ranks
-        disk.be(Trouble(sync_s=10.0))
-        wait_until(lambda: disk.is_syncing)
-        mailbox.send(RunDir(disk.backing / run.run.run_id).commands, "stop-now")
-        took = wait_dead(ranks)
-        print(f"{took:.1f} s until the ranks had ended")
-        disk.be(Trouble())
-        assert took < 5.0
-        run.end()
 
 
 @pytest.mark.slow

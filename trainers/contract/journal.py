@@ -2,16 +2,13 @@
 
 The writer appends whole batches with one `write`; the next writer cuts off a last line torn by a crash, and readers
 skip it. A full disk does not stop training: what could not be written waits in memory, bounded, until there is room
-again. Nor does a slow one: a thread syncs, and what comes meanwhile waits, as some file systems let no write pass a
-sync.
+again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,7 +24,7 @@ MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: readers drop it."""
 
 MAX_PENDING_BYTES = 64 << 20
-"""Limit of what waits in memory while the disk is full or syncs; beyond that events are dropped and counted."""
+"""Limit of what waits in memory while the disk is full; beyond that events are dropped and counted."""
 
 
 class _Numbered(msgspec.Struct):
@@ -50,11 +47,8 @@ class JournalWriter:
         self.on_line: Callable[[Event, bytes], None] | None = None
         """Called with each event and its line, as soon as it is sure to be written once the disk has room."""
         self._pending = bytearray()
-        self.synced = self.offset
-        """How far the disk has it."""
-        self._sync_thread: threading.Thread | None = None
-        self._sync_at = time.monotonic()
-        """When the last sync began."""
+        self._unsynced = False
+        self._synced_at = time.monotonic()
         self.blocked: OSError | None = None
         """Why the last write failed; None if everything is written."""
         self.dropped = 0
@@ -63,10 +57,10 @@ class JournalWriter:
         """Why a sync once failed, as over a quota of NFS: a later success does not prove that the disk has it all."""
 
     def append(self, events: Iterable[Event], *, durable: bool = False) -> None:
-        """Numbers and writes events; with `durable` the disk has them on return, else `sync_due` syncs them."""
+        """Numbers and writes events; with `durable` the disk has them on return, else within a second of `sync_due`."""
         for event in events:
             line = encode(msgspec.structs.replace(event, seq=self._seq + 1))
-            if len(self._pending) + len(line) > MAX_PENDING_BYTES:
+            if self.blocked and len(self._pending) + len(line) > MAX_PENDING_BYTES:
                 self.dropped += 1
                 continue
             self._seq += 1
@@ -78,9 +72,7 @@ class JournalWriter:
             self.sync()
 
     def flush(self) -> None:
-        """Writes what waits, unless a sync is under way; on failure keeps it and sets `blocked`."""
-        if self._sync_thread is not None and self._sync_thread.is_alive():
-            return
+        """Writes what waits; on failure keeps it and sets `blocked`."""
         while self._pending:
             try:
                 written = os.write(self._fd, self._pending)
@@ -89,45 +81,29 @@ class JournalWriter:
                 return
             del self._pending[:written]
             self.offset += written
+            self._unsynced = True
         self.blocked = None
 
     def sync(self) -> None:
-        """Writes what waits, and returns once the disk has it."""
-        if self._sync_thread is not None:
-            self._sync_thread.join()
-        self.flush()
-        self._sync(self.offset)
-
-    def sync_due(self) -> None:
-        """Begins to sync in a thread if the last sync began a second or more ago, or `sync_soon` was called."""
-        idle = self._sync_thread is None or not self._sync_thread.is_alive()
-        if idle and self.offset > self.synced and time.monotonic() - self._sync_at >= 1.0:
-            self._sync_at = time.monotonic()
-            self._sync_thread = threading.Thread(target=self._sync, args=(self.offset,), name="sync", daemon=True)
-            self._sync_thread.start()
-
-    def sync_soon(self) -> None:
-        """Lets the next `sync_due` sync."""
-        self._sync_at = -math.inf
-
-    def _sync(self, end: int) -> None:
-        if end > self.synced:
+        if self._unsynced:
             try:
                 os.fdatasync(self._fd)
             except OSError as error:
                 self.sync_failed = error
-            self.synced = end
+            self._unsynced = False
+        self._synced_at = time.monotonic()
+
+    def sync_due(self) -> None:
+        """Syncs if the last sync is a second or more ago."""
+        if time.monotonic() - self._synced_at >= 1.0:
+            self.sync()
 
     @property
     def waiting_bytes(self) -> int:
         return len(self._pending)
 
-    @property
-    def end(self) -> int:
-        """The offset once everything is written."""
-        return self.offset + len(self._pending)
-
     def close(self) -> None:
+        self.flush()
         self.sync()
         os.close(self._fd)
 

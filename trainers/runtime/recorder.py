@@ -12,20 +12,18 @@ class Recorder:
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self._committed: list[int] = []
-        self._covered: list[tuple[int, int]] = []
-        """Step, and how far the disk must have the journal."""
 
     def add(self, checkpoint: Checkpoint) -> None:
         self._committed.append(checkpoint.step)
 
     def report_covered(self, reached: int, writer: Voter | None) -> None:
         """Reports checkpoints now covered; call once the journal has all events up to `reached` on all ranks."""
-        if reached_now := [step for step in self._committed if step <= reached]:
-            self._covered += [(step, self._journal.end) for step in reached_now]
-            self._committed = [step for step in self._committed if step > reached]
-            self._journal.sync_soon()
+        covered = [step for step in self._committed if step <= reached]
+        if not covered or self._journal.blocked:
+            return
         # What a crash of the machine could still lose is not covered.
-        while self._covered and self._covered[0][1] <= self._journal.synced:
-            step, _ = self._covered.pop(0)
-            if writer is not None:
+        self._journal.sync()
+        self._committed = [step for step in self._committed if step > reached]
+        if writer is not None:
+            for step in covered:
                 writer.send(wire.Recorded(step))

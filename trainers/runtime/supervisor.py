@@ -10,8 +10,7 @@ A script's ranks report over a socket (`listener`). If its plan has no processes
 supervisor then only records those that connect, and ends when they have ended.
 
 A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
-the run, no rank, and no sync of the journal can block it. It ends once all ranks have ended; the journal's last event
-says how.
+the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.
 """
 
 from __future__ import annotations
@@ -394,8 +393,7 @@ class Supervisor:
             return
         self._failures.append(failure)
         self._emit(failure[0])
-        self._journal.sync_soon()
-        self._write()
+        self._write(durable=True)
         if self._plan.processes:
             self._teardown.fail(monotonic())
 
@@ -493,12 +491,12 @@ class Supervisor:
         self._out.append(event)
 
     def _write(self, *, durable: bool = False) -> None:
-        if self._out or self._journal.waiting_bytes:
+        if self._out or self._journal.blocked:
             self._journal.append(self._out, durable=durable)
             self._out.clear()
             self._digest.write_due()
         self._journal.sync_due()
-        if self._nodes is not None and not self._journal.waiting_bytes:
+        if self._nodes is not None and not self._journal.blocked:
             self._nodes.confirm()
         writer = self._live.get(0)
         self._recorder.report_covered(self._tally.step, writer if isinstance(writer, RankProcess) else None)
