@@ -34,6 +34,9 @@ from trainers.user_code import format_error
 ORPHAN_S = 5.0
 """Time the reaper gets, once the supervisor is gone, before a rank ends itself and its children."""
 
+_kept: list[Exception] = []
+"""Never freed: the frames of an exception hold the process group, whose destructor may wait for the other ranks."""
+
 
 def main() -> int:
     """Trains; exit code 0 if the backend returned, 1 if it raised."""
@@ -63,15 +66,13 @@ def main() -> int:
         with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
             backend = importlib.import_module(BACKENDS[plan.config.backend].module)
             backend.train(plan, rank, report, checkpoints)
-    except (DatasetError, UserCodeError) as error:
-        # The message is for the user, who gave the file; the traceback is of no use to them.
-        report.fail(rank_error(error, ""))
-        print(error, file=sys.stderr)
-        return 1
     except Exception as error:
-        text = format_error(error, files_of(plan.config.model, plan.config.dataset))
+        _kept.append(error)
+        # Of an error in the user's file the message says it all; the traceback is of no use to them.
+        in_file = isinstance(error, DatasetError | UserCodeError)
+        text = "" if in_file else format_error(error, files_of(plan.config.model, plan.config.dataset))
         report.fail(rank_error(error, text))
-        print(text, end="", file=sys.stderr)
+        print(text.rstrip("\n") or error, file=sys.stderr)
         return 1
     else:
         report.phase("done")
