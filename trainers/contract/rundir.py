@@ -171,7 +171,7 @@ class RunDir:
 
     def has_job(self) -> bool:
         """Whether the run has a Slurm job, which may start it, or start it again."""
-        return self.queued.exists() or _is_locked(self.job) is True
+        return os.path.exists(self.queued) or _is_locked(self.job) is True
 
     def is_watched(self) -> bool:
         """Whether a process, here or on another machine, watches the run's Slurm job, or its supervisor is up."""

@@ -7,7 +7,7 @@ from trainers.contract.rundir import RunDir
 
 def keep_watched(run: RunDir) -> None:
     """Looks whether a process watches a queued run's job, and starts it where there is none; never waits for Slurm."""
-    if run.queued.exists() and not run.is_watched():
+    if run.queued_job() and not run.is_watched():
         # Imported by few views otherwise.
         from trainers.launch import watch_queue
 
