@@ -20,11 +20,11 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.files import write_atomically
 from trainers.config.options import ConfigError
 from trainers.contract import mailbox
-from trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded, RunStarted
+from trainers.contract.events import AnyEvent, Node, RankFailed, RunEnded
 from trainers.contract.manifest import list_checkpoints
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
-from trainers.contract.summary import is_final, last_attempt, read_config
+from trainers.contract.summary import is_final, last_attempt, read_config, since_start
 from trainers.launch import LaunchError, resume, start
 
 HANDOVER_S = 60.0
@@ -101,7 +101,7 @@ class Job:
 
 def lost_node(events: Sequence[AnyEvent], end: RunEnded) -> bool:
     """Whether the last attempt failed because a node that had joined was out of reach."""
-    events = events[max((n for n, one in enumerate(events) if isinstance(one, RunStarted)), default=0) :]
+    events = since_start(events)
     causes = {one.node for one in events if isinstance(one, RankFailed) and one.lost and one.rank == end.failed_rank}
     return any(isinstance(one, Node) and one.state == "lost" and one.node in causes for one in events)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -96,6 +97,11 @@ def last_attempt(run: RunDir) -> int:
     return event.attempt if isinstance(event, RunStarted) else 0
 
 
+def since_start(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+    """Returns those of the last attempt; all if its start is not among them."""
+    return events[max((n for n, event in enumerate(events) if isinstance(event, RunStarted)), default=0) :]
+
+
 def is_final(run: RunDir) -> bool:
     """Whether a run has ended for good: Slurm will not start it again, even if it starts its job again."""
     events = peek_journal(run.journal).tail()
@@ -104,8 +110,7 @@ def is_final(run: RunDir) -> bool:
     requeues = False
     with contextlib.suppress(ConfigError, OSError):
         requeues = read_config(run).requeue
-    began = max((n for n, event in enumerate(events) if isinstance(event, RunStarted)), default=0)
-    asked = any(isinstance(event, StopRequested) and event.by == "command" for event in events[began:])
+    asked = any(isinstance(event, StopRequested) and event.by == "command" for event in since_start(events))
     return asked or not requeues or end.status == "completed"
 
 

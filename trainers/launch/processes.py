@@ -30,7 +30,7 @@ def start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *
     """
     process = None
     try:
-        command = ["trainers.runtime.supervisor", str(run.path), *resumed]
+        command = _module("trainers.runtime.supervisor", str(run.path), *resumed)
         process, said_before = _start_process(run, command, passed)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
@@ -60,14 +60,11 @@ def _wait_for_start(run: RunDir, offset: int, process: subprocess.Popen[bytes], 
 
 def start_job(run: RunDir, config: RunConfig, lock: int | None = None) -> None:
     """Submits a run's job to Slurm, and starts the process that waits for it; in an allocation, the job itself."""
-    command = [sys.executable, "-P", "-m", "trainers.slurm_job", str(run.path)]
+    command = _module("trainers.slurm_job", str(run.path))
     if slurm.inside_allocation():
         # `salloc` gives its shell on the machine where it was typed.
         elsewhere = "SLURMD_NODENAME" not in os.environ
-        command = [*(["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []), *command]
-        log = os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with open(log, "ab") as file:
-            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+        _start_process(run, [*(["srun", "--nodes=1", "--ntasks=1", "--overlap"] if elsewhere else []), *command])
         return
     script = run.path / "slurm.sh"
     write_atomically(script, slurm.job_script(config, run.path, command).encode())
@@ -93,16 +90,20 @@ def watch_queue(run: RunDir) -> None:
 
 
 def _start_watch(run: RunDir, job: str, lock: int) -> None:
-    _start_process(run, ["trainers.runtime.slurm_queue", str(run.path), job, str(lock)], (lock,))
+    _start_process(run, _module("trainers.runtime.slurm_queue", str(run.path), job, str(lock)), (lock,))
 
 
-def _start_process(run: RunDir, command: list[str], passed: Sequence[int]) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts one of our modules in its own session; returns it, and the length that supervisor.log had."""
+def _module(name: str, *arguments: str) -> list[str]:
+    # -P: the user's working directory must not be searched for a package called `trainers`.
+    return [sys.executable, "-P", "-m", name, *arguments]
+
+
+def _start_process(run: RunDir, command: list[str], passed: Sequence[int] = ()) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts a command in its own session; returns it, and the length that supervisor.log had."""
     with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         said_before = log.tell()
         process = subprocess.Popen(
-            # -P: the user's working directory must not be searched for a package called `trainers`.
-            [sys.executable, "-P", "-m", *command],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
