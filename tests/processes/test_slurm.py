@@ -70,6 +70,15 @@ def test_a_run_on_two_nodes(in_cluster: dict[str, str], runs_dir: Path) -> None:
         run.wait_gone()
 
 
+def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path) -> None:
+    settings = ["launcher=slurm", "nodes=2", "network=lo", "platform=cpu", "devices=2", "max_steps=8"]
+    program = [sys.executable, "-P", "-m", "tuiapp", "--runs-dir", str(runs_dir), "run", "mlp"]
+    command = [*program, *(word for one in settings for word in ("--set", one))]
+    subprocess.run(["salloc", "--nodes=2", "--exclusive", *command], env=in_cluster, check=True, timeout=PATIENCE_S)
+    (run,) = runs_dir.iterdir()
+    assert summarise(RunDir(run)).status == "completed"
+
+
 @pytest.mark.parametrize("gpus", ["--gpus=4", "--gpus-per-node=2", "--gres=gpu:2"])
 def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
     in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
