@@ -244,7 +244,8 @@ def running(world_size: int = 2, *, last_step: int = 130, gpus: bool = False) ->
 
 def summary(step: int, seconds: float, *, world_size: int = 2) -> Summary:
     """What the curves come to at a step: the ranks' mean loss, the last evaluation."""
-    last = evaluation(step // 29, seconds) if step >= 29 else None
+    evaluations = [evaluation(epoch, seconds) for epoch in range(1, step // 29 + 1)]
+    last = evaluations[-1] if evaluations else None
     return Summary(
         steps=step,
         epochs=step / 29,
@@ -252,8 +253,8 @@ def summary(step: int, seconds: float, *, world_size: int = 2) -> Summary:
         loss=sum(loss_at(step, rank) for rank in range(world_size)) / world_size,
         test_loss=last.values[TEST_LOSS][0] if last else None,
         test_accuracy=last.values[TEST_ACCURACY][0] if last else None,
-        best_loss=last.values[TEST_LOSS][0] if last else None,
-        best_accuracy=last.values[TEST_ACCURACY][0] if last else None,
+        best_loss=min((one.values[TEST_LOSS][0] or 0.0 for one in evaluations), default=None),
+        best_accuracy=max((one.values[TEST_ACCURACY][0] or 0.0 for one in evaluations), default=None),
         seconds=seconds,
     )
 

@@ -24,8 +24,8 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     end_marked(value)
 
 
-def end_marked(value: str) -> None:
-    """Ends all processes that carry a mark."""
+def end_marked(value: str, seconds: float = 60.0) -> None:
+    """Ends all processes that carry a mark; fails if some are still there after so many seconds."""
 
     def none_left() -> bool:
         left = [process for process in psutil.process_iter() if _carries(process, value)]
@@ -34,7 +34,7 @@ def end_marked(value: str) -> None:
                 process.kill()
         return not left
 
-    wait_until(none_left)
+    wait_until(none_left, seconds)
 
 
 def _carries(process: psutil.Process, value: str) -> bool:

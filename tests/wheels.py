@@ -36,5 +36,5 @@ def offline(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Path:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     for name, version in (("torch", "2.13.0"), ("numpy", "2.4.6"), ("msgspec", "0.22.0")):
         make_wheel(directory, name, version)
-    monkeypatch.setitem(RECIPES, "torch", Recipe(("torch==2.13.0", "numpy==2.4.6", "msgspec==0.22.0"), 1))
+    monkeypatch.setitem(RECIPES, "torch", Recipe(("torch==2.13.0", "numpy==2.4.6", "msgspec==0.22.0"), (1, 1)))
     return directory

@@ -13,7 +13,8 @@
 
 The generator decides what comes next, and reports the phase that begins: epochs and their batches, evaluations and
 checkpoints when they are due, checkpoints and stops after the step on which all ranks have agreed, and how many steps
-may be in flight. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
+may be in flight. A step is reported once it is computed, so that its time is the devices', not that of telling them
+what to do. It knows no framework: a batch is the numbers of its examples, and losses pass through as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from time import perf_counter
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +36,11 @@ from trainers.runtime.reporter import Reporter
 from trainers.schedules import learning_rate
 from trainers.tensor_files import Tensors
 
+STEPS_IN_FLIGHT = 8
+"""Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
+
+Batch = TypeVar("Batch")
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -45,15 +52,13 @@ class Step:
     rate: np.float32
     is_first: bool
     """In this process: report how its arrays are sharded."""
+    waited_s: float
+    """Seconds its process waited for the batch."""
     in_flight: InFlight
-    plan: Plan
-    report: Reporter
 
     def done(self, loss: Any, gradient_norm: Any = None) -> None:
-        """Reports the update: `loss` is the mean before it, see `Reporter.step`; the norm is that before clipping."""
-        # All of an epoch's steps are waited for before its last is reported: their time is not the evaluation's.
-        self.in_flight.add(loss, drain=self.plan.ends_epoch(self.number))
-        self.report.step(self.number, loss, self.plan.local_batch_size, float(self.rate), gradient_norm)
+        """Has the update reported once it is computed; see `Reporter.step` for its loss, and norm before clipping."""
+        self.in_flight.add(self, loss, gradient_norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +95,48 @@ Work: TypeAlias = Step | Evaluate | Save | Export
 
 
 class InFlight:
-    """Bounds the steps given to a framework but not yet computed to `limit`; 0 waits for each.
+    """The steps that a framework was given, but that are not computed: at most `limit`; 0 waits for each.
 
-    `wait` waits until a loss is computed; None if the framework needs no bound.
+    `mark` gives what to wait for of a step just given, from its loss; `wait` waits for that. Without `wait` a step that
+    was given is computed.
     """
 
-    def __init__(self, limit: int, wait: Callable[[Any], object] | None) -> None:
-        self._limit, self._wait = limit, wait
-        self._losses: deque[Any] = deque()
+    def __init__(
+        self,
+        plan: Plan,
+        report: Reporter,
+        mark: Callable[[Any], Any],
+        wait: Callable[[Any], object] | None,
+        limit: int,
+    ) -> None:
+        self._plan, self._report = plan, report
+        self._mark, self._wait = mark, wait or (lambda marked: None)
+        self._limit = limit if wait else 0
+        self._given: deque[tuple[Step, Any, Any, Any]] = deque()
+        report.at_close = self.abandon
 
-    def add(self, loss: Any, *, drain: bool) -> None:
-        """Adds a step; waits for older ones, or with `drain` for all."""
-        if self._wait is not None:
-            self._losses.append(loss)
-            while len(self._losses) > (0 if drain else self._limit):
-                self._wait(self._losses.popleft())
+    def add(self, step: Step, loss: Any, gradient_norm: Any) -> None:
+        self._given.append((step, loss, gradient_norm, self._mark(loss)))
+        # The reporting of how the first one's arrays are sharded, and an evaluation after an epoch, must neither wait
+        # for steps nor count as part of one.
+        drain = step.is_first or self._plan.ends_epoch(step.number)
+        self.wait(0 if drain else self._limit)
+
+    def wait(self, most: int = 0) -> None:
+        """Waits until at most so many steps are left, and reports the others."""
+        while len(self._given) > most:
+            self._wait(self._given[0][3])
+            self._tell()
+
+    def abandon(self) -> None:
+        """Reports what is left without waiting: the backend has failed, and its device may never be done."""
+        while self._given:
+            self._tell()
+
+    def _tell(self) -> None:
+        step, loss, gradient_norm, _ = self._given.popleft()
+        examples, rate = self._plan.local_batch_size, float(step.rate)
+        self._report.step(step.number, loss, examples, rate, gradient_norm, step.waited_s)
 
 
 def training(
@@ -113,28 +145,37 @@ def training(
     checkpoints: Checkpoints,
     *,
     place: Callable[[Rows], Iterable[Any]] = iter,
+    mark: Callable[[Any], Any] = lambda loss: loss,
     wait: Callable[[Any], object] | None = None,
-    limit: int = 0,
+    limit: int = STEPS_IN_FLIGHT,
 ) -> Iterator[Work]:
     """Yields the work of a process, from the first step, or the one after its checkpoint, to the last.
 
     `place` turns an epoch's example numbers, int64 [steps, global_batch_size], into what each step gets: moved to the
-    device at once rather than step by step, or the batches themselves, read ahead. `wait` waits until a loss is
-    computed, if the framework itself does not bound steps in flight; there are then at most `limit`.
+    device at once rather than step by step, or the batches themselves, read ahead. A framework that returns before a
+    step is computed gives `wait`, which waits for a step's loss, or what `mark` made of it when the step was given.
     """
     done = checkpoints.resumed.step if checkpoints.resumed else 0
-    in_flight = InFlight(limit, wait)
+    in_flight = InFlight(plan, report, mark, wait, limit)
     for epoch in plan.epochs_after(done):
         report.phase("training")
         first, order = remaining(plan, epoch, done)
-        for number, (batch, rows) in enumerate(zip(order, place(order), strict=True), start=first):
+        batches = zip(order, timed(place(order)), strict=True)
+        for number, (batch, (rows, waited_s)) in enumerate(batches, start=first):
             if report.save_before(number):
+                in_flight.wait()
                 report.phase("checkpointing")
                 yield Save(number - 1, checkpoints)
                 report.phase("training")
+                waited_s = 0.0
             if report.stop_before(number):
+                in_flight.wait()
                 return
-            yield Step(number, batch, rows, learning_rate(plan, number), number == done + 1, in_flight, plan, report)
+            is_first = number == done + 1
+            yield Step(number, batch, rows, learning_rate(plan, number), is_first, waited_s, in_flight)
+            if is_first:
+                # Reporting how its arrays are sharded is no part of the second.
+                report.restart_clock()
         if plan.evaluates_after(number):
             report.phase("evaluating")
             yield Evaluate(number, plan, report)
@@ -142,3 +183,15 @@ def training(
             report.phase("checkpointing")
             yield Save(number, checkpoints)
     yield Export()
+
+
+def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
+    """Yields each batch with the seconds that asking for it took."""
+    source = iter(batches)
+    while True:
+        asked = perf_counter()
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        yield batch, perf_counter() - asked

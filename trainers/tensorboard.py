@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from trainers.config.secrets import mask_values
 from trainers.contract.events import AnyEvent, Facts, Metrics, RunEnded, RunStarted
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class EventFiles:
 
         if end is None:
             info = SessionStartInfo(group_name=_text(self._name), start_time_secs=time)
-            for key, value in self._config.items():
+            for key, value in mask_values(self._config).items():
                 _set(info.hparams[_text(key)], value)
             tag, data = "_hparams_/session_start_info", HParamsPluginData(session_start_info=info)
         else:

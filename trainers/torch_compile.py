@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from trainers.config.run_config import RunConfig
+from trainers.config.user_code import PY
 from trainers.runtime.reporter import Reporter
 
+CALLS_AHEAD = 3
+"""With CUDA graphs the first call compiles and warms up, the second records, and from the third on it is replayed."""
 
-def compile_model(model: nn.Module) -> nn.Module:
+
+def uses_cuda_graphs(config: RunConfig) -> bool:
+    """Whether the compiled passes are replayed as CUDA graphs: one launch in place of hundreds.
+
+    That is what a small model's step waits for. A replay overwrites what the one before gave: of ours nothing outlives
+    its step, as the loss is computed outside of the model, and gradients are dropped before the next forward pass. Of a
+    user's own model nobody knows that. Graphs with collectives in them, as those of SyncBatchNorm, and their replay
+    beside the all-reduce of several GPUs, are not used.
+    """
+    own = config.model.startswith(PY)
+    return config.platform == "cuda" and config.devices == 1 and not config.sync_batch_norm and not own
+
+
+def compile_model(model: nn.Module, *, cuda_graphs: bool) -> nn.Module:
     """The same model, compiled on its first call; its parameters and buffers stay those of the original."""
-    # Dropout draws as it does uncompiled.
-    return cast(nn.Module, torch.compile(model, dynamic=False, options={"fallback_random": True}))
+    # Dropout draws as it does uncompiled. Options exclude mode="reduce-overhead", which sets just the second one.
+    options: dict[str, str | int | bool | Callable[..., Any]] = {
+        "fallback_random": True,
+        "triton.cudagraphs": cuda_graphs,
+    }
+    return cast(nn.Module, torch.compile(model, dynamic=False, options=options))
 
 
 def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss: Callable[[], Tensor]) -> None:
@@ -27,7 +48,9 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
     buffers = [buffer.clone() for buffer in model.buffers()]
     try:
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            loss().backward()  # type: ignore[no-untyped-call]
+            for _ in range(CALLS_AHEAD if device.type == "cuda" else 1):
+                model.zero_grad()
+                loss().backward()  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         # The message of Inductor on the CPU ("No working C++ compiler found"), and of Triton on GPUs.
         if "C++ compiler" not in str(error) and "C compiler" not in str(error):

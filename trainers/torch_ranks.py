@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from inspect import signature
 from math import prod
 from typing import Any
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from trainers.config.environment import hang_limit_s
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import FrameworkMemory, Shard, Sharding
@@ -24,7 +26,10 @@ from trainers.data.prefetch import prefetch
 from trainers.data.stored import StoredImages
 from trainers.evaluation import WORST, Sums, columns
 from trainers.models import torch_models
+from trainers.runtime.hangs import PHASE_LIMITS_S
 from trainers.runtime.reporter import Reporter
+from trainers.torch_collectives import collectives
+from trainers.torch_copies import Copies, Filled
 
 EVAL_BATCH = 1024
 
@@ -86,7 +91,25 @@ def set_arithmetic(config: RunConfig, report: Reporter) -> None:
     """Sets the arithmetic of float32, and how the losses of many steps are converted: by one copy to the host."""
     torch.backends.cudnn.allow_tf32 = config.precision != "float32"
     torch.set_float32_matmul_precision("highest" if config.precision == "float32" else "high")
+    # Times cuDNN's algorithms on the first batch of a shape, and keeps the fastest. The next launch may find another
+    # faster: a GPU's last bits are not promised, the CPU's are.
+    torch.backends.cudnn.benchmark = config.platform == "cuda"
     report.convert = lambda losses: torch.stack(losses).tolist()
+
+
+def steps_in_flight(device: torch.device) -> dict[str, Any]:
+    """How `training` waits for steps: on a GPU, where calls return before they are computed; not on the CPU."""
+    return {"mark": record, "wait": torch.cuda.Event.synchronize} if device.type == "cuda" else {}
+
+
+def record(loss: Tensor) -> torch.cuda.Event:
+    """An event after all that its device was given so far: with a process group also the gradients' all-reduce.
+
+    Blocking: who waits for it sleeps, and leaves the core to the threads that read batches and send reports.
+    """
+    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(loss.device))
+    return event
 
 
 def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
@@ -94,8 +117,8 @@ def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[
     return torch.autocast(device.type, torch.bfloat16) if config.precision == "bfloat16" else nullcontext()
 
 
-def connect(rank: int, world_size: int, device: torch.device) -> None:
-    """Joins the process group.
+def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter) -> None:
+    """Joins the process group; has its collectives told in a hang.
 
     Rank 0 serves the rendezvous on a socket bound before any rank started: no other process can take the port
     in between.
@@ -103,16 +126,27 @@ def connect(rank: int, world_size: int, device: torch.device) -> None:
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listener = int(os.environ["TUIAPP_STORE_FD"]) if rank == 0 else None
     store = dist.TCPStore(  # type: ignore[attr-defined]
-        address, port, world_size, is_master=rank == 0, master_listen_fd=listener
+        address, port, config.devices, is_master=rank == 0, master_listen_fd=listener
     )
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         store=store,
         rank=rank,
-        world_size=world_size,
+        world_size=config.devices,
         device_id=device if on_gpu else None,
+        timeout=nccl_timeout(config) if on_gpu else None,
     )
+    report.collectives = collectives
+
+
+def nccl_timeout(config: RunConfig) -> timedelta:
+    """How long a rank waits for the others in a collective, before NCCL ends it, and the run.
+
+    By default ten minutes, in which one rank may still compile, or read. A hang is reported long before, with what each
+    rank waits for, and a node that does not answer is given up: this ends what nobody looks at.
+    """
+    return timedelta(seconds=2 * max(*PHASE_LIMITS_S.values(), hang_limit_s(), config.node_grace_s))
 
 
 def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -209,7 +243,8 @@ class Streamed:
     """`Images` that are read when they are indexed: none is kept on the device."""
 
     def __init__(self, images: StoredImages, device: torch.device, layout: torch.memory_format | None) -> None:
-        self._images, self._device, self._layout = images, device, layout
+        self._images, self._layout = images, layout
+        self._copies = Copies(images, device) if device.type == "cuda" else None
 
     def __len__(self) -> int:
         return len(self._images)
@@ -217,14 +252,14 @@ class Streamed:
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         return self.move(self.read(rows if isinstance(rows, slice) else rows.numpy(force=True)))
 
-    def read(self, rows: datasets.Rows | slice) -> Tensor:
-        """Images [n, H, W, C] in memory from which a GPU copies while it computes."""
-        x = torch.from_numpy(self._images[rows])
-        return x.pin_memory() if self._device.type == "cuda" else x
+    def read(self, rows: datasets.Rows | slice) -> Tensor | Filled:
+        """Images [n, H, W, C] on the host, for `move`."""
+        return self._copies.read(rows) if self._copies else torch.from_numpy(self._images[rows])
 
-    def move(self, x: Tensor) -> Tensor:
+    def move(self, read: Tensor | Filled) -> Tensor:
         """What `read` gave, on the device as `Images` has it."""
-        x = x.to(self._device, non_blocking=True)
+        x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
+        assert isinstance(x, Tensor)
         return to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), self._layout)
 
 
@@ -241,7 +276,7 @@ class TrainingSet:
         self._device = device
         self._images, self._labels = to_device(images, labels, device, layout)
 
-    def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | None]]:
+    def place(self, order: datasets.Rows) -> Iterable[tuple[Tensor, Tensor | Filled | None]]:
         """Returns what `batch` takes for each step, given example numbers, int64 [steps, batch].
 
         The numbers are on the device, moved at once and not step by step; images that are read are on the host.
@@ -252,7 +287,7 @@ class TrainingSet:
             return zip(numbers, prefetch(order, self._images.read), strict=True)
         return ((rows, None) for rows in numbers)
 
-    def batch(self, placed: tuple[Tensor, Tensor | None]) -> tuple[Tensor, Tensor]:
+    def batch(self, placed: tuple[Tensor, Tensor | Filled | None]) -> tuple[Tensor, Tensor]:
         """Images as float32, and labels, on the device."""
         rows, read = placed
         x = self._images[rows] if read is None or isinstance(self._images, Images) else self._images.move(read)

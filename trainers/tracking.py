@@ -11,6 +11,10 @@ Started by `tuiapp run`, the script reports to that run. Started in any other wa
 starts a process that records it, which all ranks of the job share and which ends with them. Nothing here raises into
 training or waits for a device. `TUIAPP_MODE=disabled` turns it off.
 
+Each `init` begins a run, and ends the one before: the trials of a sweep and the folds of a cross-validation are runs of
+their own. Under `tuiapp run` the first is the run that was launched; the further ones are recorded as if the script had
+been started by hand, and stop with it too.
+
 The names follow wandb's, so that `import tuiapp as wandb` runs many a script; what has no counterpart here, such as
 images and tables, is dropped, and said once.
 """
@@ -39,18 +43,22 @@ MAX_FACT = 4096
 
 
 class Facts(dict[str, Any]):
-    """A dictionary whose items are attributes too; changes are reported."""
+    """A dictionary whose items are attributes too; changes are reported, and to `refuse` why one cannot be made."""
 
-    def __init__(self, report: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, report: Callable[[dict[str, Any]], None], refuse: Callable[[Exception], None]) -> None:
         super().__init__()
-        self.__dict__["_report"] = report
+        self.__dict__["_report"], self.__dict__["_refuse"] = report, refuse
 
     def __setitem__(self, key: str, value: Any) -> None:
         super().__setitem__(key, value)
         self.__dict__["_report"]({key: value})
 
     def update(self, *values: Any, **more: Any) -> None:
-        added = _mapping(values[0]) if values and values[0] is not None else {}
+        try:
+            added = _mapping(values[0]) if values and values[0] is not None else {}
+        except Exception as error:
+            self.__dict__["_refuse"](error)
+            added = {}
         super().update(added | more)
         self.__dict__["_report"](added | more)
 
@@ -71,15 +79,18 @@ class Facts(dict[str, Any]):
 class Run:
     """What `init` returns; without a client nothing is reported."""
 
-    def __init__(self, client: Any = None, directory: Path | None = None, name: str = "") -> None:
+    def __init__(self, client: Any = None, directory: Path | None = None, name: str = "", launched: Any = None) -> None:
         self._client = client
+        self._launched = launched
+        """Of a further run of a script under `tuiapp run`: a connection to the run that was launched, for its stop."""
         self.directory = directory
         """The run directory; None if nothing is reported."""
         self.rank: int = client.rank if client else 0
         self.name = name or (directory.name if directory else "")
-        self.config = Facts(lambda values: self._tell_facts(config=values))
-        self.summary = Facts(lambda values: self._tell_facts(summary=values))
+        self.config, self.summary = self._facts("config"), self._facts("summary")
         self._step = 0
+        self.checkpointed_step = 0
+        """Of the last checkpoint reported."""
         self._asked = self._asked_to_save = 0
         self._error: RankError | None = None
         self._said: set[str] = set()
@@ -110,8 +121,14 @@ class Run:
                 return
             if commit is not False or step == self._step:
                 self._step = step
-            kept = {name: value if type(value) is float else self._kept(name, value) for name, value in values.items()}
-            if any(type(value) is dict or value is None for value in kept.values()):
+            # A step empties the processor's caches: this costs by how much it touches, not by what it does.
+            kept, flat = {}, True
+            for name, value in values.items():
+                if type(value) is not float:
+                    value = self._kept(name, value)
+                    flat = flat and value is not None and type(value) is not dict
+                kept[name] = value
+            if not flat:
                 kept = _flat(kept)
             if kept:
                 self._client.add(step, kept)
@@ -128,13 +145,19 @@ class Run:
             keep = _KEEP[kind] = _keep_of(value)
         try:
             return keep(value)
-        except (TypeError, ValueError):
-            self._say_once(f"{name} is not a number ({kind.__name__}): it is not recorded")
+        except Exception as error:
+            why = "too large" if isinstance(error, OverflowError) else f"not a number ({kind.__name__})"
+            self._say_once(f"{name} is {why}: it is not recorded")
             return None
 
     def evaluation(self, values: Mapping[str, Any], step: int | None = None) -> None:
         """Reports an evaluation after a step, the last one unless given; `loss` becomes `test/loss`."""
-        self.log({name if "/" in name else f"test/{name}": value for name, value in values.items()}, step or self._step)
+        try:
+            named = {name if "/" in name else f"test/{name}": value for name, value in values.items()}
+        except Exception as error:
+            self._say_once(f"evaluation: {type(error).__name__}: {error}")
+        else:
+            self.log(named, step or self._step)
 
     def should_stop(self) -> bool:
         """Whether to end training before the next step: somebody has asked the run to stop.
@@ -142,34 +165,58 @@ class Run:
         Call it once per step on every rank, or on none but one: all that call it get the same answer for the same call.
         """
         if self.finished:
-            return False
+            return self._client is None and _launch in _stopped
         self._asked += 1
         self._agree(self._asked)
-        return not self._client.gate.enter(self._asked)
+        stops = not self._client.gate.enter(self._asked)
+        if self._launched is not None and not self._launched.gate.enter(self._asked) and not stops:
+            from trainers.contract.events import StopRequested
+            from trainers.runtime.wire import STOP_OF
+
+            self._client.backlog.append(StopRequested(now=True, by=f"{STOP_OF}{_launch}"))
+            # The answer to all later calls.
+            self._client.gate.decide(self._asked - 1)
+            _stopped.add(_launch)
+            return True
+        if stops and self.id == _launch:
+            _stopped.add(_launch)
+        return stops
 
     def should_checkpoint(self) -> bool:
-        """Whether to save a checkpoint now: somebody has asked for one. Once per step, before `should_stop`."""
+        """Whether to save a checkpoint now: somebody has asked for one, or for a stop that saves one.
+
+        Call it once per step, before `should_stop`. A script that calls it need not save once more when it stops.
+        """
         if self.finished:
             return False
         self._asked_to_save += 1
         self._agree(self._asked_to_save)
-        return bool(self._client.gate.saves_before(self._asked_to_save))
+        saves = [client.gate.saves_before(self._asked_to_save) for client in self._clients]
+        return any(saves)
+
+    @property
+    def _clients(self) -> list[Any]:
+        return [client for client in (self._client, self._launched) if client is not None]
 
     def _agree(self, asked: int) -> None:
         if asked == 1 and self._asked + self._asked_to_save == 1:
             from trainers.runtime.wire import Agrees
 
-            self._client.backlog.append(Agrees(self._client.rank))
+            for client in self._clients:
+                client.backlog.append(Agrees(client.rank))
 
     def checkpoint(self, path: str | os.PathLike[str], step: int | None = None) -> None:
-        """Reports a checkpoint that the script has saved, a file or a directory."""
-        with suppress(Exception):
+        """Reports a checkpoint that the script has saved, a file or a directory; once, even if all ranks report it."""
+        try:
             if not self.finished:
                 from trainers.contract.events import Checkpoint
 
                 size = _size(Path(path))
                 at = self._step if step is None else int(step)
                 self._client.backlog.append(Checkpoint(step=at, epoch=0.0, name=str(path), bytes=size, seconds=0.0))
+                self.checkpointed_step = at
+        except Exception as error:
+            self._say_once(f"checkpoint: {type(error).__name__}: {error}")
 
     def sharding(self, name: str, array: Any) -> None:
         """Reports how an array lies on the devices: a JAX array, or a PyTorch DTensor."""
@@ -195,11 +242,16 @@ class Run:
             set_reports(None)
             rank = self._client.rank
             if self._asked or self._asked_to_save:
-                self._client.backlog.append(Leaves(rank, self._client.gate.started))
+                for client in self._clients:
+                    client.backlog.append(Leaves(rank, client.gate.started))
             self._client.backlog.append(
                 Failed(rank, exit_code, self._error) if exit_code else Phase(rank=rank, phase="done")
             )
-            self._client.close()
+            if self._launched is not None:
+                # Its own end is that of the process, or was that of its first run.
+                self._launched.backlog.append(Phase(rank=rank, phase="done"))
+            for client in self._clients:
+                client.close()
 
     def fail(self, error: BaseException) -> None:
         """Ends the run as failed, with the exception's traceback."""
@@ -249,18 +301,29 @@ class Run:
             raise AttributeError(name)
         return _unsupported(name)
 
+    def _facts(self, which: str) -> Facts:
+        return Facts(
+            lambda values: self._tell_facts(**{which: values}),
+            lambda error: self._say_once(f"{which}: {type(error).__name__}: {error}"),
+        )
+
     def _tell(self, config: Any, name: str, total_steps: int) -> None:
         if config is not None:
             self.config.update(config)
-        if name or total_steps:
-            self._tell_facts(name=str(name or ""), total_steps=int(total_steps))
+        try:
+            if name or total_steps:
+                self._tell_facts(name=str(name or ""), total_steps=int(total_steps))
+        except Exception as error:
+            self._say_once(f"init: {type(error).__name__}: {error}")
 
     def _tell_facts(self, **facts: Any) -> None:
         if not self.finished:
-            with suppress(Exception):
+            try:
                 from trainers.contract.events import Facts as Event
 
                 self._client.backlog.append(Event(**{key: _plain(value) for key, value in facts.items()}))
+            except Exception as error:
+                self._say_once(f"{', '.join(facts)}: {type(error).__name__}: {error}")
 
     def _say_once(self, text: str, about: str = "") -> None:
         if (about or text) not in self._said and len(self._said) < 20:
@@ -304,6 +367,10 @@ _KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float
 _run: Run | None = None
 _begun = 0
 """Runs that this process has begun."""
+_launch = ""
+"""Id of the run that `tuiapp run` launched, if it has started this process."""
+_stopped: set[str] = set()
+"""It, once its stop was agreed, as every rank knows after the same step: no further run is recorded."""
 
 
 def init(
@@ -317,28 +384,25 @@ def init(
     mode: str = "",
     **_: Any,
 ) -> Run:
-    """Begins a run, or joins that of the job.
+    """Begins a run, or joins that of the job; ends the present one. `current` returns that instead.
 
-    Returns the present run if it is not finished, with `config` and `total_steps` added to it.
+    Every rank of a job calls it equally often: the second calls of all begin its second run.
 
     Args:
         name: Shown beside the run's id.
         config: Hyperparameters: a mapping, or an object with attributes such as `argparse.Namespace`.
         total_steps: Steps until the end, for the progress bar; 0 if unknown.
-        dir: Where the run directory is made; the user's runs if None. Ignored under `tuiapp run`.
+        dir: Where the run directory is made; the user's runs if None. Ignored for the run that `tuiapp run` launches.
         rank: This process's rank; found in the environment of torchrun, Slurm or MPI, or by torch.distributed or
             jax.distributed, if None.
         world_size: The number of ranks, as `rank`.
         mode: "disabled" reports nothing, as `TUIAPP_MODE=disabled`.
     """
     global _run
-    if _run is not None and not _run.finished:
-        # A cell that is run again starts a new run.
-        if "ipykernel" not in sys.modules or not _run.step:
-            return current(config=config, total_steps=total_steps)
-        _run.finish()
+    finish()
     try:
         _run = _begin(name, dir, rank, world_size, mode)
+        name = _run.name if name and _run.directory else name
         _run._tell(config, name, total_steps)
         if _.get("sync_tensorboard"):
             _run._say_once(
@@ -356,8 +420,7 @@ def current(name: str = "", config: Any = None, total_steps: int = 0) -> Run:
     """Returns the present run, with `config` and `total_steps` added to it; begins one if none is there."""
     if _run is None or _run.finished:
         return init(name, config, total_steps)
-    with suppress(Exception):
-        _run._tell(config, "", total_steps)
+    _run._tell(config, "", total_steps)
     return _run
 
 
@@ -393,7 +456,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, world_size: int | None, mode: str) -> Run:
-    global _begun
+    global _begun, _launch
     # The workers of a DataLoader import the script too, before they know that they are daemons.
     process = current_process()
     worker = rank is None and process is not None and (process.daemon or getattr(process, "_inheriting", False))
@@ -401,35 +464,55 @@ def _begin(name: str, dir: str | os.PathLike[str] | None, rank: int | None, worl
         return Run()
     from trainers.contract.rundir import RunDir, default_runs_dir
     from trainers.runtime.client import Client
-    from trainers.runtime.jobs import StoppedError, find_place, find_run, set_reports
+    from trainers.runtime.jobs import StoppedError, find_place, find_run, set_reports, suffix
 
+    if _launch in _stopped:
+        raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
     _begun += 1
     place = find_place(rank, world_size, _begun)
+    name = f"{name}{suffix(place)}" if name else ""
     if place.inherited:
         raise RuntimeError(f"rank {place.rank} is reported by the process that started this one")
-    if launched := os.environ.get("TUIAPP_RUN_DIR"):
-        directory = RunDir(Path(launched))
+    named = os.environ.get("TUIAPP_RUN_DIR")
+    launched = RunDir(Path(named)) if named else None
+    listener = os.environ.get("TUIAPP_LISTENER", "")
+    if launched is not None and _begun == 1:
+        directory, _launch = launched, launched.run_id
+        client = Client(directory, place.rank, listener, announce=False)
+        run = Run(client, directory.path, name)
     else:
         from trainers.launch import record
 
-        runs_dir = Path(dir).absolute() if dir is not None else default_runs_dir()
+        # A node that does not share the run's directory keeps a part of its own elsewhere.
+        beside = launched.path.parent if launched is not None and launched.config.is_file() else default_runs_dir()
+        runs_dir = Path(dir).absolute() if dir is not None else beside
         try:
-            directory = find_run(runs_dir, place.job, lambda: record(runs_dir, place.world_size))
+            directory = find_run(
+                runs_dir,
+                place,
+                lambda: record(runs_dir, place.local_size, place.part, launched, _begun, named=bool(name)),
+            )
         except StoppedError as error:
             # What its supervisor does to the ranks that it knows.
             print(f"tuiapp: {error}: SIGTERM", file=sys.stderr)
             os.kill(os.getpid(), signal.SIGTERM)
             raise
-    client = Client(directory, place.rank, announce=not launched)
+        client, of_launched = Client(directory, place.rank), None
+        if launched is not None:
+            with suppress(OSError):
+                of_launched = Client(launched, place.rank, listener, announce=False)
+        run = Run(client, directory.path, name, of_launched)
     set_reports(place)
-    run = Run(client, directory.path, name)
-    if launched:
+    if directory is launched:
         from trainers.runtime.stacks import answer_unless_handled
 
         answer_unless_handled(directory.rank(place.rank))
-    elif place.rank == 0:
+    elif place.rank == 0 or place.first_of_part:
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
-        print(f"tuiapp: to watch this run: tuiapp attach {known_as}", file=sys.stderr)
+        which = (
+            f"the ranks of node {place.part[0]} of {place.part[1]}, a run of their own" if place.part else "this run"
+        )
+        print(f"tuiapp: to watch {which}: tuiapp attach {known_as}", file=sys.stderr)
     hook_exit(_end_present, _abandon)
     return run
 
@@ -445,7 +528,8 @@ def _abandon() -> None:
         _run.finished = True
         _run.log = _ignore  # type: ignore[method-assign]
         with suppress(Exception):
-            _run._client.abandon()
+            for client in _run._clients:
+                client.abandon()
 
 
 class Dropped:
@@ -496,7 +580,8 @@ def _flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _mapping(values: Any) -> dict[str, Any]:
-    return {str(key): value for key, value in dict(values if isinstance(values, Mapping) else vars(values)).items()}
+    pairs = values if isinstance(values, Mapping) or not hasattr(values, "__dict__") else vars(values)
+    return {str(key): value for key, value in dict(pairs).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -227,6 +227,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     show = verbs.add_parser("show", help="show a run: configuration, result, checkpoints, first failure")
     show.add_argument("run", metavar="RUN")
+    show.add_argument("--secrets", action="store_true", help="do not mask environment variables, keys and passwords")
     _json(show)
     _runs_dir(show, again=True)
     show.set_defaults(does="runs:show_run")

@@ -35,6 +35,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.convert: Callable[[list[Any]], list[list[float]]]
+        self.at_close: Callable[[], None]
         self.ranks: list[tuple[int | None, str]] = []
         self.phases: list[str] = []
         self.steps: list[SimpleNamespace] = []
@@ -50,13 +51,24 @@ class Recorder:
     def phase(self, phase: str) -> None:
         self.phases.append(phase)
 
+    def restart_clock(self) -> None:
+        pass
+
     def save_before(self, step: int) -> bool:
         return step - 1 == self.save_at
 
     def stop_before(self, step: int) -> bool:
         return step == self.stop_at
 
-    def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
+    def step(
+        self,
+        step: int,
+        loss: Any,
+        examples: int,
+        learning_rate: float,
+        gradient_norm: Any = None,
+        waited_s: float = 0.0,
+    ) -> None:
         self.steps.append(
             SimpleNamespace(
                 step=step, loss=loss, examples=examples, learning_rate=learning_rate, gradient_norm=gradient_norm

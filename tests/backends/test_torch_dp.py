@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -15,17 +15,18 @@ import torch._inductor.config
 import torch.nn.functional as F
 
 from tests.backends.recorder import Recorder, Shelf, check_predictions, train
-from trainers.backends import torch_ddp
+from trainers.backends import torch_ddp, torch_dp
 from trainers.backends.torch_dp import mean_per_device
 from trainers.config.catalog import MODELS
 from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
+from trainers.loop import STEPS_IN_FLIGHT
 from trainers.models import torch_models
 from trainers.runtime import wire
 from trainers.runtime.place import LOOPBACK
 from trainers.runtime.processes import bind_rendezvous
-from trainers.torch_ranks import to_device
+from trainers.torch_ranks import steps_in_flight, to_device
 
 CONFIG = RunConfig(
     backend="torch-dp", model="mlp", platform="cpu", devices=1, epochs=2, max_steps=40, schedule="cosine"
@@ -128,6 +129,41 @@ def test_the_part_shown_is_the_one_that_the_rank_took(monkeypatch: pytest.Monkey
             ([(4, 16), *rest], 12 * bytes_each),
             ([(30, 42), *rest], 12 * bytes_each),
         ]
+
+
+class Event:
+    """A CUDA event's stand-in; `waiting` has those that nobody has waited for."""
+
+    waiting: ClassVar[list[Event]] = []
+    most: ClassVar[int] = 0
+
+    def __init__(self, *, blocking: bool) -> None:
+        assert blocking
+
+    def record(self, stream: tuple[str, torch.device]) -> None:
+        assert stream == ("stream", torch.device("cpu"))
+        Event.waiting.append(self)
+        Event.most = max(Event.most, len(Event.waiting))
+
+    def synchronize(self) -> None:
+        assert Event.waiting.pop(0) is self
+
+
+@pytest.mark.usefixtures("_rendezvous")
+@pytest.mark.parametrize("backend", ["torch-dp", "torch-ddp"])
+def test_on_a_gpu_each_step_is_waited_for_by_an_event(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    on_gpu = steps_in_flight(torch.device("cuda", 0))
+    assert steps_in_flight(torch.device("cpu")) == {}
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: ("stream", device))
+    for module in (torch_dp, torch_ddp):
+        monkeypatch.setattr(module, "steps_in_flight", lambda device: {**on_gpu, "wait": Event.synchronize})
+    Event.waiting, Event.most = [], 0
+    told = _train(backend=backend)
+    assert [step.step for step in told.steps] == list(range(1, 41))
+    assert Event.waiting == []
+    # The last one given, and those that may be in flight.
+    assert Event.most == 1 + STEPS_IN_FLIGHT
 
 
 def test_a_stop_ends_before_the_step_that_it_names() -> None:

@@ -1,8 +1,9 @@
 """Every backend beside a bare loop of its framework: `python -m tests.benchmarks.race [--help]`.
 
 The bare loops (`tests/benchmarks/bare/`) are written as the frameworks' own guides write them, without telemetry,
-evaluation or checkpoints. Both sides train the same model on the same images with Adam, as fresh programs, and
-alternate, so that whatever else the machine does meets both. tuiapp reports, evaluates and saves as it always does.
+evaluation or checkpoints. Both sides train the same model on the same images with Adam, in the same precision, memory
+format and compiled or not, as fresh programs, and alternate, so that whatever else the machine does meets both. tuiapp
+reports, evaluates and saves as it always does. An epoch's time ends when all of it is computed.
 Two figures: examples per second over the epochs after the first; seconds from the program's start to the end of its
 first step. A first launch of each kind, not counted, fills the compilation caches.
 """
@@ -18,9 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from tests.mxnet_environment import interpreter_of
 from tests.processes.harness import Watched
 from trainers.config.catalog import BACKENDS
 from trainers.config.datasets import find_dataset
+from trainers.config.options import format_value
 from trainers.contract.events import Phase
 from trainers.contract.metrics import STEP_TIME
 from trainers.contract.rundir import RunDir
@@ -45,11 +47,36 @@ class Result(NamedTuple):
     first_step_s: float
 
 
-def bare(backend: str, options: argparse.Namespace, devices: int, model: str, data: str) -> Result:
-    """One launch of the bare loop."""
-    numbers = [str(number) for number in (devices, options.epochs[model], options.batch)]
+def settings_of(options: argparse.Namespace, devices: int, model: str) -> dict[str, Any]:
+    """What both sides are given, by the names of the configuration's keys."""
+    return {
+        "model": model,
+        "devices": devices,
+        "epochs": options.epochs[model],
+        "global_batch_size": options.batch,
+        "platform": options.platform,
+        "precision": options.precision,
+        "compile": options.compile,
+    }
+
+
+def bare_command(backend: str, settings: Mapping[str, Any], data: str) -> list[str]:
     module = f"tests.benchmarks.bare.{backend.replace('-', '_')}"
-    command = [interpreter_of(backend) or sys.executable, "-m", module, data, model, *numbers, options.platform]
+    return [interpreter_of(backend) or sys.executable, "-m", module, data, json.dumps(settings)]
+
+
+def our_command(backend: str, settings: Mapping[str, Any], dataset: str, runs_dir: str) -> list[str]:
+    values = {"backend": backend, "dataset": dataset, **settings}
+    if "compile" not in BACKENDS[backend].keys:
+        del values["compile"]
+    if interpreter := interpreter_of(backend):
+        values["python"] = interpreter
+    written = [part for key, value in values.items() for part in ("--set", f"{key}={format_value(value)}")]
+    return [sys.executable, "-P", "-m", "tuiapp", "run", *written, "--json", "--runs-dir", runs_dir]
+
+
+def bare(command: Sequence[str]) -> Result:
+    """One launch of a bare loop."""
     for _ in range(ATTEMPTS):
         began = time.monotonic()
         # A session of its own, so that its workers end with it.
@@ -61,29 +88,15 @@ def bare(backend: str, options: argparse.Namespace, devices: int, model: str, da
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"the bare loop of {backend} hung for {TIMEOUT_S} s", file=sys.stderr)
+            print(f"{command[2]} hung for {TIMEOUT_S} s", file=sys.stderr)
             continue
         result = json.loads(said.splitlines()[-1])
         return Result(result["examples_per_second"], result["first_step"] - began)
-    raise TimeoutError(f"the bare loop of {backend} hung {ATTEMPTS} times")
+    raise TimeoutError(f"{command[2]} hung {ATTEMPTS} times")
 
 
-def ours(backend: str, options: argparse.Namespace, devices: int, model: str, runs_dir: str) -> Result:
+def ours(command: Sequence[str]) -> Result:
     """One launch of tuiapp."""
-    values = {
-        "backend": backend,
-        "model": model,
-        "dataset": options.dataset,
-        "devices": devices,
-        "platform": options.platform,
-        "precision": options.precision,
-        "global_batch_size": options.batch,
-        "epochs": options.epochs[model],
-    }
-    if interpreter := interpreter_of(backend):
-        values["python"] = interpreter
-    settings = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-P", "-m", "tuiapp", "run", *settings, "--json", "--runs-dir", runs_dir]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
     result = json.loads(done.stdout.splitlines()[-1])
@@ -101,10 +114,11 @@ def in_words(values: Sequence[float], form: str) -> str:
 def compare(backend: str, options: argparse.Namespace, devices: int, model: str, data: str, runs_dir: str) -> None:
     """Race one backend, and print its line of the table."""
     sides: dict[str, list[Result]] = {"tuiapp": [], "bare": []}
+    settings = settings_of(options, devices, model)
     for round_number in range(options.rounds + 1):
         results = {
-            "tuiapp": ours(backend, options, devices, model, runs_dir),
-            "bare": bare(backend, options, devices, model, data),
+            "tuiapp": ours(our_command(backend, settings, options.dataset, runs_dir)),
+            "bare": bare(bare_command(backend, settings, data)),
         }
         for name, result in results.items():
             if round_number:
@@ -133,10 +147,16 @@ def main() -> None:
     parser.add_argument("--dataset", default="digits")
     parser.add_argument("--batch", type=int, default=48, help="global batch size")
     parser.add_argument("--platform", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--precision", default="float32", choices=["float32", "tf32", "bfloat16"])
+    parser.add_argument("--compile", action="store_true", help="torch.compile, for the backends that take it")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, help="by default 20 for mlp, 6 for the others")
     options = parser.parse_args()
+    for backend in options.backends:
+        if options.compile and "compile" not in BACKENDS[backend].keys:
+            parser.error(f"{backend} takes no --compile; name those that do with --backends")
+        if options.precision not in BACKENDS[backend].precisions:
+            parser.error(f"{backend} does not compute in {options.precision}; leave it out of --backends")
     options.epochs = {model: options.epochs or (20 if model == "mlp" else 6) for model in options.models}
     print("| backend | model | devices | tuiapp, examples/s | bare loop | | tuiapp, s to the first step | bare loop |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)

@@ -5,7 +5,8 @@
 Prints microseconds a call, median and 99th percentile, of each kind of value: Python floats, NumPy scalars, and tensors
 where PyTorch is installed. Between bursts of calls the thread computes, as one that trains does: after a sleep the
 first call would time how the processor wakes up. The disabled calls are timed by the thousand: one takes less than the
-clock.
+clock. "between" is a call with floats after each product of matrices, as a step has them: the processor's caches then
+hold nothing of Python, which is most of what such a call costs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,19 @@ def times(log: Callable[[dict[str, Any], int], None], value: Any, calls: int, fi
     return found
 
 
+def between(log: Callable[[dict[str, Any], int], None], calls: int, first: int) -> list[float]:
+    """Microseconds of each call that follows a product of matrices larger than the caches."""
+    matrix = np.ones((600, 600), np.float32)
+    found = []
+    for step in range(first, first + calls):
+        values = dict.fromkeys(NAMES, 0.5)
+        matrix @ matrix
+        began = time.perf_counter()
+        log(values, step)
+        found.append(1e6 * (time.perf_counter() - began))
+    return found
+
+
 def main() -> None:
     """Measures, and prints a line per kind of value."""
     parser = argparse.ArgumentParser()
@@ -60,6 +74,8 @@ def main() -> None:
         for number, (kind, value) in enumerate(values.items()):
             each = sorted(times(tuiapp.log, value, options.calls, 1 + number * options.calls))
             found[kind] = {"median": round(median(each), 2), "p99": round(each[int(0.99 * len(each))], 2)}
+        each = sorted(between(tuiapp.log, 1000, 1 + len(values) * options.calls))
+        found["between"] = {"median": round(median(each), 2), "p99": round(each[990], 2)}
         run.finish()
         os.environ["TUIAPP_MODE"] = "disabled"
         tuiapp.init()

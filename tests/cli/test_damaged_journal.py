@@ -70,11 +70,9 @@ def fold(feed: JournalFeed) -> RunState:
     state = RunState()
 
     def all_taken() -> bool:
-        behind = feed.behind
-        events = feed.take(1000)
-        for event in events:
+        for event in feed.take(1000):
             apply(state, event)
-        return not behind and not events
+        return feed.reading is None
 
     feed.start()
     until(all_taken)

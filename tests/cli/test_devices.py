@@ -39,7 +39,7 @@ def _no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def facts(done: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.out)
-    assert set(found) == {"time", "host", "gpus", "problems"}
+    assert set(found) == {"time", "host", "gpus", "cuda_visible_devices", "problems"}
     return found
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.terminal import Command, Done, as_process
-from trainers.config.catalog import BACKENDS
+from trainers.config.catalog import BACKENDS, NEWEST_TESTED
 from trainers.config.data_files import FILES, cache_dir
+from trainers.config.settings import settings_path
 from tuiapp.library.presets import presets_dir
 
 
@@ -41,6 +42,27 @@ def test_findings_for_people(tuiapp: Command) -> None:
     done = tuiapp("doctor")
     assert all(line.startswith(("ok    ", "–     ", "warn  ", "FAIL  ")) for line in done.out.splitlines())
     assert done.code == (2 if "\nFAIL" in done.out else 1 if "\nwarn" in done.out else 0)
+
+
+def test_a_framework_that_is_newer_than_tested_is_named_and_used(
+    tuiapp: Command, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = {"msgspec": "0.22.0", "numpy": "2.5.5", "torch": "2.16.0+cu130"}
+    answer = json.dumps({"version": "3.13.0", "searched": [], "packages": packages})
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    python.chmod(0o700)
+    settings_path().parent.mkdir(parents=True, exist_ok=True)
+    settings_path().write_text(f'[environments]\ntorch = "{python}"\n')
+    done = tuiapp("doctor", "--json")
+    found = findings(done)
+    assert found["torch"]["status"] == "info"
+    assert found["torch"]["detail"] == "2.16.0+cu130 is newer than 2.15, the newest that is tested: runs go on with it"
+    assert found["torch-ddp"]["status"] == "pass"
+    assert "numpy" not in found
+    # A further digit of a tested version is not newer.
+    monkeypatch.setitem(NEWEST_TESTED, "torch", (2, 16))
+    assert "torch" not in findings(tuiapp("doctor", "--json"))
 
 
 def test_where_the_data_sets_are(tuiapp: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def test_only_keys_that_differ_are_compared(tuiapp: Command, recorded: Path) -> 
         ["learning_rate", "0.001", "0.01"],
     ]
     assert rows[4][0] == "results"
-    assert ["state", "completed", "failed"] in rows
+    assert ["state", "✓", "completed", "✖", "failed"] in rows
     facts = json.loads(tuiapp("compare", FAILED, COMPLETED, "--json").out)
     assert facts["differing"] == {"learning_rate": [0.01, 0.001]}
     assert [run["run"] for run in facts["runs"]] == [FAILED, COMPLETED]

@@ -45,7 +45,7 @@ def test_one_run_as_html(tuiapp: Command, recorded: Path, tmp_path: Path) -> Non
     assert (done.code, done.out, done.err) == (0, "", f"{tmp_path / 'report.html'}\n")
     text = (tmp_path / "report.html").read_text()
     _check_page(text)
-    for words in ("✔ completed", "99.89 %", "2 × NVIDIA H200", "2.11.0", "tuiapp run &#x27;a b&#x27;", "learning_rate"):
+    for words in ("✓ completed", "99.89 %", "2 × NVIDIA H200", "2.11.0", "tuiapp run &#x27;a b&#x27;", "learning_rate"):
         assert words in text
     names = [_title(figure) for figure in _figures(text)]
     assert names[:3] == ["loss", "accuracy", "examples/s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,23 @@ def saved(run: RunDir) -> RunDir:
 def files(run: RunDir) -> dict[str, bytes]:
     paths = [path for path in run.path.rglob("*") if path.is_file()]
     return {str(path.relative_to(run.path)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: os.mkfifo(path), "not a regular file"),
+        (lambda path: path.mkdir(), "not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
+    ],
+    ids=["FIFO", "directory", "link"],
+)
+def test_a_journal_that_is_no_file(run: RunDir, tuiapp: Command, make: Callable[[Path], None], words: str) -> None:
+    saved(run).journal.unlink()
+    make(run.journal)
+    done = tuiapp("run", "--resume", run.run_id)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"tuiapp: {run.run_id} cannot be resumed: {run.journal} cannot be read: {words}.\n"
 
 
 REFUSALS = {
@@ -112,14 +130,13 @@ def test_no_such_run(tuiapp: Command, run: RunDir) -> None:
     assert "There is no run ''" in done.err
 
 
-def test_a_supervisor_that_does_not_start_leaves_the_run_as_it_was(tuiapp: Command, run: RunDir) -> None:
+def test_a_journal_that_is_none_leaves_the_run_as_it_was(tuiapp: Command, run: RunDir) -> None:
     saved(run).journal.unlink()
     run.journal.symlink_to(run.path / "gone" / "events.jsonl")
     before = run.config.read_bytes()
     done = tuiapp("run", "--resume", h.RUN_ID, "--set", "epochs=20")
     assert (done.code, done.out) == (2, "")
-    assert "The run's supervisor did not start (exit code 1)." in done.err
-    assert "events.jsonl" in done.err
+    assert "events.jsonl cannot be read: is a symbolic link" in done.err
     assert run.config.read_bytes() == before
     assert not run.is_live()
 

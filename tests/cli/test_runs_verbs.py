@@ -81,6 +81,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
     assert [run["run"] for run in facts] == ALL
     started = facts[0].pop("started")
     assert started == histories.START
+    assert [facts[0].pop(name) for name in ("host", "slurm_job", "node", "nodes")] == ["gpubox", None, None, None]
     assert facts[0] == {
         "run": COMPLETED,
         "name": None,
@@ -96,7 +97,7 @@ def test_the_list_as_json(tuiapp: Command, recorded: Path) -> None:
         "test_loss": pytest.approx(0.15393, abs=1e-5),
         "test_accuracy": pytest.approx(0.99885, abs=1e-5),
         "seconds": 17.5,
-        "best_loss": pytest.approx(0.15393, abs=1e-5),
+        "best_loss": pytest.approx(0.13656, abs=1e-5),
         "best_accuracy": pytest.approx(0.99885, abs=1e-5),
         "backend": "torch-ddp",
         "model": "net",

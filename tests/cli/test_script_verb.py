@@ -62,10 +62,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         ["--set", "script=train.py"],
         "script: train.py would have no effect with backend torch-ddp: it applies only to script.",
     ),
-    "one-process": (
-        ["train.py", "--set", "processes=one", "--set", "devices=2"],
-        "devices: one process on the CPU has no 2 devices; take 1, or processes per-device.",
-    ),
     "devices": (["train.py", "--set", "devices=12"], "devices: 12 is more than this machine has: "),
 }
 

@@ -18,6 +18,7 @@ from yarl import URL
 
 from tests.cli.terminal import Command
 from tests.processes.harness import wait_dead
+from tuiapp.verbs.serve import is_loopback
 
 PATIENCE = aiohttp.ClientTimeout(total=60)
 
@@ -65,7 +66,7 @@ async def test_with_it_the_dashboard_comes(served: tuple[URL, subprocess.Popen[s
             assert '.add("-first-byte")' in await answer.text()
         socket_address = address.with_path("/ws").with_query(width=120, height=40)
         with pytest.raises(aiohttp.WSServerHandshakeError):
-            await client.ws_connect(socket_address, origin="http://127.0.0.1:1")
+            await client.ws_connect(socket_address, origin="http://example.com")
         async with client.ws_connect(socket_address, origin=str(address.origin())) as websocket:
             drawn = b""
             async with asyncio.timeout(60):
@@ -80,6 +81,35 @@ async def test_with_it_the_dashboard_comes(served: tuple[URL, subprocess.Popen[s
                 while b"no runs" not in drawn.lower():
                     drawn += (await websocket.receive()).data
         wait_dead(children)
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:1", True), ("http://localhost:9000", True), ("https://localhost", True),
+        ("http://[::1]:8000", True), ("http://a.localhost:1", True), ("http://127.0.0.1.example.com", False),
+        ("http://example.com:80", False), ("http://localhost@example.com", False), ("null", False), ("", False),
+        ("http://localhost:x", False), ("http://localhost/<script>", False),
+    ],
+)  # fmt: skip
+def test_what_is_this_machine(url: str, here: bool) -> None:
+    assert is_loopback(url) == here
+
+
+async def test_the_page_comes_by_a_forwarded_port_too(served: tuple[URL, object]) -> None:
+    address, _ = served
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=PATIENCE) as client:
+        # As ssh -L 9000:127.0.0.1:PORT, and a browser that opens localhost:9000.
+        headers = {"Host": "localhost:9000"}
+        async with client.get(address, headers=headers, allow_redirects=False) as answer:
+            assert answer.status == 302
+        async with client.get(address.with_query(None), headers=headers) as answer:
+            page = await answer.text()
+        assert "ws://localhost:9000/ws" in page
+        assert str(address.port) not in page
+        socket_address = address.with_path("/ws").with_query(width=120, height=40)
+        async with client.ws_connect(socket_address, origin="http://localhost:9000", headers=headers) as websocket:
+            await websocket.receive()
 
 
 async def test_ctrl_c_ends_it_with_its_dashboards(served: tuple[URL, subprocess.Popen[str]]) -> None:

@@ -23,7 +23,7 @@ from trainers.config.memory import (
 from trainers.config.run_config import RunConfig
 from trainers.models.torch_models import build
 from trainers.torch_ranks import build_optimizer
-from tuiapp.state.memory_warning import memory_warning
+from tuiapp.state.launch_warnings import memory_warning
 from tuiapp.state.text import format_bytes
 
 CPU = RunConfig(platform="cpu", devices=2)
@@ -100,8 +100,10 @@ def test_each_gpu_must_hold_its_share() -> None:
     config = msgspec.structs.replace(CPU, platform="cuda", devices=3, device_ids=("GPU-0", "GPU-1", "GPU-2"))
     assert free_memory(config, machine) == [("GPU 0", 8 << 30), ("GPU 1", 5)]
     assert [short.where for short in shortages(config, machine, estimate)] == ["GPU 1"]
-    on_nodes = msgspec.structs.replace(config, device_ids=(), devices=4, nodes=2, launcher="join")
+    # Each node takes its idle ones.
+    on_nodes = msgspec.structs.replace(config, device_ids=(), devices=6, nodes=2, launcher="join")
     assert free_memory(on_nodes, machine) == free_memory(config, machine)
+    assert free_memory(msgspec.structs.replace(on_nodes, devices=4), machine) == [("GPU 0", 8 << 30)]
 
 
 def test_a_node_must_hold_its_own_devices() -> None:

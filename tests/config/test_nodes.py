@@ -45,7 +45,7 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
     ("keys", "said"),
     [
         ({"devices": 3}, "devices: 3 cannot be split evenly over 2 nodes; 2 or 4 can."),
-        ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own first ones: leave it empty"),
+        ({"platform": "cuda", "device_ids": ["0"]}, "each node takes its own idle ones: leave it empty"),
         ({"launcher": "ssh"}, "nodes: 2, but hosts has 0; nodes counts them and this machine."),
         ({"launcher": "ssh", "nodes": 1, "hosts": ["b", "c"]}, "nodes: 1, but hosts has 2;"),
         ({"launcher": "ssh", "nodes": 1}, "nodes: 1 is this machine alone; ssh takes 2 or more."),

@@ -79,7 +79,7 @@ def test_gpus_by_index_or_uuid_in_the_order_given(chosen: tuple[str, ...]) -> No
 @pytest.mark.parametrize("gpus", [1, 3, 4])
 def test_more_gpus_than_there_are(gpus: int) -> None:
     config = RunConfig(devices=6)
-    assert refusal(config, gpus) == f"devices: 6 is more than this machine has: {gpus} GPUs."
+    assert refusal(config, gpus) == f"devices: 6 is more than this machine has: {gpus} GPU{'s' if gpus > 1 else ''}."
 
 
 def test_more_cpu_ranks_than_sensible() -> None:

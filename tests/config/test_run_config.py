@@ -109,6 +109,19 @@ def test_an_unknown_key_gets_the_nearest_one_or_all() -> None:
         get_option("schema")
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("lr", "learning_rate"), ("bs", "global_batch_size"), ("wd", "weight_decay"), ("gpus", "devices")],
+)
+def test_a_name_of_other_programs_gets_the_key_that_is_meant(name: str, key: str) -> None:
+    assert problems(**{name: 1}) == {name: f"unknown key. Did you mean {key!r}?"}
+
+
+def test_a_name_of_other_programs_means_one_key() -> None:
+    names = [name for option in OPTIONS.values() for name in option.aliases]
+    assert len({*names, *OPTIONS}) == len(names) + len(OPTIONS)
+
+
 @pytest.mark.parametrize("key", ["", "\x1b]52;c;aGk=\x07", "a\nb", "x" * 61, "\udcff"])
 def test_what_is_no_name_for_a_key_is_quoted(key: str) -> None:
     (name,) = problems(**{key: 1})

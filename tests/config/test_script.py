@@ -42,7 +42,7 @@ def test_placing_fixes_what_depends_on_where_it_is_launched(
     placed = place(config, machine)
     assert (placed.script, placed.working_directory) == (str(tmp_path / "train.py"), str(tmp_path))
     assert placed.tensorboard_dir == str(tmp_path / "logs")
-    assert (placed.platform, placed.devices) == ("cpu", 2)
+    assert (placed.platform, placed.devices) == ("cpu", 1)
     assert place(placed, machine) == placed
     assert command(placed, sys.executable) == [sys.executable, "-u", str(tmp_path / "train.py"), "-a", "b c"]
     assert short_command(placed) == "python train.py -a 'b c'"
@@ -93,10 +93,15 @@ def test_its_plan_is_read_as_it_was_written(script: RunConfig, machine: Machine,
     assert read_plan(tmp_path / "plan.json") == plan
 
 
-def test_one_process_on_the_cpu_is_one_device(script: RunConfig, machine: Machine) -> None:
-    placed = place(build_config({**to_mapping(script), "processes": "one"}), machine)
-    assert placed.devices == 1
-    assert "devices" in problems(build_config({**to_mapping(script), "processes": "one", "devices": 2}), machine)
+@pytest.mark.parametrize(
+    ("values", "devices", "processes"),
+    [({}, 1, 1), ({"devices": 2}, 2, 2), ({"processes": "one"}, 1, 1), ({"processes": "one", "devices": 2}, 2, 1)],
+)
+def test_without_gpus_there_is_one_process_unless_more_are_asked_for(
+    script: RunConfig, machine: Machine, values: dict[str, object], devices: int, processes: int
+) -> None:
+    placed = place(build_config({**to_mapping(script), **values}), machine)
+    assert (placed.devices, make_plan(placed).processes) == (devices, processes)
 
 
 def test_only_its_own_keys_apply(script: RunConfig) -> None:

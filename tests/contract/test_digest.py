@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import histories as h
 from tests.contract.digest_runs import history
 from tests.reported import step_event
 from trainers.contract import digest_keeper
 from trainers.contract.curve import Curve
 from trainers.contract.digest import MAGIC, MAX_BYTES, Digest, read_digest
 from trainers.contract.digest_keeper import DigestKeeper
+from trainers.contract.effort import Earlier
 from trainers.contract.events import DeviceSample, Event, LogLine, RankSample, encode
-from trainers.contract.metrics import LOSS
+from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.rundir import RunDir
 
 
@@ -141,10 +143,10 @@ def test_a_damaged_digest_is_none(run: RunDir) -> None:
     assert read_digest(run) is None
 
 
-@pytest.mark.parametrize("version", [b"1", b"3"])
+@pytest.mark.parametrize("version", [b"2", b"4"])
 def test_a_digest_of_another_version_is_none(run: RunDir, version: bytes) -> None:
     digest_of(run, history(1))
-    run.digest.write_bytes(run.digest.read_bytes().replace(MAGIC, MAGIC.replace(b"2", version), 1))
+    run.digest.write_bytes(run.digest.read_bytes().replace(MAGIC, MAGIC.replace(b"3", version), 1))
     assert read_digest(run) is None
 
 
@@ -162,3 +164,36 @@ def test_a_digest_of_another_journal_is_none(run: RunDir) -> None:
     assert read_digest(run) is None
     run.journal.unlink()
     assert read_digest(run) is None
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_earlier_attempts_count_for(run: RunDir, restored: bool) -> None:
+    """All up to the step from which the present one resumes; each attempt's first epoch says nothing of the speed."""
+    first = h.running(last_step=100)
+    digest_of(run, first)
+    keeper = DigestKeeper(read_digest(run) if restored else None)
+    for event in [] if restored else first:
+        keeper.add(event, encode(event))
+    assert keeper.earlier == Earlier()
+
+    def resume(attempt: int, step: int | None, seconds: float) -> Earlier:
+        begun = h.started(attempt=attempt, resumed_from=step, seconds=seconds)
+        keeper.add(begun, encode(begun))
+        return keeper.earlier
+
+    found = resume(2, 58, 60)
+    evaluations = [h.evaluation(epoch, 0).values for epoch in (1, 2)]
+    best = (min(one[TEST_LOSS][0] or 0 for one in evaluations), max(one[TEST_ACCURACY][0] or 0 for one in evaluations))
+    assert found.evaluated == best
+    assert found.timed_steps == 29
+    assert found.seconds == pytest.approx(4.9)
+    assert found.timed_seconds == pytest.approx(29 * 0.05)
+    for rank in range(2):
+        event = h.steps(rank, 59, 118, 70.0, pace=0.1)
+        keeper.add(event, encode(event))
+    # 31 of its 60 steps are beyond its first epoch, and all of it counts as long as it is not known from where on.
+    found = resume(3, None, 200)
+    assert found.timed_steps == 29 + 31
+    assert found.seconds == pytest.approx(4.9 + 10)
+    assert found.timed_seconds == pytest.approx(29 * 0.05 + 31 * 0.1)
+    assert resume(4, 0, 300) == Earlier()

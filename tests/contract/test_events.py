@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests.contract.specimens import EVENT_TYPES, specimen, specimens
+from tests.hostile import poison
 from tests.reported import evaluation_event, step_event
-from trainers.contract.events import DeviceSample, Event, Metrics, Phase, decode, encode
+from trainers.contract.events import Alert, DeviceSample, Event, Facts, Metrics, Phase, decode, encode
 from trainers.contract.metrics import LOSS, TEST_LOSS
 
 
@@ -21,6 +22,11 @@ class TestEveryType:
         defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
         assert all(getattr(event, name) != default for name, default in defaults.items())
         assert decode(encode(event)) == event
+
+    def test_can_be_written_whatever_its_texts_are(self, kind: type[Event]) -> None:
+        line = encode(poison(specimen(kind)))
+        assert decode(line) is not None
+        line.decode()
 
     def test_is_one_line_with_its_type(self, kind: type[Event]) -> None:
         line = encode(specimen(kind))
@@ -104,6 +110,15 @@ def test_what_is_not_finite_is_null(value: float) -> None:
     assert came_evaluation.values[TEST_LOSS] == [None]
     assert isinstance(came_sample, DeviceSample)
     assert came_sample.power_w is None
+
+
+def test_text_that_is_no_utf8_is_escaped_and_other_objects_are_text() -> None:
+    came = decode(encode(Alert(kind="x", text="no file \udcff, \ud800 and é\n")))
+    assert isinstance(came, Alert)
+    assert came.text == "no file \\udcff, \\ud800 and é\n"
+    came_facts = decode(encode(Facts(config={"a\udcff": {1: {"b\udc80": 2 + 1j}}, "long": [2**80]})))
+    assert isinstance(came_facts, Facts)
+    assert came_facts.config == {"a\\xff": {"1": {"b\\x80": "(2+1j)"}}, "long": [2**80]}
 
 
 def test_the_last_step_of_a_batch() -> None:

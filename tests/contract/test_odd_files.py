@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.events import LogLine, RunStarted
-from trainers.contract.journal import JournalReader, JournalWriter, journal_end, last_line_with
+from trainers.contract.events import AnyEvent, LogLine, RunStarted
+from trainers.contract.journal import (
+    MAX_DAMAGE_BYTES,
+    READ_BYTES,
+    JournalReader,
+    JournalWriter,
+    journal_end,
+    last_line_with,
+)
 from trainers.contract.lock_note import LockNote, read_note, write_note
 from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import NOTE_BYTES, RunDir
@@ -120,6 +127,39 @@ def test_files_of_two_gigabytes_take_no_memory(tmp_path: Path, what: str) -> Non
     grown = int(done.stdout) * 1024
     print(f"\n{what}, 2 GiB of nothing: {grown / 2**20:.0f} MiB")
     assert grown < 100 << 20
+
+
+def test_lists_read_only_the_ends_of_a_journal_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path)
+    writer = JournalWriter(run.journal)
+    writer.append([started(1), LINE])
+    writer.close()
+    size = run.journal.stat().st_size
+    written = 4 * MAX_DAMAGE_BYTES
+    # Half of it written, half a hole.
+    with run.journal.open("ab") as file:
+        for _ in range(written // READ_BYTES):
+            file.write(bytes(READ_BYTES))
+    os.truncate(run.journal, size + 2 * written)
+    read, plain = [0], os.pread
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        read[0] += len(data := plain(fd, size, offset))
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    seen = peek_journal(run.journal)
+    assert isinstance(seen.first, RunStarted)
+    assert read[0] < 1.1 * MAX_DAMAGE_BYTES
+    read[0] = 0
+    reader, events = JournalReader(run.journal), list[AnyEvent]()
+    while more := reader.read():
+        events += more
+    assert [type(event) for event in events] == [RunStarted, LogLine]
+    assert read[0] < 3 * MAX_DAMAGE_BYTES
+    # The next writer cuts all of that off.
+    JournalWriter(run.journal).close()
+    assert run.journal.stat().st_size == size
 
 
 def started(attempt: int) -> RunStarted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -40,6 +41,24 @@ def test_parquet_has_the_rows_of_jsonl(completed: RunDir, tmp_path: Path) -> Non
         assert [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()] == known
     assert {str(table.schema.field(name).type) for name in ("attempt", "rss_bytes", "threads")} == {"int64"}
     assert {str(table.schema.field(name).type) for name in ("time", "cpu_percent")} == {"double"}
+
+
+def test_names_that_a_spreadsheet_or_a_screen_changes(tmp_path: Path) -> None:
+    same = ("a\u200bb", "ab", "ab_min")
+    formulas = ("=1+1", "+x", "-x", "@x")
+    values: dict[str, list[float | None]] = {name: [float(n), -1.0] for n, name in enumerate([*same, *formulas])}
+    reported = Metrics(rank=0, first_step=1, values=values, lows={"ab": [7.0, 8.0]})
+    run = record(tmp_path / "runs", RUN_ID, [*h.completed()[:1], reported])
+    export_to(tmp_path / "all.csv", run, "metrics", "csv")
+    with (tmp_path / "all.csv").open(newline="") as file:
+        header, first, second = csv.reader(file)
+    assert header[5:] == ["ab", "ab (2)", "ab_min", "ab_min (2)", *(f"'{name}" for name in formulas)]
+    assert first[5:] == ["0.0", "1.0", "7.0", "2.0", "3.0", "4.0", "5.0", "6.0"]
+    # Numbers below 0 are no formulas.
+    assert second[5] == "-1.0"
+    export_to(tmp_path / "all.jsonl", run, "metrics", "jsonl")
+    row = json.loads((tmp_path / "all.jsonl").read_text().splitlines()[0])
+    assert (row["ab"], row["ab (2)"], row["=1+1"]) == (0.0, 1.0, 3.0)
 
 
 def test_tensorboard_reads_a_curve_per_rank(completed: RunDir, tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests import histories as h
 from tests import interrupted
 from tests import node_histories as nodes
 from tests.contract.recorded import record
-from trainers.contract.events import JOURNAL_SCHEMA, encode
+from trainers.contract.events import JOURNAL_SCHEMA, Alert, AnyEvent, SoFar, Summary, encode
+from trainers.contract.metrics import TEST_ACCURACY
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import list_runs
 from tuiapp.library.run_index import RunIndex
+from tuiapp.state.run_list import state
 
 FIRST, SECOND = "20261119T101500-torch-ddp-net-3fa1", "20261120T101500-torch-ddp-mlp-00aa"
 
@@ -98,6 +102,50 @@ def test_of_a_run_without_an_end_the_best_of_its_last_evaluations(tmp_path: Path
     assert info.best_accuracy == pytest.approx(0.9375, abs=1e-4)
     # 20 examples a second and rank of two: by what each reported last.
     assert info.summary.examples_per_second == pytest.approx(2 * 24 / 0.05)
+
+
+BEFORE = Summary(
+    steps=72, epochs=2.5, examples_per_second=800.0, loss=0.4, test_loss=0.5, test_accuracy=0.9,
+    best_loss=0.25, best_accuracy=0.95, seconds=100.0,
+)  # fmt: skip
+"""What earlier attempts have come to."""
+
+
+def later(*more: AnyEvent) -> list[AnyEvent]:
+    """A second attempt, an hour later, whose beginning says what the first has come to."""
+    begun = h.started(attempt=2, resumed_from=72, seconds=3600)
+    return [*interrupted.stopped(), begun, SoFar(summary=BEFORE, **h.at(3600.5)), *more]
+
+
+def test_a_lost_run_has_come_to_what_all_its_attempts_have(tmp_path: Path) -> None:
+    summary = summarise(record(tmp_path, FIRST, later())).summary
+    # What the first made after step 72 is no part of it.
+    assert summary == msgspec.structs.replace(BEFORE, epochs=72 / 29)
+    more = [*(h.steps(rank, 73, 82, 3604.5) for rank in range(2)), h.evaluation(3, 3605.5)]
+    summary = summarise(record(tmp_path, SECOND, later(*more))).summary
+    assert (summary.steps, summary.examples_per_second) == (82, 800.0)
+    assert summary.seconds == pytest.approx(105.0)
+    assert (summary.best_loss, summary.best_accuracy) == (0.25, 0.95)
+    assert summary.test_accuracy == h.evaluation(3, 0).values[TEST_ACCURACY][0]
+
+
+def test_a_live_run_that_stands_still_says_so_however_long_it_does(tmp_path: Path) -> None:
+    stopped = Alert(kind="stopped", rank=1, text="rank 1 is stopped", **h.at(9))
+    samples = [h.host_sample(10 + second) for second in range(300)]
+    told = SoFar(summary=BEFORE, stalled=stopped.text, **h.at(200))
+    run = record(tmp_path, FIRST, [*h.running(), stopped, *samples[:190], told, *samples[190:]])
+    assert peek_journal(run.journal).tail()[0].time > stopped.time
+    run.take_lock()
+    info = summarise(run)
+    assert (info.status, info.reason, state(info)) == ("running", "rank 1 is stopped", "▲ stalled")
+    assert (info.summary.steps, info.summary.examples_per_second) == (72, None)
+    over = msgspec.structs.replace(stopped, ended=True, time=h.START + 320)
+    on = [h.steps(rank, 131, 140, 321) for rank in range(2)]
+    again = record(tmp_path, SECOND, [*h.running(), stopped, over, *on])
+    again.take_lock()
+    info = summarise(again)
+    assert (info.reason, state(info)) == ("", "● running")
+    assert info.summary.examples_per_second
 
 
 def test_of_a_run_of_hundreds_of_ranks_all_count(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import psutil
 from tests import reported
 from tests.mxnet_environment import interpreter_of
 from trainers.config.run_config import RunConfig
+from trainers.contract.about import About
 from trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
@@ -180,10 +181,10 @@ def watching(run: RunDir, offset: int = 0) -> Iterator[Watched]:
 
 
 @contextmanager
-def launched(config: RunConfig, runs_dir: Path) -> Iterator[Watched]:
+def launched(config: RunConfig, runs_dir: Path, about: About | None = None) -> Iterator[Watched]:
     """Launch a run for a test; with the interpreter that its backend needs, if that is not this one."""
     config = msgspec.structs.replace(config, python=config.python or interpreter_of(config.backend))
-    with watching(launch(config, runs_dir)) as watched:
+    with watching(launch(config, runs_dir, about=about)) as watched:
         yield watched
 
 

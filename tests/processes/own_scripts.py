@@ -16,6 +16,9 @@ Start = Callable[..., subprocess.Popen[str]]
 
 DEADLINE_S = 60.0
 
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--log-dir", "torchrun")
+"""Without a directory it makes `torchelastic_…` in that for temporary files, and leaves it there."""
+
 
 def the_run(runs_dir: Path, count: int = 1) -> Watched:
     """The newest run, once there are `count`."""

@@ -23,11 +23,13 @@ def test_what_is_kept_marked_and_listed_as_best(by: str, runs_dir: Path) -> None
         assert run.end().status == "completed"
         found = run.evaluations()
         marked = [event.step for event in run.of(Checkpoint) if event.best]
-    merits = [one.accuracy if by == "accuracy" else -(one.loss or 0.0) for one in found]
-    improved = [place for place, merit in enumerate(merits) if merit > max(merits[:place], default=-math.inf)]
+    figures = [(one.accuracy, -(one.loss or 0.0)) for one in found]
+    merits = figures if by == "accuracy" else [one[::-1] for one in figures]
+    improved = [place for place, merit in enumerate(merits) if merit > max(merits[:place], default=(-math.inf, 0.0))]
     assert marked == [found[place].step for place in improved]
     best = found[improved[-1]]
     kept = {one.manifest.step: one.manifest for one in list_checkpoints(run.run.checkpoints)[0]}
     assert (kept[best.step].loss, kept[best.step].accuracy) == (best.loss, best.accuracy)
     info = summarise(run.run)
-    assert (info.summary.best_loss, info.best_accuracy) == (best.loss, best.accuracy)
+    least, greatest = min(one.loss or math.inf for one in found), max(one.accuracy for one in found)
+    assert (info.summary.best_loss, info.best_accuracy) == (least, greatest)

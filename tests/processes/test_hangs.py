@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import time
@@ -18,6 +19,13 @@ from tests.processes.nodes import agent
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, LogLine, Stacks
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import STEP_TIME
+from trainers.contract.summary import summarise
+from tuiapp.state.condition import run_words
+from tuiapp.state.fold import apply
+from tuiapp.state.rank_list import rank_rows
+from tuiapp.state.run_state import RunState
 
 FLOOR_S = 3.0
 ON_TWO = msgspec.structs.replace(MLP, launcher="join", nodes=2, network="lo")
@@ -37,6 +45,16 @@ def _told_after(run: Watched, alert: Alert) -> float:
     return alert.mono - max(steps.mono for steps in run.reports())
 
 
+def _folded(run: Watched) -> RunState:
+    """What a view knows of it now."""
+    state = RunState()
+    reader = JournalReader(run.run.journal)
+    while events := reader.read():
+        for event in events:
+            apply(state, event)
+    return state
+
+
 def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path, fake: Callable[..., None]) -> None:
     fake("hang:2:50")
     with launched(FOUR, runs_dir) as run:
@@ -54,6 +72,25 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         assert run.end().status == "stopped"
         assert len([one for one in run.of(Alert) if one.kind == "hang"]) == 1
         run.wait_gone()
+
+
+def test_of_torch_the_collective_is_named_that_a_rank_has_not_begun(
+    runs_dir: Path, fault: Callable[[str], None]
+) -> None:
+    fault("hang:1:20")
+    with launched(MLP, runs_dir) as run:
+        alert = _hang_of(run, 180)
+        assert alert.rank == 1
+        assert "rank 1 is behind, at step 19; rank 0 waits at step 20; rank 1 has not begun collective " in alert.text
+        assert ", all_reduce of Float [" in alert.text
+        stacks = {one.rank: one.text for one in run.of(Stacks)}
+        begun = {
+            rank: re.match(r"Collectives: (\d+) begun, (\d+) done(; waits for .*)?\n\n", stacks[rank])
+            for rank in (0, 1)
+        }
+        assert begun[0] is not None
+        assert begun[1] is not None
+        assert int(begun[0][1]) > int(begun[0][2]) == int(begun[1][1]) == int(begun[1][2])
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "not shared"])
@@ -151,11 +188,26 @@ def test_a_stopped_rank_is_told_of_and_is_no_hang(runs_dir: Path, fake: Callable
         print(f"\nSIGSTOP of rank 1: told after {alert.mono - at:.1f} s: {alert.text}")
         assert (alert.rank, alert.ended) == (1, False)
         assert f"kill -CONT {stopped.pid}" in alert.text
+        # Every view follows the finding.
+        state = _folded(run)
+        assert run_words(state, time.time())[0] == "stalled"
+        assert state.remaining() is state.examples_per_second is None
+        words = {row.rank.rank: row.condition.text.split()[0] for row in rank_rows(state, time.time())}
+        assert words == {0: "waiting", 1: "stopped", 2: "waiting", 3: "waiting"}
+        info = summarise(run.run)
+        assert (info.status, info.reason, info.summary.examples_per_second) == ("running", alert.text, None)
         step = run.reports()[-1].last_step
         stopped.resume()
         run.wait(Alert, lambda alert: alert.kind == "stopped" and alert.ended)
         # No signal was left waiting for it: it goes on.
         run.at_step(step + 100)
+        state, lasted = _folded(run), time.monotonic() - at
+        assert run_words(state, time.time())[0] == "running"
+        assert max(steps.values[STEP_TIME][0] or 0.0 for steps in run.reports(0)) > FLOOR_S
+        # One step took as long as the stall; what is left of the run does not go at that pace.
+        assert (state.step_s or lasted) < FLOOR_S / 20
+        assert state.examples_per_second
+        assert not summarise(run.run).reason
         assert run.of(Stacks) == []
         assert {one.kind for one in run.alerts()} == {"stopped"}
 

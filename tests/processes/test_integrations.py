@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tests.processes.harness import Watched
-from tests.processes.own_scripts import Start, curve, ends_well, saved_then_stopped, the_run
+from tests.processes.own_scripts import TORCHRUN, Start, curve, ends_well, saved_then_stopped, the_run
+from trainers.contract import mailbox
 from trainers.contract.events import Checkpoint, Facts
 
 pytestmark = pytest.mark.slow
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
 def config_of(watched: Watched) -> dict[str, Any]:
@@ -115,8 +114,8 @@ def test_lightning_reports(start: Start, runs_dir: Path, tmp_path: Path) -> None
     ends_well(start(f"{LIGHTNING}\n    main(20, {saves}, test=True)"))
     watched = the_run(runs_dir)
     assert watched.end().status == "completed"
-    assert list(curve(watched, 0, "loss")) == list(range(20))
-    assert curve(watched, 0, "val/loss").keys() == {15}
+    assert list(curve(watched, 0, "loss")) == list(range(1, 21))
+    assert curve(watched, 0, "val/loss").keys() == {16}
     assert curve(watched, 0, "test/loss").keys() == {20}
     assert config_of(watched) == {"width": 4}
     assert total_steps_of(watched) == [20]
@@ -137,7 +136,22 @@ def test_lightning_saves_and_stops_on_all_ranks(start: Start, runs_dir: Path, la
     ends_well(process)
     assert watched.started.world_size == 2
     for rank in (0, 1):
-        assert max(curve(watched, rank, "loss")) == last - 1
+        assert max(curve(watched, rank, "loss")) == last
+    watched.wait_gone()
+
+
+def test_lightning_names_the_checkpoint_of_the_stop(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("lightning")
+    process = start(f"{LIGHTNING}\n    main(-1, ModelCheckpoint({str(tmp_path / 'best')!r}))")
+    watched = the_run(runs_dir)
+    watched.wait(Checkpoint)
+    mailbox.send(watched.run.commands, "stop")
+    assert watched.end().status == "stopped"
+    ends_well(process)
+    last = max(curve(watched, 0, "loss"))
+    *earlier, saved = watched.of(Checkpoint)
+    assert (saved.name, saved.step) == (str(watched.run.checkpoints / f"step-{last:08}.ckpt"), last)
+    assert all(Path(one.name).parent == tmp_path / "best" and one.step < last for one in earlier)
     watched.wait_gone()
 
 
@@ -202,7 +216,7 @@ ACCELERATE = """
     accelerator.init_trackers("project", config={"lr": 0.01})
     model = torch.nn.Linear(4, 1)
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01))
-    run, step = tuiapp.init(), 0
+    run, step = tuiapp.current(), 0
     while True:
         if run.should_checkpoint():
             accelerator.save_state(f"state-{step}")

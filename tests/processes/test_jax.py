@@ -16,6 +16,7 @@ from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import Phase, RankFailed, RankSample, RankStarted, Sharding
+from trainers.contract.metrics import STEP_TIME
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 
@@ -118,3 +119,14 @@ def test_twenty_runs_in_a_row_none_of_which_hangs(runs_dir: Path, backend: str, 
             end = run.end()
             assert end.status == "completed", end
             run.wait_gone()
+
+
+@ONE_AT_LEAST
+def test_a_step_s_time_is_its_own(runs_dir: Path, backend: str) -> None:
+    """Devices may compute several steps in one call: told after it, one would be long and the others take no time."""
+    config = _on(backend, model="net", global_batch_size=180, epochs=3)
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed"
+        times = [seconds or 0.0 for report in run.reports(0) for seconds in report.values[STEP_TIME]]
+    # No machine makes such a step in so little.
+    assert min(times) > 0.001, times

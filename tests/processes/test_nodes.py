@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import psutil
@@ -19,6 +21,7 @@ from tests.processes.harness import MLP, Watched, launched, resumed
 from tests.processes.nodes import AGENT, address_of, agent, cable
 from tests.processes.simulated import SimulatedAgent
 from tests.waiting import wait_until
+from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
 from trainers.contract.events import (
@@ -29,9 +32,14 @@ from trainers.contract.events import (
     Node,
     Phase,
     RankFailed,
+    RunEnded,
+    Summary,
     TelemetrySource,
     place_name,
 )
+from trainers.contract.rundir import SECRET_VARIABLE, RunDir
+from trainers.runtime.node_wire import RankAttached, RankExited
+from trainers.runtime.supervisor import Supervisor
 
 NAMED_S = 10.0
 """5 s by design, and what a loaded machine takes besides."""
@@ -103,6 +111,20 @@ def test_a_run_that_waits_for_its_nodes_can_be_stopped(runs_dir: Path) -> None:
         mailbox.send(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()
+
+
+def test_a_run_that_waits_for_its_nodes_says_so_every_ten_minutes(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
+    run.commands.mkdir(parents=True)
+    supervisor = Supervisor(run, make_plan(ON_TWO))
+    supervisor._nodes = SimpleNamespace(missing=1, address="127.0.0.1", port=41705)  # type: ignore[assignment]
+    for second in range(3600):
+        supervisor._say_waiting(1e6 + second)
+    said = [event.text for event in supervisor._out if isinstance(event, LogLine)]
+    assert len(said) == 6
+    assert {text.split(" --")[0] for text in said} == {
+        "waiting for 1 more node: on each run `tuiapp join 127.0.0.1:41705"
+    }
 
 
 def test_a_killed_agent_is_named(runs_dir: Path, fake: Callable[..., None]) -> None:
@@ -182,6 +204,32 @@ def test_a_node_that_stays_away_is_given_up(runs_dir: Path, fake: Callable[..., 
         run.wait_gone()
 
 
+def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    config = msgspec.structs.replace(ON_TWO, devices=8)
+    with launched(config, runs_dir) as run, agent(run) as other:
+        run.at_step(3)
+        processes = [psutil.Process(other.pid), *psutil.Process(other.pid).children(recursive=True)]
+        for process in processes:
+            process.suspend()
+        began = time.monotonic()
+        mailbox.send(run.run.commands, "stop-now")
+        ended = run.end(30)
+        seconds = time.monotonic() - began
+        said = [line.text for line in run.of(LogLine) if line.rank is None]
+        print(f"\nstop --now with a mute node: {seconds:.1f} s, {len(said)} lines")
+        assert (ended.status, "on request" in ended.reason) == ("stopped", True)
+        assert seconds < 5
+        assert len([text for text in said if "did not end on SIGTERM" in text]) <= 4
+        assert [node.state for node in run.of(Node)][-1] == "lost"
+        for process in processes:
+            # What the silence has ended is gone.
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+        assert other.wait(30) == 1
+        run.wait_gone()
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["agent", "whole node"])
 def test_an_agent_that_is_stopped_for_good_ends_its_ranks_once_it_continues(runs_dir: Path, whole: bool) -> None:
     config = msgspec.structs.replace(ON_TWO, node_grace_s=5.0)
@@ -212,6 +260,49 @@ def test_a_wrong_secret_is_refused_and_disturbs_nobody(runs_dir: Path, tmp_path:
             with agent(run) as second:
                 assert second.wait(30) == 1
             assert run.end().status == "completed"
+
+
+def test_an_agent_whose_run_ended_while_it_started_says_so(tmp_path: Path) -> None:
+    # The run has removed its secret.
+    environment = {**os.environ, SECRET_VARIABLE: str(tmp_path / "secret")}
+    began = time.monotonic()
+    done = subprocess.run([*AGENT, "127.0.0.1:9"], env=environment, capture_output=True, text=True, timeout=60)
+    print(f"\nsaid after {time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 20  # 1 s by design, and what a loaded machine takes to start it
+    assert done.returncode == 1
+    assert done.stderr == f"tuiapp: {tmp_path / 'secret'} is no longer there: the run has ended\n"
+
+
+def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake()
+    ended = RunEnded(status="completed", reason="forged", summary=Summary())
+    with launched(ON_TWO, runs_dir) as run:
+        host, port = address_of(run)
+        other = SimulatedAgent(host, port, run.run.secret.read_bytes().strip())
+        while other.ranks != [1]:
+            other.advance()
+        for rank in (0, -7, 10**9):
+            other.channel.send(RankAttached(rank))
+            other.send_of_rank(rank, Phase(rank=rank, phase="done"))
+            other.send_of_rank(1, Phase(rank=rank, phase="done"))
+            other.report(LogLine(rank=rank, stream="stdout", text="forged"))
+            other.channel.send(RankExited(rank, RankFailed(rank=rank, error="forged")))
+        other.send_of_rank(1, ended)
+        for event in (ended, Phase(rank=1, phase="done"), Node(node=1, host="forged", state="lost")):
+            other.report(event)
+        # What follows is heard.
+        other.report(LogLine(rank=1, stream="stdout", text="its own"))
+        other.advance()
+        run.wait(LogLine, lambda line: line.text == "its own")
+        (said,) = (alert.text for alert in run.of(Alert) if alert.kind == "node")
+        assert said == f"node 1 ({socket.gethostname()}) reports rank 0, which is not its own: dropped"
+        assert b"forged" not in run.run.journal.read_bytes()
+        assert not [phase for phase in run.of(Phase) if phase.phase == "done"]
+        assert not run.of(RunEnded)
+        mailbox.send(run.run.commands, "stop-now")
+        while not other.finished:
+            other.advance()
+        assert run.end().status == "stopped"
 
 
 def test_an_agent_finds_out_soon_that_no_run_is_there() -> None:

@@ -137,6 +137,13 @@ def test_a_module_runs_as_python_runs_it(tmp_path: Path, runs_dir: Path) -> None
         assert (run.run.code / "train.py").is_file()
 
 
+def test_one_process_is_told_of_two_cpu_devices(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(tmp_path, "import jax\nprint(jax.device_count())\n", processes="one", devices=2)
+    with launched(config, runs_dir) as run:
+        assert run.end().status == "completed", run.events
+        assert (lines(run.of(LogLine)), run.started.world_size) == (["2"], 1)
+
+
 def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> None:
     config = of_script(
         tmp_path,
@@ -164,6 +171,34 @@ def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> 
         assert lines(run.of(LogLine))[-2:] == ["worker None", "saved"]
         run.wait_gone()
         assert left_over(run) == []
+
+
+def test_semaphores_of_processes_that_it_spawned_are_removed(tmp_path: Path, runs_dir: Path) -> None:
+    config = of_script(
+        tmp_path,
+        """
+        import multiprocessing as mp, time
+        def work(lock):
+            print("semaphore", lock._semlock.name, flush=True)
+            time.sleep(600)
+        if __name__ == "__main__":
+            context = mp.get_context("spawn")
+            lock = context.Lock()
+            process = context.Process(target=work, args=(lock,))
+            process.start()
+            process.join()
+        """,
+        processes="one",
+    )
+    with launched(config, runs_dir) as run:
+        said = run.wait(LogLine, lambda event: event.text.startswith("semaphore /"))
+        semaphore = Path("/dev/shm", f"sem.{said.text.split()[1][1:]}")
+        assert semaphore.exists()
+        mailbox.send(run.run.commands, "stop")
+        assert run.end().status == "stopped"
+        run.wait_gone()
+        assert left_over(run) == []
+    assert not semaphore.exists()
 
 
 def test_a_script_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path, runs_dir: Path) -> None:

@@ -12,9 +12,10 @@ import psutil
 import pytest
 
 from tests.processes.harness import Watched, launched, resumed, wait_dead
-from tests.processes.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
+from tests.processes.own_scripts import DEADLINE_S, TORCHRUN, Start, curve, ends_well, the_run
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
+from trainers.contract.about import About, read_about
 from trainers.contract.digest import read_digest
 from trainers.contract.events import (
     Alert,
@@ -29,10 +30,12 @@ from trainers.contract.events import (
 )
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader
+from trainers.contract.summary import summarise
 from tuiapp.library.export import rows_of
 from tuiapp.library.find import list_runs
 from tuiapp.state.curves import Curves
 from tuiapp.state.fold import apply
+from tuiapp.state.run_list import choose
 from tuiapp.state.run_state import RunState
 
 
@@ -100,7 +103,7 @@ def test_arrays_of_numpy_torch_and_jax_are_numbers(start: Start, runs_dir: Path)
     assert error.count("image is not a number (ndarray)") == 1
 
 
-TORCHRUN = """
+REPORTS = """
     import torch.distributed as dist, tuiapp
     dist.init_process_group("gloo")
     tuiapp.init(total_steps=5)
@@ -112,7 +115,7 @@ TORCHRUN = """
 
 
 def test_all_ranks_of_torchrun_are_one_run(start: Start, runs_dir: Path) -> None:
-    ends_well(start(TORCHRUN, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    ends_well(start(REPORTS, *TORCHRUN))
     watched = the_run(runs_dir)
     assert (watched.end().status, watched.started.world_size) == ("completed", 2)
     assert curve(watched, 0, "loss")[5] == 5.0
@@ -129,7 +132,7 @@ def test_of_ranks_that_evaluate_the_first_counts(start: Start, runs_dir: Path) -
         dist.barrier()
         dist.destroy_process_group()
     """
-    ends_well(start(text, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"))
+    ends_well(start(text, *TORCHRUN))
     watched = the_run(runs_dir)
     summary = watched.end().summary
     assert {event.rank for event in watched.of(Metrics)} == {0, 1}
@@ -259,7 +262,7 @@ STOPPED = """
 
 
 def test_a_stop_ends_all_ranks_before_the_same_step_after_a_checkpoint(start: Start, runs_dir: Path) -> None:
-    process = start(STOPPED, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    process = start(STOPPED, *TORCHRUN)
     watched = the_run(runs_dir)
     watched.wait(Metrics, lambda event: event.rank == 0 and event.last_step > 10)
     watched.wait(Metrics, lambda event: event.rank == 1)
@@ -269,7 +272,9 @@ def test_a_stop_ends_all_ranks_before_the_same_step_after_a_checkpoint(start: St
     assert end.status == "stopped", end
     last = max(curve(watched, 0, "loss"))
     assert max(curve(watched, 1, "loss")) == last
-    assert {checkpoint.step for checkpoint in watched.of(Checkpoint)} == {last}
+    # Both ranks report it.
+    assert [checkpoint.step for checkpoint in watched.of(Checkpoint)] == [last]
+    assert [request.agreed for request in watched.of(StopRequested)] == [True]
 
 
 def test_a_script_that_never_asks_is_stopped_by_sigterm(start: Start, runs_dir: Path) -> None:
@@ -279,6 +284,7 @@ def test_a_script_that_never_asks_is_stopped_by_sigterm(start: Start, runs_dir: 
     mailbox.send(watched.run.commands, "stop")
     assert process.wait(DEADLINE_S) == -signal.SIGTERM
     assert watched.end().status == "stopped"
+    assert [request.agreed for request in watched.of(StopRequested)] == [False]
 
 
 def test_ctrl_c_stops(start: Start, runs_dir: Path) -> None:
@@ -498,12 +504,12 @@ def test_wandb_logs_one_step_in_parts(start: Start, runs_dir: Path) -> None:
     assert curve(watched, 0, "loss") == curve(watched, 0, "accuracy") == {1: 0.0, 2: 1.0, 3: 2.0}
 
 
-def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
+def test_the_present_run_is_added_to(start: Start, runs_dir: Path) -> None:
     ends_well(
         start("""
         import tuiapp
         tuiapp.init("mine", config={"lr": 0.1})
-        tuiapp.init("other", config={"depth": 2}, total_steps=7)
+        tuiapp.current("other", config={"depth": 2}, total_steps=7)
     """)
     )
     watched = the_run(runs_dir)
@@ -512,6 +518,181 @@ def test_a_second_init_adds_to_the_run(start: Start, runs_dir: Path) -> None:
     assert [fact.config for fact in facts if fact.config] == [{"lr": 0.1}, {"depth": 2}]
     assert [fact.name for fact in facts if fact.name] == ["mine"]
     assert [fact.total_steps for fact in facts if fact.total_steps] == [7]
+
+
+FOLDS = """
+    import tuiapp
+    for fold in range(3):
+        run = tuiapp.init(name=f"fold {fold}", config={"fold": fold})
+        for step in range(1, 6):
+            run.log({"loss": 10 * fold + step}, step=step)
+        if FINISHES:
+            tuiapp.finish()
+"""
+
+
+@pytest.mark.parametrize("finishes", ["True", "False"])
+@pytest.mark.parametrize("by", ["python", "tuiapp run"])
+def test_each_init_begins_a_run(start: Start, runs_dir: Path, tmp_path: Path, by: str, finishes: str) -> None:
+    text = FOLDS.replace("FINISHES", finishes)
+    if by == "python":
+        ends_well(start(text))
+    else:
+        (tmp_path / "folds.py").write_text(textwrap.dedent(text))
+        config = RunConfig(backend="script", script=str(tmp_path / "folds.py"), platform="cpu", devices=1)
+        with launched(config, runs_dir, about=About(tags=("sweep",))) as run:
+            assert run.end().status == "completed"
+    the_run(runs_dir, 3)
+    runs = [Watched(run) for run in list_runs(runs_dir)]
+    assert [(one.end().status, one.end().summary.steps) for one in runs] == [("completed", 5)] * 3
+    found = {summarise(one.run).name: list(curve(one, 0, "loss").values()) for one in runs}
+    assert found == {f"fold {fold}": [10.0 * fold + step for step in range(1, 6)] for fold in range(3)}
+    if by == "tuiapp run":
+        further = [read_about(one.run)[0] for one in runs if one.run != run.run]
+        assert {about.tags for about in further} == {("sweep",)}
+        assert {about.note for about in further} == {
+            f"Run {number} of the script that was launched as {run.run.run_id}." for number in (2, 3)
+        }
+    for one in runs:
+        one.wait_gone()
+
+
+TRIALS = """
+    import time, torch.distributed as dist, tuiapp
+    dist.init_process_group("gloo")
+    for trial in range(3):
+        run = tuiapp.init(name=f"trial {trial}")
+        for step in range(1, 6 if trial == 0 else 100_000):
+            if run.should_checkpoint():
+                run.checkpoint(__file__, step=step - 1)
+            if run.should_stop():
+                break
+            dist.barrier()
+            run.log({"loss": step}, step=step)
+            time.sleep(0.01)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("stopped", ["further", "launched"])
+def test_runs_of_several_ranks_within_one_launch_are_stopped(runs_dir: Path, tmp_path: Path, stopped: str) -> None:
+    (tmp_path / "trials.py").write_text(textwrap.dedent(TRIALS))
+    config = RunConfig(backend="script", script=str(tmp_path / "trials.py"), platform="cpu", devices=2)
+    with launched(config, runs_dir) as first:
+        second = the_run(runs_dir, 2)
+        assert second.run != first.run
+        for rank in (0, 1):
+            second.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step > 5)  # type: ignore[misc]
+        if stopped == "further":
+            # It alone: the script goes on to its third.
+            mailbox.send(second.run.commands, "stop")
+            assert second.end().status == "stopped"
+            third = the_run(runs_dir, 3)
+            for rank in (0, 1):
+                third.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step > 5)  # type: ignore[misc]
+        else:
+            # Nor does the third begin.
+            third = second
+        mailbox.send(first.run.commands, "stop")
+        assert first.end().status == "stopped", first.events[-12:]
+        assert (third.end().status, third.end().reason.startswith(f"by the stop of {first.run.run_id}")) == (
+            "stopped", True,
+        )  # fmt: skip
+        last = max(curve(third, 0, "loss"))
+        assert max(curve(third, 1, "loss")) == last
+        assert {checkpoint.step for checkpoint in third.of(Checkpoint)} == {last}
+    assert len(list_runs(runs_dir)) == (3 if stopped == "further" else 2)
+    for run in list_runs(runs_dir):
+        Watched(run).wait_gone()
+
+
+def test_two_jobs_with_one_port_are_two_runs(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = f"""
+        import os, time, tuiapp
+        tuiapp.log({{"loss": 1}})
+        while not os.path.exists({str(tmp_path / "go")!r}): time.sleep(0.01)
+    """
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    one = [start(text, RANK=str(rank), **job) for rank in range(2)]
+    first = the_run(runs_dir)
+    for rank in (0, 1):
+        first.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
+    two = [start(text, RANK=str(rank), **job) for rank in range(2)]
+    second = the_run(runs_dir, 2)
+    for rank in (0, 1):
+        second.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
+    (tmp_path / "go").touch()
+    assert not any("reports as rank" in ends_well(process) for process in one)
+    for rank, process in enumerate(two):
+        said = ends_well(process)
+        assert f"process {one[rank].pid} reports as rank {rank} of {first.run.run_id}: this is another run" in said
+    assert {len(watched.of(Metrics)) for watched in (first, second)} == {2}
+    assert {watched.end().status for watched in (first, second)} == {"completed"}
+
+
+def test_a_job_on_two_nodes_says_which_node_each_run_is(start: Start, runs_dir: Path, tmp_path: Path) -> None:
+    text = """
+        import time, tuiapp
+        run = tuiapp.init(name="wide", total_steps=7)
+        while not run.should_stop():
+            run.log({"loss": 1})
+            time.sleep(0.01)
+    """
+    job = {
+        "SLURM_JOB_ID": "18", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3", "SLURM_STEP_ID": "0",
+        "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    }  # fmt: skip
+    ranks = [
+        start(text, SLURM_PROCID=str(rank), SLURM_NODEID=str(rank // 2), SLURM_LOCALID=str(rank % 2), **job)
+        for rank in range(4)
+    ]
+    the_run(runs_dir, 2)
+    watched = [Watched(run) for run in list_runs(runs_dir)]
+    runs = {one.wait(Facts, lambda said: bool(said.name)).name: one for one in watched}
+    assert runs.keys() == {"wide-3-node0", "wide-3-node1"}
+    for node in (0, 1):
+        run = runs[f"wide-3-node{node}"]
+        for rank in (2 * node, 2 * node + 1):
+            run.wait(Metrics, lambda event, rank=rank: event.rank == rank)  # type: ignore[misc]
+        assert (run.started.world_size, run.started.job, run.started.part) == (2, "17_3", (node, 2))
+        state = RunState()
+        for event in run.events:
+            apply(state, event)
+        assert sorted(state.ranks) == [2 * node, 2 * node + 1]
+        assert choose([summarise(run.run)], f"17_3 {run.started.host}")
+    mailbox.send(runs["wide-3-node1"].run.commands, "stop")
+    assert runs["wide-3-node1"].end().status == "stopped"
+    said = [ends_well(process) for process in ranks[2:]]
+    assert sum("the ranks of node 1 of 2, a run of their own" in text for text in said) == 1
+    assert all(process.poll() is None for process in ranks[:2])
+    mailbox.send(runs["wide-3-node0"].run.commands, "stop")
+    assert runs["wide-3-node0"].end().status == "stopped"
+
+
+def test_what_is_wrong_in_a_call_costs_that_alone_and_is_said_once(start: Start, runs_dir: Path) -> None:
+    error = ends_well(
+        start("""
+        import torch, tuiapp
+        run = tuiapp.init(config=5, total_steps="many")
+        for step in range(1, 4):
+            run.config.update(5)
+            run.summary.update(object())
+            run.evaluation(None)
+            run.checkpoint(None)
+            run.log(None)
+            tuiapp.log({"x": torch.ones(2), "huge": 10**400, "loss": 1.0}, step=step)
+        run.config.update([("depth", 2)])
+    """)
+    )
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert curve(watched, 0, "loss") == {1: 1.0, 2: 1.0, 3: 1.0}
+    assert curve(watched, 0, "x") == curve(watched, 0, "huge") == {}
+    assert [fact.config for fact in watched.of(Facts) if fact.config] == [{"depth": 2}]
+    once = ("config: ", "summary: ", "init: ", "evaluation: ", "checkpoint: ", "log: ")
+    for said in (*once, "x is not a number (Tensor)", "huge is too large: it is not recorded"):
+        assert error.count(said) == 1, (said, error)
+    assert "Traceback" not in error
 
 
 def test_each_run_of_a_process_is_its_own(start: Start, runs_dir: Path) -> None:
@@ -562,9 +743,9 @@ def test_names_and_values_that_json_cannot_hold_do_not_end_the_report(start: Sta
     watched = the_run(runs_dir)
     assert watched.end().status == "completed"
     assert "Traceback" not in error
-    names = ("loss", "('a', 'b')", "?", "x" * 200)
+    names = ("loss", "('a', 'b')", r"\xff", "x" * 200)
     assert [curve(watched, 0, name) for name in names] == [{1: 1.0}, {1: 2.0}, {1: 3.0}, {1: 4.0}]
-    assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": "?"}]
+    assert [fact.config for fact in watched.of(Facts)] == [{"seed": str(2**70), "path": r"\xff"}]
 
 
 def test_a_forked_child_makes_no_run(start: Start, runs_dir: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +18,7 @@ from trainers.config.plan import read_plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import LogLine, RankFailed
 from trainers.contract.summary import read_config
+from trainers.examination import examine
 from trainers.launch import LaunchError, launch
 
 
@@ -91,6 +94,33 @@ def test_code_that_ends_its_process(runs_dir: Path, tmp_path: Path, body: str, w
         launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
     assert words in str(caught.value)
     assert not runs_dir.exists()
+
+
+LEFT_BEHIND = {
+    "a thread": "threading.Thread(target=time.sleep, args=(1000,)).start()",
+    "a child": "subprocess.Popen(['sleep', '1000'])",
+    "a child with a session of its own": "subprocess.Popen(['sleep', '1000'], start_new_session=True)",
+    "a forked child": "os.fork() or time.sleep(1000)",
+    "a worker": "multiprocessing.get_context('spawn').Process(target=time.sleep, args=(1000,)).start()",
+}
+
+
+@pytest.mark.parametrize("what", LEFT_BEHIND)
+def test_what_a_data_function_leaves_behind_holds_nothing_up(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, file = write_data(tmp_path), tmp_path / "data.py"
+    text = file.read_text().replace("def arrays():\n", f"def arrays():\n    {LEFT_BEHIND[what]}\n")
+    assert LEFT_BEHIND[what] in text
+    file.write_text(f"import multiprocessing, os, subprocess, threading, time\n{text}")
+    monkeypatch.setenv("TUIAPP_TEST_LEFT", str(tmp_path))
+    began = time.monotonic()
+    assert examine(RunConfig(dataset=value, model="mlp")).train_examples == 300
+    seconds = time.monotonic() - began
+    print(f"\n{what}: {seconds:.1f} s")
+    assert seconds < 30
+    environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
+    assert not [one for one in environments if one.get("TUIAPP_TEST_LEFT") == str(tmp_path)]
 
 
 X = "np.zeros((60, 12, 10), np.uint8)"

@@ -206,7 +206,7 @@ def test_compare_two_runs_and_begin_one_like_them(runs_dir: Path) -> None:
         terminal.press("0", "v")
         terminal.wait(r"step \d+ · paused")
         terminal.press("\x1b[1;2D", "\x1b[1;2D")
-        terminal.wait(r"a .*– +✗ failed")
+        terminal.wait(r"a .*– +✖ failed")
         terminal.wait(r"b .*0\.\d+ +✓ completed")
         terminal.press("v")
         terminal.press("m")

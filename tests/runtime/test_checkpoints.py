@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 import numpy as np
+import pytest
 
 from tests.runtime.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from trainers.checkpoints import MODEL_FILE, STATE_FILE, Checkpoints, load
@@ -74,6 +75,20 @@ def test_only_a_higher_accuracy_is_the_best_again(run: RunDir) -> None:
     best = best_checkpoint(found, "accuracy")
     assert best is not None
     assert best.manifest.step == 87
+
+
+@pytest.mark.parametrize("by", ["accuracy", "loss"])
+def test_of_equal_ones_the_other_figure_decides(run: RunDir, by: str) -> None:
+    """What is kept is what is marked, and what a resumed attempt goes on from."""
+    config = msgspec.structs.replace(CONFIG, keep_checkpoints=1, best=by)
+    losses = {29: 0.5, 58: 0.4, 87: 0.4, 116: 0.4, 145: 0.6}
+    accuracies = {29: 0.9, 58: 0.9, 87: 0.8, 116: 0.9, 145: 0.8}
+    told = save(run, *losses, loss=losses, accuracy=accuracies, config=config)
+    assert [event.step for event in told.checkpoints if event.best] == [29, 58]
+    assert steps_in(run) == [145, 58]
+    again = save(run, 174, 203, loss={174: 0.5, 203: 0.3}, accuracy={174: 0.9, 203: 0.9}, config=config)
+    assert [event.step for event in again.checkpoints if event.best] == [203]
+    assert steps_in(run) == [203]
 
 
 def test_by_loss_only_a_lower_one_is_the_best_again(run: RunDir) -> None:

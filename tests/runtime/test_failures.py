@@ -11,6 +11,7 @@ import traceback
 import msgspec
 import pytest
 
+from trainers.config.files import printable
 from trainers.contract.events import RankFailed
 from trainers.runtime import wire
 from trainers.runtime.failures import (
@@ -102,4 +103,4 @@ def test_whatever_a_rank_raises_is_on_record(said: str) -> None:
     assert found.error.startswith(f"ValueError: {said[:10]}")
     # Where it was raised stands at the traceback's beginning, what was raised at its end.
     assert "in test_whatever_a_rank_raises_is_on_record" in found.traceback
-    assert found.traceback.rstrip("\n").endswith(said[-2:].encode("utf-8", "backslashreplace").decode())
+    assert found.traceback.rstrip("\n").endswith(printable(said[-2:]))

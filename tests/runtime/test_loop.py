@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import pytest
+from msgspec.structs import replace
 
 from tests.backends.recorder import Recorder, Shelf
+from tests.reported import values
+from tests.runtime.rank_pipe import Pipe
+from trainers import loop
 from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
+from trainers.contract.metrics import DATA_WAIT, STEP_TIME
 from trainers.data.datasets import epoch_order
 from trainers.loop import Evaluate, Export, Save, Step, training
+from trainers.runtime import reporter
 from trainers.runtime.reporter import Reporter
 
 CONFIG = RunConfig(platform="cpu", devices=2, global_batch_size=479, epochs=3, eval_every=2)
@@ -78,8 +87,133 @@ def test_batches_are_those_of_the_epoch_and_placed_once_for_all_its_steps() -> N
 
 
 def test_steps_in_flight_are_bounded_and_none_outlasts_its_epoch() -> None:
-    waited: list[tuple[int, int]] = []
     report = Recorder()
-    follow(report, Shelf(), wait=lambda loss: waited.append((loss, len(report.steps) + 1)), limit=1)
-    # A loss, and the step before whose report it was waited for: the one after it, or an epoch's last.
-    assert waited == [(1, 2), (2, 3), (3, 3), (4, 5), (5, 6), (6, 6), (7, 8), (8, 9), (9, 9)]
+    marked: list[int] = []
+    waited: list[tuple[int, int, int]] = []
+
+    def mark(loss: int) -> int:
+        marked.append(loss)
+        return -loss
+
+    def wait(mark: int) -> None:
+        waited.append((-mark, marked[-1], len(report.steps)))
+
+    follow(report, Shelf(), mark=mark, wait=wait, limit=1)
+    # A step, the last one given when it was waited for, and how many were reported by then: it is reported after that.
+    # The first is waited for, whose sharding is reported, and an epoch's last, which an evaluation may follow.
+    given = [1, 3, 3, 5, 6, 6, 8, 9, 9]
+    assert waited == [(step, last, step - 1) for step, last in enumerate(given, start=1)]
+    assert [one.loss for one in report.steps] == list(range(1, 10))
+
+
+def test_steps_in_flight_are_reported_before_a_checkpoint_and_a_stop() -> None:
+    report, shelf, reported = Recorder(), Shelf(), list[int]()
+    report.save_at, report.stop_at = 5, 9
+    waited: list[int] = []
+    for work in training(PLAN, cast(Reporter, report), cast(Checkpoints, shelf), wait=waited.append):
+        match work:
+            case Step(number):
+                work.done(number)
+            case Save():
+                reported.append(len(report.steps))
+    assert reported == [3, 5, 6]
+    assert [one.step for one in report.steps] == waited == list(range(1, 9))
+
+
+def test_steps_in_flight_of_a_backend_that_fails_are_reported_without_waiting(pipe: Pipe) -> None:
+    waited: list[float] = []
+    plan = make_plan(replace(CONFIG, global_batch_size=64, epochs=1))
+    for work in training(plan, pipe.report, cast(Checkpoints, Shelf()), wait=waited.append):
+        assert isinstance(work, Step)
+        if work.number == 13:
+            break
+        work.done(float(work.number))
+    assert waited == [1, 2, 3, 4]
+    pipe.close()
+    assert pipe.steps() == list(range(1, 13))
+    assert pipe.losses() == list(range(1, 13))
+    assert len(waited) == 4
+
+
+class Device:
+    """A GPU in a time of its own: it computes one thing after another, and giving it something takes a moment."""
+
+    def __init__(self) -> None:
+        self.now = self.free_at = 0.0
+
+    def give(self, seconds: float) -> None:
+        self.now += 0.01
+        self.free_at = max(self.now, self.free_at) + seconds
+
+    def event(self) -> Event:
+        return Event(self, self.free_at)
+
+
+@dataclass
+class Event:
+    device: Device
+    ready_at: float
+
+    def synchronize(self) -> None:
+        self.device.now = max(self.device.now, self.ready_at)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_step_times_are_the_device_s_and_no_evaluation_waits_for_steps(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    device = Device()
+    for module in (loop, reporter):
+        monkeypatch.setattr(module, "perf_counter", lambda: device.now)
+    more: dict[str, Any] = {"mark": lambda loss: device.event(), "wait": Event.synchronize} if waits else {}
+    plan = make_plan(replace(CONFIG, global_batch_size=64, epochs=1))
+    for work in training(plan, pipe.report, cast(Checkpoints, Shelf()), **more):
+        match work:
+            case Step(number):
+                device.give(1.0)
+                work.done(float(number))
+                if work.is_first:
+                    # How the arrays are sharded.
+                    device.now += 5.0
+            case Evaluate():
+                device.give(2.0)
+                device.event().synchronize()
+                work.done(np.ones(1 + 10 * 10))
+    pipe.close()
+    times = [seconds or 0.0 for seconds in values(pipe.messages, STEP_TIME)]
+    (evaluation,) = pipe.evaluations()
+    assert len(times) == plan.total_steps == 22
+    if waits:
+        # After the first and the reporting, the device begins anew.
+        assert times == pytest.approx([1.01, 1.01] + [1.0] * 20)
+        assert evaluation.seconds == pytest.approx(2.01)
+    else:
+        assert times == pytest.approx([0.01] * 22)
+        assert evaluation.seconds > 15
+
+
+def test_the_wait_for_a_batch_is_that_of_asking_for_it(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device()
+    for module in (loop, reporter):
+        monkeypatch.setattr(module, "perf_counter", lambda: device.now)
+
+    def place(order: np.ndarray[Any, Any]) -> Iterator[Any]:
+        # The numbers of an epoch are moved at once.
+        device.now += 3.0
+        return read(order)
+
+    def read(order: np.ndarray[Any, Any]) -> Iterator[Any]:
+        for rows in order:
+            device.now += 0.25
+            yield rows
+
+    plan = make_plan(replace(CONFIG, epochs=1))
+    for work in training(plan, pipe.report, cast(Checkpoints, Shelf()), place=place):
+        if isinstance(work, Step):
+            device.now += 1.0
+            work.done(float(work.number))
+            if work.is_first:
+                device.now += 5.0
+    pipe.close()
+    assert values(pipe.messages, DATA_WAIT) == pytest.approx([0.25] * 3)
+    assert values(pipe.messages, STEP_TIME) == pytest.approx([4.25, 1.25, 1.25])

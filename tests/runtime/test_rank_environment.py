@@ -35,6 +35,20 @@ def test_torch_ranks_get_torchruns_contract() -> None:
     assert not {"JAX_PLATFORMS", "KERAS_BACKEND"} & environment.keys()
 
 
+def test_torch_keeps_its_last_collectives_unless_the_user_has_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DUMP_ON_TIMEOUT"
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    ddp, jax = RunConfig(platform="cpu"), RunConfig(backend="jax-pmap", platform="cpu")
+    found, without = environment_of(ddp), environment_of(jax)
+    assert [found.get(name) for name in names] == ["2000", None, "1"]
+    assert not without.keys() & set(names)
+    monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "0")
+    monkeypatch.setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
+    found = environment_of(ddp)
+    assert [found.get(name) for name in names] == [None, "0", "0"]
+
+
 def test_the_threads_that_the_user_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert environment_of(RunConfig(platform="cpu", devices=1))["OMP_NUM_THREADS"] == "3"
@@ -46,6 +60,9 @@ def test_jax_gets_its_cpu_devices_before_it_is_imported(monkeypatch: pytest.Monk
     assert (environment["JAX_PLATFORMS"], environment["JAX_NUM_CPU_DEVICES"]) == ("cpu", "4")
     # What the user asks of XLA stays.
     assert environment["XLA_FLAGS"].split() == ["--xla_dump_to=/tmp/x", "--xla_cpu_multi_thread_eigen=false"]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true")
+    environment = environment_of(RunConfig(backend="jax-pmap", platform="cpu", devices=4))
+    assert environment["XLA_FLAGS"] == "--xla_cpu_multi_thread_eigen=true"
 
 
 def test_jax_on_gpus_does_not_fall_back_to_the_cpu() -> None:

@@ -41,23 +41,24 @@ def test_steps_come_in_batches_and_in_order(pipe: Pipe) -> None:
     assert pipe.of(Metrics)[-1].mono <= last.mono
 
 
-def test_waiting_for_batches_is_told(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_step_and_its_wait_for_a_batch(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(reporter_module, "perf_counter", lambda: now[0])
     pipe.report.phase("training")
-    now[0] = 2.0
-    pipe.report.save_before(1)
     now[0] = 10.0
-    pipe.report.step(1, 1.0, 24, 0.1)
+    pipe.report.step(1, 1.0, 24, 0.1, waited_s=2.0)
     now[0] = 15.0
-    assert not pipe.report.save_before(2)
-    # A checkpoint here: neither its time nor the wait before it is the step's.
+    # A checkpoint here: its time is no step's.
     pipe.report.phase("training")
     now[0] = 16.0
     pipe.report.step(2, 1.0, 24, 0.1)
+    now[0] = 20.0
+    pipe.report.restart_clock()
+    now[0] = 23.0
+    pipe.report.step(3, 1.0, 24, 0.1, waited_s=0.5)
     pipe.close()
-    assert values(pipe.messages, STEP_TIME) == [10.0, 1.0]
-    assert values(pipe.messages, DATA_WAIT) == [2.0, 0.0]
+    assert values(pipe.messages, STEP_TIME) == [10.0, 1.0, 3.0]
+    assert values(pipe.messages, DATA_WAIT) == [2.0, 0.0, 0.5]
 
 
 def test_they_come_without_being_asked_for(pipe: Pipe) -> None:

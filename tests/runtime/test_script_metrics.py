@@ -35,7 +35,26 @@ def match(pattern: str, *texts: str) -> list[tuple[int, dict[str, float]]]:
             [f"Train Epoch: {epoch} [{step}/100 (1%)]\tLoss: 1.0" for epoch in (1, 2) for step in (0, 50)],
             [(0, {"loss": 1.0}), (50, {"loss": 1.0}), (51, {"loss": 1.0}), (101, {"loss": 1.0})],
         ),
+        # torchtitan's log: a colour for each value, which the dashboard's log shows without them.
+        (
+            r"step: +(?P<step>\d+) +loss: +(?P<loss>\S+)",
+            ["\x1b[31mstep:  2  \x1b[32mloss:  8.1250  \x1b[39m", "\x1b[31mstep:  4\x1b[0m  loss:  7.5\x1b[0m"],
+            [(2, {"loss": 8.125}), (4, {"loss": 7.5})],
+        ),
+        # Keras's progress bar: bold, a coloured bar, and backspaces after the last value.
+        (
+            r"(?P<step>\d+)/\d+ .*/step - mse: (?P<mse>\S+)",
+            ["\x1b[1m12/50\x1b[0m \x1b[32m━━━━\x1b[0m\x1b[37m━\x1b[0m \x1b[1m1s\x1b[0m 26ms/step - mse: 0.75\b\b\b\b"],
+            [(12, {"mse": 0.75})],
+        ),
         (r"loss (?P<loss>\S+)", ["loss many", "loss 1,5"], []),
+        # What no event can hold says nothing of training, and what follows it goes on.
+        (
+            r"step (?P<step>\S+) loss (?P<loss>\S+)",
+            [f"step {step} loss 1" for step in ("1", "9000000000", "2", "1e300", "inf", f"{2**53}", "3")],
+            [(1, {"loss": 1.0}), (2, {"loss": 1.0}), (3, {"loss": 1.0})],
+        ),
+        (r"step (?P<step>\S+) loss (?P<loss>\S+)", [f"step {2**53} loss 1"], [(2**53, {"loss": 1.0})]),
         (r"step (?P<step>\S+) loss (?P<loss>\S+)", ["step x loss 1", "step -1 loss 1"], [(0, {"loss": 1.0})] * 2),
     ],
 )
@@ -66,6 +85,17 @@ def test_rows_are_packed_as_far_as_they_go_together() -> None:
         (3, 5, None, {"lr": [0.2]}),
     ]
     assert list(batch.flush(monotonic())) == []
+
+
+@pytest.mark.parametrize("rows", [3, 100_000])
+def test_steps_far_apart_are_events_of_their_own(rows: int) -> None:
+    batch = Batch(0)
+    for number in range(rows):
+        batch.add(Row(1 + number * 2**31, {"loss": float(number)}))
+    events = list(batch.flush(monotonic()))
+    assert events[0].first_step == 1
+    assert events[-1].last_step == 1 + (rows - 1) * 2**31
+    assert sum(map(len, events)) == rows
 
 
 @pytest.mark.parametrize("stride", [1, 10])

@@ -16,7 +16,16 @@ import pytest
 from tests.runtime.asked import Asked
 from trainers.contract.events import Stacks
 from trainers.runtime import stacks as stacks_module
-from trainers.runtime.stacks import FILE, MAX_BYTES, SIGNAL, StackDump, suspect
+from trainers.runtime.stacks import (
+    COLLECTIVES_FILE,
+    FILE,
+    MAX_BYTES,
+    SIGNAL,
+    Collectives,
+    StackDump,
+    suspect,
+    suspect_collective,
+)
 
 ANSWERS = """
 import sys, time
@@ -117,6 +126,7 @@ def stacks_at(rank: int, *frames: str) -> Stacks:
 
 
 WAITS = ("distributed_c10d.py:wait", "torch_ddp.py:train")
+ON_GPU = ("streams.py:synchronize", "loop.py:wait")
 WORKS = ("model.py:load", "torch_ddp.py:train")
 
 
@@ -125,6 +135,7 @@ WORKS = ("model.py:load", "torch_ddp.py:train")
     [
         ([WAITS, WORKS], [1]),
         ([WORKS, WAITS, WAITS, WAITS], [0]),
+        ([ON_GPU, WORKS], [1]),
         ([WORKS, WAITS, WORKS, WAITS], [0, 2]),
         ([WAITS, WAITS, WAITS], None),
         ([WORKS, WORKS], None),
@@ -140,3 +151,53 @@ def test_who_keeps_the_others_waiting(places: list[tuple[str, ...]], ranks: list
     assert (found.ranks if found else None) == ranks
     if found and found.ranks == [1]:
         assert found.words == "rank 1 is not where the others wait in a collective: model.py, line 7, in load"
+
+
+def test_collectives_that_a_rank_has_told_come_with_its_stacks(tmp_path: Path) -> None:
+    Collectives(9, 9, "").tell(tmp_path)
+    dump = StackDump({0: Asked(os.getpid(), tmp_path)}, 0.0)
+    (tmp_path / FILE).write_text("Thread 0x02:\n")
+    assert [stacks.text for stacks in dump.read()] == ["Thread 0x02:"]
+    Collectives(12, 10, "all_reduce of Float [3]").tell(tmp_path)
+    told = "Collectives: 12 begun, 10 done; waits for all_reduce of Float [3]"
+    assert [stacks.text for stacks in dump.read()] == [f"{told}\n\nThread 0x02:"]
+    assert (tmp_path / COLLECTIVES_FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks", "words"),
+    [
+        # On the CPU a rank waits in each; on a GPU several steps' are begun ahead.
+        ([(7, 6), (6, 6)], [1], "rank 1 has not begun collective 7, broadcast, in which others wait"),
+        ([(30, 6), (6, 6), (28, 6)], [1], "rank 1 has not begun collective 7, broadcast, in which others wait"),
+        (
+            [(7, 6), (3, 3), (5, 5)],
+            [1, 2],
+            "ranks 1 and 2 have not begun collective 7, broadcast, in which others wait",
+        ),
+        ([(30, 6), (28, 6)], [], "all have begun collective 7, broadcast, and none has done it"),
+        # Of the others nobody knows.
+        ([(7, 6), None, (7, 6)], None, ""),
+        ([(7, 6)], None, ""),
+        ([(6, 6), (6, 6)], None, ""),
+        ([None, None], None, ""),
+    ],
+)
+def test_who_has_not_begun_what_the_others_wait_in(
+    told: list[tuple[int, int] | None], ranks: list[int] | None, words: str
+) -> None:
+    stacks = [
+        Stacks(
+            rank=rank,
+            pid=1,
+            text="Thread 0x02:"
+            if one is None
+            else f"Collectives: {one[0]} begun, {one[1]} done"
+            + ("; waits for broadcast" if one[0] > one[1] else "")
+            + "\n\nThread 0x02:",
+        )
+        for rank, one in enumerate(told)
+    ]
+    found = suspect_collective(stacks)
+    assert (found.ranks if found else None) == ranks
+    assert (found.words if found else "") == words

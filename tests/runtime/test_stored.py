@@ -50,6 +50,18 @@ def test_they_are_those_of_the_array(tmp_path: Path, shape: tuple[int, ...], dty
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", ["uint8", "float64", "float32", ">f2"])
+@pytest.mark.parametrize("kind", ["array", "map", "part"])
+def test_they_are_read_into_memory_that_is_given(tmp_path: Path, shape: tuple[int, ...], dtype: str, kind: str) -> None:
+    images = StoredImages(make(tmp_path, shape, dtype, kind)[0])
+    rows = np.array([7, 3, 3, 39])
+    for source, wanted in ((images, rows), (images, slice(5, 9)), (images.part(slice(1, None, 3)), rows % 4)):
+        memory = np.full((4, *images.shape[1:]), 99, images.dtype)
+        source.read_into(wanted, memory)
+        np.testing.assert_array_equal(memory, source[wanted])
+
+
 def test_a_file_that_was_cut_is_said_in_words(tmp_path: Path) -> None:
     source, _ = make(tmp_path, (50, 6, 5), "uint8", "map")
     images = StoredImages(source)

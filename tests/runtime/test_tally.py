@@ -12,7 +12,7 @@ from tests import interrupted
 from tests.reported import evaluation_event, step_event
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig
-from trainers.contract.evaluations import Evaluated
+from trainers.contract.evaluations import NEVER, Evaluated
 from trainers.contract.events import AnyEvent, LogLine, Metrics, RunEnded, Summary
 from trainers.runtime.tally import Tally
 
@@ -118,7 +118,7 @@ def test_of_ranks_that_evaluate_the_first_counts(arrival: tuple[int, int]) -> No
             tally.add(evaluation_event(step, step + rank, step / 100 + rank / 10, rank=rank))
     summary = tally.summary(1.0)
     assert (summary.test_loss, summary.test_accuracy) == (20, 0.2)
-    assert (summary.best_loss, summary.best_accuracy) == (20, 0.2)
+    assert (summary.best_loss, summary.best_accuracy) == (10, 0.2)
 
 
 def test_the_best_evaluation_is_kept_over_attempts() -> None:
@@ -134,13 +134,15 @@ def test_the_best_evaluation_is_kept_over_attempts() -> None:
     assert evaluated(best=0.9) == 0.9
 
 
-@pytest.mark.parametrize(("by", "expected"), [("accuracy", (0.5, 0.9)), ("loss", (0.3, 0.8))])
-def test_the_best_evaluation_is_one_by_the_metric_of_the_run(by: str, expected: tuple[float, float]) -> None:
-    tally = Tally(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2)
-    for step, (loss, accuracy) in enumerate([(0.5, 0.9), (None, 0.9), (0.3, 0.8), (0.3, 0.7)], 1):
-        tally.add(evaluation_event(step, loss, accuracy))
-    summary = tally.summary(1.0)
-    assert (summary.best_loss, summary.best_accuracy) == expected
+@pytest.mark.parametrize("by", ["accuracy", "loss"])
+def test_the_best_loss_is_the_least_and_the_best_accuracy_the_greatest(by: str) -> None:
+    earlier = Evaluated(0.6, 0.95)
+    for best, expected in ((NEVER, (0.3, 0.9)), (earlier, (0.3, 0.95))):
+        tally = Tally(make_plan(RunConfig(platform="cpu", devices=2, best=by)), 2, best=best)
+        for step, (loss, accuracy) in enumerate([(0.5, 0.9), (None, 0.9), (0.3, 0.8), (0.35, None)], 1):
+            tally.add(evaluation_event(step, loss, accuracy))
+        summary = tally.summary(1.0)
+        assert (summary.best_loss, summary.best_accuracy) == expected
 
 
 @pytest.mark.parametrize("history", [h.completed, interrupted.failed, interrupted.stopped])

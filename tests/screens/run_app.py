@@ -27,7 +27,7 @@ class ListFeed:
         self.events = list(events)
         self.lost = self.removed = False
         self.trouble = ""
-        self.behind = False
+        self.reading: float | None = None
         self.calls: list[str] = []
 
     def start(self) -> None:

@@ -243,6 +243,15 @@ async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_li
         assert lines("d2l-pmap") == 2
 
 
+@pytest.mark.parametrize("columns", range(1, 9))
+async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
+    async with start() as pilot:
+        await pilot.resize_terminal(columns, 40)
+        await pilot.press("ctrl+l", "d")
+        await pilot.pause()
+        # A crash is raised at the end.
+
+
 async def test_where_there_is_room_all_presets_show_their_whole_text(start: Start) -> None:
     async with start(size=(80, 24)) as pilot:
         presets = screen(pilot).query_one(PresetList)

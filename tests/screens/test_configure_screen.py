@@ -134,13 +134,14 @@ async def test_backend_that_cannot_run_is_listed_with_the_reason(start: Start, m
 async def test_gpus_are_chosen_from_a_list(start: Start, machine: Machine) -> None:
     gpus = Machine(cpu_cores=8, memory_total_bytes=64 << 30, gpus=GPUS, driver="580")
     async with start(machine=gpus) as pilot:
-        assert "4 GPUs (nccl) · 12 examples" in words(pilot, "#facts")
+        # The others are in use.
+        assert "1 GPU: 0 · 48 examples" in words(pilot, "#facts")
         screen(pilot).query_one(GpuChecklist).focus()
         await pilot.press("down", "enter", "down", "down", "enter")
         await pilot.pause()
         assert field(pilot, "device_ids").text == "1,3"
         assert screen(pilot).command == "tuiapp run --set device_ids=1,3"
-        assert "2 GPUs (nccl)" in words(pilot, "#facts")
+        assert "2 GPUs (nccl): 1, 3 · ! GPU 1, 3 used by others" in words(pilot, "#facts")
         await type_into(pilot, "device_ids", "9")
         assert "there is no GPU '9' here" in field(pilot, "device_ids").problem
         field(pilot, "device_ids").show_text("")

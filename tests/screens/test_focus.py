@@ -44,7 +44,7 @@ SCREENS: dict[str, Build] = {
     "compare": lambda directory: CompareScreen(list(map(summarise, make_runs(directory, 2)))),
     "devices": lambda directory: DevicesScreen(HOME, Recorded([[h.host_sample(1), h.device_sample(0, 1)]])),
     "leave": lambda directory: Choice(*_question([RUNS[0].directory.run_id])),
-    "export": lambda directory: ExportDialog(h.RUN_ID),
+    "export": lambda directory: ExportDialog([h.RUN_ID]),
     "save": lambda directory: SavePreset(suggested="mine", existing=()),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from typing import Any
 
@@ -83,6 +85,26 @@ async def test_a_press_of_the_mouse_waits_for_the_screen_and_keys_wait_for_it(
         await until(pilot, lambda: second.value == "42")
         assert second.has_focus
         assert first.value != "42"
+
+
+async def test_keys_that_wait_when_the_program_ends_leave_no_error(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with start() as pilot:
+        monkeypatch.setattr(ConfigureScreen, "takes_keys", False)
+        type_at_once(pilot, *"abc")
+        keys = pilot.app._keys  # type: ignore[attr-defined]
+        while len(keys._waiting) < 3:
+            await asyncio.sleep(0.005)
+        waits = keys._busy
+        pilot.app.exit()
+    await asyncio.wait([waits], timeout=60)
+    del waits, keys._busy
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not errors
 
 
 async def test_keys_typed_while_a_run_starts_wait_for_it_however_long(

@@ -115,7 +115,7 @@ async def test_a_chart_is_large_zoomed_read_out_and_small_again() -> None:
         one = grid(app).visible_charts[0]
         assert one.size.height == 38
         legend = one.query_one("#legend", Static)
-        assert str(legend.render()) == "train/loss  rank  0 ━  1 ━"
+        assert str(legend.render()) == "train/loss  rank  0 ━  1 ━  eval ◆"
         await pilot.press("plus")
         await drawn(pilot, app)
         assert "showing 50 %" in heading(app)

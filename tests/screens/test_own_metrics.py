@@ -53,7 +53,7 @@ async def test_the_header_shows_steps_and_speed_and_nothing_that_is_not_known(si
         await settled(pilot, app)
         assert "COMPLETED" in header(app)
         assert "steps/s" not in header(app)
-        assert str(app.run_screen.query_one(AlertStrip).render()).strip() == "✔ completed: 120 steps · 1m 02s"
+        assert str(app.run_screen.query_one(AlertStrip).render()).strip() == "✓ completed: 120 steps · 1m 02s"
 
 
 @pytest.mark.parametrize("size", [LARGE, SMALL])
@@ -81,7 +81,7 @@ async def test_the_ranks_have_the_columns_that_some_rank_has_data_for() -> None:
     app = RunApp(own.running(2), now=62.0)
     async with app.run_test(size=(200, 60)) as pilot:
         await settled(pilot, app)
-        assert columns(app).split() == ["rank", "device", "pid", "step", "behind", "heard", "state"]
+        assert columns(app).split() == ["rank", "device", "pid", "step", "loss", "behind", "heard", "state"]
         assert "● running" in text_of(app.run_screen.query_one(RankTable))
         assert "not fin" not in text_of(app.run_screen.query_one(RankTable))
         app.feed.events = [own.logged(121, ["loss"], rank=1)]

@@ -25,7 +25,7 @@ def test_sixteen_gpus_leave_room_for_the_skew_beside_other_panels() -> None:
     assert "skew" in [column.title for column in _fitting(66, ["p cuda:15"], ["● training"])]
 
 
-@pytest.mark.parametrize(("state", "cells"), [("✔ done", 15), ("✖ failed first: SIGKILL", 23), ("✖ " + "x" * 40, 24)])
+@pytest.mark.parametrize(("state", "cells"), [("✓ done", 15), ("✖ failed first: SIGKILL", 23), ("✖ " + "x" * 40, 24)])
 def test_what_is_said_of_ranks_is_whole(state: str, cells: int) -> None:
     columns = {column.title: column.width for column in _fitting(76, ["a cuda:0"], ["✖ exit 1", state])}
     assert columns["state"] == cells

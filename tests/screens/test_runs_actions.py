@@ -133,6 +133,30 @@ async def test_a_run_is_exported(recorded: list[RunInfo], tmp_path: Path) -> Non
     assert len((tmp_path / "x.csv").read_text().splitlines()) == 145
 
 
+async def test_all_marked_runs_are_exported(recorded: list[RunInfo], tmp_path: Path) -> None:
+    app = RunsApp(ListLister(recorded))
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    taken = folder / f"{recorded[1].directory.run_id}-steps.csv"
+    taken.touch()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: len(app.rows) == 2)
+        await pilot.press("x", "down", "x", "e")
+        await until(pilot, lambda: isinstance(app.screen, ExportDialog))
+        assert app.screen.query_one("#dialog").border_title == "Export 2 runs"
+        box, verdict = app.screen.query_one("#path", Input), app.screen.query_one("#verdict", Static)
+        box.value = str(folder)
+        # Nothing is written if one of them is there already.
+        await until(pilot, lambda: f"{taken} exists" in str(verdict.content))
+        taken.unlink()
+        box.value = f"{folder}/"
+        await until(pilot, lambda: str(verdict.content).endswith("and 1 more"))
+        box.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: any("2 runs in" in note.message for note in app._notifications))
+    assert {path.name for path in folder.iterdir()} == {f"{info.directory.run_id}-steps.csv" for info in recorded}
+
+
 async def test_a_run_is_exported_for_tensorboard(
     recorded: list[RunInfo], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,17 +25,20 @@ from tests.processes.nodes import agent
 from tests.pty.terminal import GONE_S, end
 from trainers.config.run_config import RunConfig
 from trainers.contract import mailbox
-from trainers.contract.events import Checkpoint, StopRequested
+from trainers.contract.events import Checkpoint, Metrics, StopRequested
 from trainers.contract.manifest import list_checkpoints
 from trainers.launch import launch, resume
 
-REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon")
+REAL = ("torch-ddp", "torch-dp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch", "mxnet-gluon", "script")
+SCRIPT = Path(__file__).with_name("script.py")
 ON_NODES = ("torch-ddp", "jax-sharding", "jax-pmap", "keras-jax", "keras-torch")
 NODES_SHARE = 0.3
 """Of the runs that can have two nodes, those that do."""
 OF_NODES = ("agent killed", "suspended agent")
 INSIDE = ("raise", "exit", "segv", "memory", "child")
-"""Done in a rank by `sitecustomize`, which reaches only this interpreter's."""
+"""Done in a rank by `sitecustomize`, which reaches only this interpreter's built-in trainers."""
+NOT_OF_SCRIPTS = (*INSIDE, "disk full", "supervisor killed, reaper too")
+"""The script makes no checkpoint; and nobody ends a user's processes once both that watch them are gone."""
 AGENT_GONE_S = 30.0
 END_S = 120.0
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]
@@ -77,14 +80,14 @@ def choose(chance: random.Random, quick_share: float, fault: str | None = None) 
     fake = chance.random() < quick_share
     name = fault or chance.choice(sorted(FAULTS))
     backend = "torch-ddp" if fake else chance.choice(REAL)
-    if name in INSIDE and interpreter_of(backend):
+    if name in (NOT_OF_SCRIPTS if backend == "script" else INSIDE if interpreter_of(backend) else ()):
         backend = "torch-ddp"
     devices = 1 if backend == "torch-dp" else chance.choice((2, 2, 3, 4) if fake else (2,))
     ends = name in ("nothing", "suspended supervisor", "suspended agent", "dashboard killed")
     on_two = backend in ON_NODES and devices % 2 == 0 and chance.random() < NODES_SHARE
     if name in OF_NODES:
         fake, backend, devices, on_two = True, "torch-ddp", 2, True
-    processes = devices if backend in ("torch-ddp", "keras-torch") else 1 + on_two
+    processes = devices if backend in ("torch-ddp", "keras-torch", "script") else 1 + on_two
     config = RunConfig(
         launcher="join" if on_two else "local",
         nodes=2 if on_two else 1,
@@ -99,6 +102,9 @@ def choose(chance: random.Random, quick_share: float, fault: str | None = None) 
         max_steps=300 if ends else 0,
         seed=chance.randrange(99),
     )
+    if backend == "script":
+        steps = config.max_steps or 1_000_000
+        config = RunConfig(backend=backend, script=str(SCRIPT), arguments=str(steps), platform="cpu", devices=devices)
     return Plan(name, fake, config, chance.randrange(processes), chance.randrange(1, 120), chance.uniform(0.2, 2.0))
 
 
@@ -150,19 +156,25 @@ def _environment(changes: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
+def _reach(step: int, run: Watched) -> None:
+    """Waits until every rank has reported a step: a script's entries have no step time."""
+    for rank in range(run.started.world_size):
+        run.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step >= step)  # type: ignore[misc]
+
+
 def _nothing(_: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(1)
+    _reach(1, run)
     return ("completed",)
 
 
 def _kill_rank(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.pid(plan.rank), signal.SIGKILL)
     return ("failed",)
 
 
 def _kill_while_another_is_stopped(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.pid(0), signal.SIGSTOP)
     time.sleep(plan.seconds / 4)
     os.kill(run.pid(plan.rank), signal.SIGKILL)
@@ -170,13 +182,13 @@ def _kill_while_another_is_stopped(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.started.pid, signal.SIGKILL)
     return ("lost",)
 
 
 def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     for reaper in run.processes("trainers.runtime.reaper"):
         reaper.kill()
     os.kill(run.started.pid, signal.SIGKILL)
@@ -184,7 +196,7 @@ def _kill_supervisor_and_reaper(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _suspend_and_kill_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.started.pid, signal.SIGSTOP)
     time.sleep(plan.seconds)
     os.kill(run.started.pid, signal.SIGKILL)
@@ -202,7 +214,7 @@ def _resume(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _suspend_supervisor(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.started.pid, signal.SIGSTOP)
     time.sleep(plan.seconds)
     os.kill(run.started.pid, signal.SIGCONT)
@@ -214,19 +226,19 @@ def _its_own(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 
 def _child(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step + 5)
+    _reach(plan.step + 5, run)
     mailbox.send(run.run.commands, "stop-now")
     return ("stopped",)
 
 
 def _stop(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     mailbox.send(run.run.commands, "stop")
     return ("stopped",)
 
 
 def _stop_twice(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     os.kill(run.started.pid, signal.SIGTERM)
     run.wait(StopRequested)
     mailbox.send(run.run.commands, "stop-now")
@@ -240,7 +252,7 @@ def _stop_before_the_start(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 def _full_disk(plan: Plan, run: Watched) -> tuple[str, ...]:
     """Neither the journal nor a checkpoint can grow for a while; then there is room again."""
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     pids = {run.started.pid, run.pid(0)}
     limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids}
     for pid, (_, hard) in limits.items():
@@ -278,13 +290,13 @@ def _agent() -> psutil.Process:
 
 
 def _kill_agent(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     _agent().kill()
     return ("failed",)
 
 
 def _suspend_agent(plan: Plan, run: Watched) -> tuple[str, ...]:
-    run.at_step(plan.step)
+    _reach(plan.step, run)
     _agent().suspend()
     # Some are named, and back again.
     time.sleep(4 * plan.seconds)

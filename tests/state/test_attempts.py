@@ -10,7 +10,7 @@ from tests import histories as h
 from tests import interrupted
 from tests.reported import evaluation_event
 from tests.state.folding import fold
-from trainers.contract.events import Alert, Event, StopRequested
+from trainers.contract.events import Alert, Event, SoFar, StopRequested, Summary
 from trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.state.condition import headline
 from tuiapp.state.fold import apply
@@ -54,7 +54,36 @@ def test_a_new_attempt_evaluates_and_saves_anew() -> None:
     assert evaluated(state) == [29, 58, 87]
     assert state.test_accuracy == 0.125
     assert [one.step for one in state.checkpoints] == [29, 58, 87]
-    assert state.elapsed(h.START + 75) == 15
+    # Step 58 was made after 4.9 s: what came of that attempt afterwards does not count, nor the time between the two.
+    assert state.elapsed(h.START + 75) == pytest.approx(4.9 + 15)
+
+
+@pytest.mark.parametrize(("step", "counts"), [(72, 5.9), (58, 4.9), (0, 0.0)])
+def test_of_an_earlier_attempt_counts_what_led_to_the_step_it_is_resumed_from(step: int, counts: float) -> None:
+    """The last one, which made no further step, counts to its end."""
+    first, second = interrupted.stopped(), interrupted.resumed(step=step, seconds=60.0)
+    state = fold([*first, *second])
+    assert state.elapsed(h.START + 64) == pytest.approx(counts + 4)
+    again = h.started(attempt=3, resumed_from=step + 10, seconds=200)
+    # Its last report came after 3 s.
+    assert fold([*first, *second, again]).elapsed(h.START + 201) == pytest.approx(counts + 3 + 1)
+
+
+def test_as_long_as_a_script_has_not_said_where_it_goes_on_all_counts() -> None:
+    first, again = interrupted.stopped(), h.started(attempt=2, resumed_from=None, seconds=60)
+    state = fold([*first, again])
+    assert state.elapsed(h.START + 64) == pytest.approx(5.9 + 4)
+    apply(state, h.steps(0, 59, 60, 65))
+    assert state.elapsed(h.START + 65) == pytest.approx(4.9 + 5)
+
+
+def test_a_reader_that_begins_with_a_later_attempt_is_told_of_the_earlier() -> None:
+    told = SoFar(summary=Summary(seconds=5.9), **h.at(60.0))
+    state = fold([h.started(attempt=2, resumed_from=72, seconds=60), told])
+    assert state.elapsed(h.START + 64) == pytest.approx(5.9 + 4)
+    # Nothing changes for one that has seen them.
+    state = fold([*interrupted.stopped(), h.started(attempt=2, resumed_from=58, seconds=60), told])
+    assert state.elapsed(h.START + 64) == pytest.approx(4.9 + 4)
 
 
 def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:

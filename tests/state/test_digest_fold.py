@@ -66,6 +66,8 @@ def assert_same(one: RunState, other: RunState) -> None:
         assert first.pace.examples_per_second == pytest.approx(second.pace.examples_per_second)
         assert first.pace.step_at(one.last_time - 3) == pytest.approx(second.pace.step_at(one.last_time - 3))
     assert one.remaining() == pytest.approx(other.remaining())
+    assert one.elapsed(one.last_time + 3) == pytest.approx(other.elapsed(one.last_time + 3))
+    assert one.stall == other.stall
     assert_same_curves(one.curves, other.curves)
     assert one.utilization.keys() == other.utilization.keys()
     for uuid, curve in one.utilization.items():
@@ -230,7 +232,7 @@ def test_a_feed_begins_with_the_digest_if_it_is_good(run: RunDir, damage: str) -
     if damage == "torn":
         run.digest.write_bytes(run.digest.read_bytes()[:-100])
     elif damage == "newer":
-        run.digest.write_bytes(run.digest.read_bytes().replace(b"digest 2", b"digest 3", 1))
+        run.digest.write_bytes(run.digest.read_bytes().replace(b"digest 3", b"digest 4", 1))
     elif damage == "missing":
         run.digest.unlink()
     taken: list[object] = []
@@ -239,7 +241,7 @@ def test_a_feed_begins_with_the_digest_if_it_is_good(run: RunDir, damage: str) -
 
     def is_read() -> bool:
         taken.extend(feed.take(100))
-        return not feed.behind and not feed._waiting
+        return feed.reading is None
 
     until(is_read)
     feed.close()

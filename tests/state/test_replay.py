@@ -31,7 +31,7 @@ class Source:
         self._waiting: list[AnyEvent] = []
         self.lost = self.removed = False
         self.trouble = ""
-        self.behind = False
+        self.reading = None
         self.closed = False
 
     def start(self) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.screens.runs_app import info
+from trainers.contract.events import Summary
 from tuiapp.state.comparison import differing, results
 from tuiapp.state.run_list import BY_NAME, COLUMNS, choose, order, started
 from tuiapp.state.text import fitting_columns
@@ -61,9 +64,15 @@ def test_only_keys_that_differ() -> None:
     assert differing([ALL[0], ALL[0]]) == []
     assert differing([ALL[0], info(9, problem="x")]) == []
     assert differing([]) == []
-    assert [line.values for line in results(ALL[:2]) if line.name == "state"] == [("completed", "completed")]
+    assert [line.values for line in results(ALL[:2]) if line.name == "state"] == [("✓ completed", "✓ completed")]
 
 
 def test_the_best_test_loss_is_compared_where_a_run_is_best_by_it() -> None:
     assert "best test loss" not in [line.name for line in results(ALL)]
     assert "best test loss" in [line.name for line in results([*ALL, info(9, best="loss")])]
+
+
+def test_evaluations_are_called_as_the_scripts_call_them() -> None:
+    of_val = [replace(one, summary=Summary(evaluated_on="val", test_loss=0.5)) for one in ALL[:2]]
+    assert "val loss" in [line.name for line in results(of_val)]
+    assert "test loss" in [line.name for line in results([*of_val, ALL[2]])]

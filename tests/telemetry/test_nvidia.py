@@ -13,7 +13,6 @@ from tests.telemetry.conftest import Sampling
 from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import DeviceSample, HostSample, MigInstance, TelemetrySource
-from trainers.telemetry.nvidia import choose
 
 pytestmark = needs_compiler
 
@@ -229,29 +228,3 @@ def test_energy_goes_on_where_an_earlier_sampler_left_it(nvml: FakeNvml, sample:
     assert second.wait(DeviceSample, lambda one: one.index == 0).energy_j == 310.5
     nvml.say(several(2, energy_mj=7_900_000))
     second.wait(DeviceSample, lambda one: one.index == 0 and one.energy_j == 900)
-
-
-PRESENT = ["GPU-aa11", "GPU-aa22", "GPU-bb33"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "chosen"),
-    [
-        ("", []),
-        ("all", PRESENT),
-        ("0", ["GPU-aa11"]),
-        ("2,0", ["GPU-bb33", "GPU-aa11"]),
-        ("GPU-aa22", ["GPU-aa22"]),
-        ("GPU-b", ["GPU-bb33"]),
-        ("GPU-aa22, GPU-bb33", ["GPU-aa22", "GPU-bb33"]),
-        # CUDA ignores all that follows what names nothing, or not one alone.
-        ("0,7,1", ["GPU-aa11"]),
-        ("GPU-aa", []),
-        ("-1,0", []),
-        ("1,1", ["GPU-aa22"]),
-        ("MIG-p2", ["GPU-bb33"]),
-        ("nonsense", []),
-    ],
-)
-def test_cuda_visible_devices(wanted: str, chosen: list[str]) -> None:
-    assert choose(wanted, PRESENT, {"MIG-p1": "GPU-bb33", "MIG-p2": "GPU-bb33"}) == chosen

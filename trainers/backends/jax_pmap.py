@@ -34,23 +34,24 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
-    STEPS_IN_FLIGHT,
+    Batch,
     TestSet,
     TrainingSet,
-    argument,
+    donated,
     evaluate,
     first_process_s,
+    of_step,
     own_part,
     pick_devices,
     put,
     report_sharding,
     scale,
+    steps_in_flight,
     sum_up,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.schedules import learning_rate
 from trainers.trees import fill, named_leaves
 
 
@@ -60,33 +61,32 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     devices, local = pick_devices(plan, report), plan.local_devices
     split = NamedSharding(Mesh(np.array(devices), ("batch",)), P("batch"))
     arrays = datasets.open_planned(plan)
+    saved = checkpoints.resumed
+    done = saved.step if saved else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: replicate(both, split), axis=local)
+    training_set = TrainingSet(plan, arrays, split, lambda tree: replicate(tree, split), done, axis=local)
     test_set = TestSet(arrays, config.devices, split, axis=local)
     del arrays
-    saved = checkpoints.resumed
     state = put_back(create(plan), saved, split) if saved else replicate(first_process_s(create(plan)), split)
 
-    mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=0)
+    mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=donated(config))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    first = training_set.first(config.global_batch_size)
-    rates = argument(np.full(local, learning_rate(plan, 1)), split)
-    train_step = mapped_step.lower(state, *first, rates).compile()
+    example = training_set.example()
+    train_step = mapped_step.lower(state, *example).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    mapped_batch = jax.pmap(take_batch, "batch", devices=devices).lower(*first).compile()
-    del first
+    mapped_batch = jax.pmap(take_last_batch, "batch", devices=devices).lower(state, *example[:3]).compile()
+    del example
 
-    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
                 # Every argument has the leading axis: one without it would have to be spread at each step.
-                batch, rates = training_set.arguments(work.rows), argument(np.full(local, work.rate), split)
-                state, losses, norms = train_step(state, *batch, rates)
+                state, losses, norms = train_step(state, *work.rows)
                 work.done(losses, norms)
                 if work.is_first:
-                    report_sharding(report, state.params, state.opt_state, *mapped_batch(*batch))
+                    report_sharding(report, state.params, state.opt_state, *mapped_batch(state, *work.rows[:3]))
             case Evaluate():
                 state = average_statistics(state, split)
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
@@ -97,15 +97,21 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     jax.distributed.shutdown()
 
 
-def take_batch(x: Array, y: Array, rows: Array | None) -> tuple[Array, Array]:
+def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:
     """One device's part of a batch: images, float32 [local batch, H, W, C], and labels, int32 [local batch]."""
-    if rows is not None:
+    if order is not None:
+        rows = of_step(order, done)
         x, y = x[rows], y[rows]
     return scale(x), y
 
 
+def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
+    """One device's part of the batch that its state was updated by last."""
+    return take_batch(state.step - 1, x, y, order)
+
+
 def make_step(
-    config: RunConfig, state: TrainState, x: Array, y: Array, rows: Array | None, rate: Array
+    config: RunConfig, state: TrainState, x: Array, y: Array, order: Array | None, rates: Array
 ) -> tuple[TrainState, Array, Array | None]:
     """One device's part of an update, without the leading axis of devices.
 
@@ -114,14 +120,15 @@ def make_step(
         state: This device's replica.
         x: All images, [N, H, W, C], or those of its part of the batch.
         y: Their labels, int32 [N].
-        rows: The numbers of its examples, int [local batch]; None if they are all.
-        rate: The learning rate, float32 [].
+        order: The numbers of its examples in each of the epoch's steps, int32 [steps, local batch]; None if they are
+            all.
+        rates: The epoch's learning rates, float32 [steps].
 
     Returns:
         The state after the update; the mean loss over this device's images before it, float32 []; and the averaged
         gradients' norm, float32 [], if they are clipped.
     """
-    x, y = take_batch(x, y, rows)
+    x, y = take_batch(state.step, x, y, order)
     # Dropout draws differently at every step and on every device.
     dropout = jax.random.fold_in(jax.random.fold_in(jax.random.key(state.seed), state.step), lax.axis_index("batch"))
 
@@ -133,7 +140,8 @@ def make_step(
     (loss, updated), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
     gradients = lax.pmean(gradients, "batch")
     norm = optax.tree.norm(gradients) if config.gradient_clip else None
-    state = state.with_rate(rate).apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
+    state = state.with_rate(of_step(rates, state.step))
+    state = state.apply_gradients(grads=gradients, batch_stats=updated.get("batch_stats", {}))
     return state, loss, norm
 
 

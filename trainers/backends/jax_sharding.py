@@ -15,7 +15,7 @@ Source: https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automati
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -29,22 +29,23 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 from trainers.jax_devices import (
-    STEPS_IN_FLIGHT,
     Batch,
     TestSet,
     TrainingSet,
+    donated,
     evaluate,
     first_process_s,
+    of_step,
     pick_devices,
     put,
     report_sharding,
     scale,
+    steps_in_flight,
     sum_up,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.flax_state import TrainState, create, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.schedules import learning_rate
 
 Updated: TypeAlias = tuple[TrainState, Array, Array | None]
 
@@ -55,8 +56,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
     arrays = datasets.open_planned(plan)
+    done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: put(both, whole))
+    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
     test_set = TestSet(arrays, config.devices, split)
     del arrays
     state = create(plan)
@@ -64,35 +66,38 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         state = restore(state, checkpoints.resumed)
     state = put(first_process_s(state), whole)
 
-    def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
-        if rows is not None:
+    def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:
+        if order is not None:
+            rows = of_step(order, done)
             x, y = x[rows], y[rows]
         batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
         return batch
 
-    def step_on_rows(state: TrainState, x: Array, y: Array, rows: Array | None, rate: Array) -> Updated:
-        # One compiled call a step: the batch is taken, and split over the devices, in it.
-        return make_step(state, *take_batch(x, y, rows), rate, config)
+    def take_last_batch(state: TrainState, x: Array, y: Array, order: Array | None) -> Batch:
+        return take_batch(state.step - 1, x, y, order)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
+    def step_on_rows(state: TrainState, x: Array, y: Array, order: Array | None, rates: Array) -> Updated:
+        # One compiled call a step: the batch is taken, and split over the devices, in it.
+        return make_step(state, *take_batch(state.step, x, y, order), of_step(rates, state.step), config)
+
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(whole, split, whole))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    first = training_set.first(config.global_batch_size)
-    train_step = jitted_step.lower(state, *first, learning_rate(plan, 1)).compile()
+    example = training_set.example()
+    train_step = jitted_step.lower(state, *example).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    taken_batch = jax.jit(take_batch).lower(*first).compile()
-    del first
+    taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
+    del example
 
     eval_step = jax.jit(sum_up_batch, out_shardings=whole)
-    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
-                batch = training_set.arguments(work.rows)
-                state, losses, norm = train_step(state, *batch, work.rate)
+                state, losses, norm = train_step(state, *work.rows)
                 work.done(losses, norm)
                 if work.is_first:
-                    report_sharding(report, state.params, state.opt_state, *taken_batch(*batch))
+                    report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():

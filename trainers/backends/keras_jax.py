@@ -29,23 +29,24 @@ from trainers.checkpoints import Checkpoints, Saved
 from trainers.config.plan import Plan
 from trainers.data import datasets
 from trainers.jax_devices import (
-    STEPS_IN_FLIGHT,
     Batch,
     TestSet,
     TrainingSet,
+    donated,
     evaluate,
     first_process_s,
+    of_step,
     pick_devices,
     put,
     report_sharding,
     scale,
+    steps_in_flight,
     sum_up,
 )
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models import keras_state
 from trainers.models.keras_optimizers import build_optimizer
 from trainers.runtime.reporter import Reporter
-from trainers.schedules import learning_rate
 
 
 class State(NamedTuple):
@@ -64,8 +65,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     mesh = Mesh(np.array(pick_devices(plan, report)), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
     arrays = datasets.open_planned(plan)
+    done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(arrays, split, lambda both: put(both, whole))
+    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
     test_set = TestSet(arrays, config.devices, split)
     del arrays
     pure = Training(plan)
@@ -74,35 +76,39 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     # Copies: the first step takes over the state's buffers.
     state = put(first_process_s(pure.state()), whole)
 
-    def take_batch(x: Array, y: Array, rows: Array | None) -> Batch:
-        if rows is not None:
+    def take_batch(done: Array, x: Array, y: Array, order: Array | None) -> Batch:
+        if order is not None:
+            rows = of_step(order, done)
             x, y = x[rows], y[rows]
         batch: Batch = jax.lax.with_sharding_constraint((scale(x), y), split)
         return batch
 
-    def step_on_rows(state: State, x: Array, y: Array, rows: Array | None, rate: Array) -> Updated:
-        # One compiled call a step: the batch is taken, and split over the devices, in it.
-        return pure.step(state, *take_batch(x, y, rows), rate)
+    def take_last_batch(state: State, x: Array, y: Array, order: Array | None) -> Batch:
+        return take_batch(pure.steps_made(state) - 1, x, y, order)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=0, out_shardings=(whole, split, whole))
+    def step_on_rows(state: State, x: Array, y: Array, order: Array | None, rates: Array) -> Updated:
+        # One compiled call a step: the batch is taken, and split over the devices, in it.
+        done = pure.steps_made(state)
+        return pure.step(state, *take_batch(done, x, y, order), of_step(rates, done))
+
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(whole, split, whole))
     eval_step = jax.jit(pure.eval_step, out_shardings=whole)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
-    first = training_set.first(config.global_batch_size)
-    train_step = jitted_step.lower(state, *first, learning_rate(plan, 1)).compile()
+    example = training_set.example()
+    train_step = jitted_step.lower(state, *example).compile()
     # A step's batch never leaves it: the first is taken once more, in the same way, to report its sharding.
-    taken_batch = jax.jit(take_batch).lower(*first).compile()
-    del first
+    taken_batch = jax.jit(take_last_batch).lower(state, *example[:3]).compile()
+    del example
 
-    in_flight: dict[str, Any] = {"wait": jax.block_until_ready, "limit": STEPS_IN_FLIGHT}
+    in_flight = steps_in_flight(config)
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
             case Step():
-                batch = training_set.arguments(work.rows)
-                state, losses, norm = train_step(state, *batch, work.rate)
+                state, losses, norm = train_step(state, *work.rows)
                 work.done(losses, norm)
                 if work.is_first:
-                    report_sharding(report, *pure.trees(state), *taken_batch(*batch))
+                    report_sharding(report, *pure.trees(state), *taken_batch(state, *work.rows[:3]))
             case Evaluate():
                 work.done(evaluate(eval_step, state, test_set, plan.data.classes))
             case Save():
@@ -122,7 +128,8 @@ class Training:
         self.model = keras_state.create_model(plan)
         self.optimizer = build_optimizer(config)
         self.optimizer.build(self.model.trainable_variables)
-        self.rate_index = [variable.name for variable in self.optimizer.variables].index("learning_rate")
+        names = [variable.name for variable in self.optimizer.variables]
+        self.rate_index, self.step_index = names.index("learning_rate"), names.index("iteration")
 
     def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
         """Makes one update.
@@ -155,6 +162,10 @@ class Training:
         logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, scale(x), training=False)
         losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)
         return sum_up(losses, logits, y, numbers)
+
+    def steps_made(self, state: State) -> Array:
+        """The steps of the run that a state has made, int32 []."""
+        return state.optimizer[self.step_index]
 
     def state(self) -> State:
         kinds = self.model.trainable_variables, self.model.non_trainable_variables, self.optimizer.variables

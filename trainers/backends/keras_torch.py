@@ -8,7 +8,8 @@ by all-reduce while the backward pass still runs. NCCL between GPUs, gloo betwee
 
 BatchNorm normalizes with the statistics of the rank's own slice; its running statistics are averaged over the ranks
 before each evaluation. Images are channels last, Keras' default, which on CPUs costs little: `net` takes 1.5 times as
-long as channels first, `convnet` 0.93 times.
+long as channels first, `convnet` 0.93 times. Keras gives each convolution images and weights in channels-last memory,
+as the tensor cores of GPUs prefer them, by two copies.
 
 Source: https://keras.io/guides/distributed_training_with_torch/
 """
@@ -40,6 +41,7 @@ from trainers.torch_ranks import (
     evaluate,
     pick_device,
     report_sharding,
+    steps_in_flight,
     to_device,
     update,
 )
@@ -48,7 +50,7 @@ from trainers.torch_ranks import (
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains one rank's replica, from the first step, or the one after a checkpoint, to the last."""
     device = pick_device(plan.config, report)
-    connect(rank, plan.config.devices, device)
+    connect(plan.config, rank, device, report)
     try:
         Replica(plan, rank, device, report, checkpoints).train()
     finally:
@@ -79,7 +81,8 @@ class Replica:
 
     def train(self) -> None:
         plan, report = self.plan, self.report
-        for work in training(plan, report, self.checkpoints, place=self.place):
+        in_flight = steps_in_flight(self.device)
+        for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)

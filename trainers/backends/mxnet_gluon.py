@@ -51,8 +51,6 @@ from trainers.models.mxnet_state import (
 from trainers.runtime.reporter import Reporter
 
 EVAL_BATCH = 1024
-STEPS_IN_FLIGHT = 8
-"""Enough to keep the devices busy, few enough to stop soon and to hold little memory."""
 
 Batch: TypeAlias = tuple[datasets.Rows, npt.NDArray[Any], npt.NDArray[Any]]
 """On the host: the examples' numbers, int64 [global batch], their images as in the file, and labels."""
@@ -99,8 +97,7 @@ class Trainer:
         self.trainer = gluon.Trainer(own, self.optimizer, kvstore="device", update_on_kvstore=False)
 
     def train(self) -> None:
-        in_flight: dict[str, Any] = {"wait": wait, "limit": STEPS_IN_FLIGHT}
-        for work in training(self.plan, self.report, self.checkpoints, place=self.place, **in_flight):
+        for work in training(self.plan, self.report, self.checkpoints, place=self.place, wait=wait):
             match work:
                 case Step():
                     x, y = self.load(work.rows)

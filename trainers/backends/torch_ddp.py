@@ -29,7 +29,7 @@ from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.sync_batch_norm import synchronize
 from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.torch_compile import compile_ahead, compile_model
+from trainers.torch_compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.torch_ranks import (
     TrainingSet,
     autocast,
@@ -42,6 +42,7 @@ from trainers.torch_ranks import (
     memory_format,
     pick_device,
     report_sharding,
+    steps_in_flight,
     to_device,
     update,
 )
@@ -50,7 +51,7 @@ from trainers.torch_ranks import (
 def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> None:
     """Trains one rank's replica, from the first step, or the one after a checkpoint, to the last."""
     device = pick_device(plan.config, report)
-    connect(rank, plan.config.devices, device)
+    connect(plan.config, rank, device, report)
     try:
         Replica(plan, rank, device, report, checkpoints).train()
     finally:
@@ -76,7 +77,8 @@ class Replica:
         torch.manual_seed((rank << 32) + config.seed)
         self.optimizer = build_optimizer(config, self.model)
         # Compiled inside DDP, whose own code torch.compile does not enter.
-        self.ddp = distribute(compile_model(self.model) if config.compile else self.model)
+        graphs = uses_cuda_graphs(config)
+        self.ddp = distribute(compile_model(self.model, cuda_graphs=graphs) if config.compile else self.model)
         if checkpoints.resumed:
             # After DDP has given all ranks rank 0's statistics: each gets its own back.
             restore(checkpoints.resumed, rank, self.model, self.optimizer, device, config.devices)
@@ -87,7 +89,8 @@ class Replica:
         if config.compile:
             x, y = self.training_set.first(plan.local_batch_size)
             compile_ahead(report, self.model, self.device, lambda: self.loss(x, y))
-        for work in training(plan, report, self.checkpoints, place=self.place):
+        in_flight = steps_in_flight(self.device)
+        for work in training(plan, report, self.checkpoints, place=self.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
@@ -110,8 +113,8 @@ class Replica:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns this rank's mean loss before the update, and the norm of clipped gradients; on the device."""
-        loss = self.loss(x, y)
         self.optimizer.zero_grad()
+        loss = self.loss(x, y)
         loss.backward()
         norm = update(self.config, self.model, self.optimizer, rate)
         return loss.detach(), norm

@@ -28,7 +28,7 @@ from trainers.evaluation import Sums
 from trainers.loop import Evaluate, Export, Save, Step, training
 from trainers.models.torch_state import Snapshot, restore, snapshot
 from trainers.runtime.reporter import Reporter
-from trainers.torch_compile import compile_ahead, compile_model
+from trainers.torch_compile import compile_ahead, compile_model, uses_cuda_graphs
 from trainers.torch_ranks import (
     TrainingSet,
     autocast,
@@ -38,6 +38,7 @@ from trainers.torch_ranks import (
     pick_devices,
     report_array,
     report_largest,
+    steps_in_flight,
     sum_up,
     to_device,
     update,
@@ -73,14 +74,17 @@ class Trainer:
         self.parallel = nn.DataParallel(self.model, numbers)
         # The copies for several GPUs are beyond torch.compile (https://github.com/pytorch/pytorch/issues/94636):
         # such a configuration is refused.
-        self.forward = nn.DataParallel(compile_model(self.model), numbers) if config.compile else self.parallel
+        self.forward = self.parallel
+        if config.compile:
+            self.forward = nn.DataParallel(compile_model(self.model, cuda_graphs=uses_cuda_graphs(config)), numbers)
         self.autocast = autocast(config, self.device)
 
     def train(self) -> None:
         if self.config.compile:
             x, y = self.training_set.first(self.config.global_batch_size)
             compile_ahead(self.report, self.model, self.device, lambda: self.losses(x, y).mean())
-        for work in training(self.plan, self.report, self.checkpoints, place=self.training_set.place):
+        in_flight = steps_in_flight(self.device)
+        for work in training(self.plan, self.report, self.checkpoints, place=self.training_set.place, **in_flight):
             match work:
                 case Step():
                     x, y = self.training_set.batch(work.rows)
@@ -96,8 +100,8 @@ class Trainer:
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
         """Returns each device's mean loss before the update, float32 [devices], and the norm of clipped gradients."""
-        losses = self.losses(x, y)
         self.optimizer.zero_grad()
+        losses = self.losses(x, y)
         losses.mean().backward()
         norm = update(self.config, self.model, self.optimizer, rate)
         return mean_per_device(losses.detach(), len(self.devices)), norm

@@ -19,6 +19,11 @@ LEAST_PYTHON = (3, 11)
 RANK_NEEDS = {"msgspec": (0, 19), "numpy": (1, 23)}
 """What ranks need beside their framework, and the least versions."""
 
+NEWEST_TESTED = {"torch": (2, 15), "jax": (0, 12), "flax": (0, 12), "keras": (3, 15), "mxnet": (1, 9), "numpy": (2, 5)}
+"""The newest versions with which every backend that they are for passes the quickstart: `pytest -m slow`, see
+`tests/processes/test_versions.py`. Newer ones are not refused; `tuiapp doctor` names them.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -363,6 +368,11 @@ def model_size(model: str, dataset: str) -> Size:
     """The size of a model for a data set; raises DatasetError if the data set's file is missing or invalid."""
     data = find_dataset(dataset)
     return MODELS[model].size(data.input_shape, data.classes)
+
+
+def is_newer_than_tested(package: str, version: str) -> bool:
+    """Whether a package's version, as its first two numbers, is above the newest that is tested."""
+    return package in NEWEST_TESTED and _numbers(version) > NEWEST_TESTED[package]
 
 
 def _requirements(extra: str) -> list[str]:

@@ -22,6 +22,14 @@ def absolute(text: str) -> Path:
     return Path(os.path.expanduser(text)).absolute()
 
 
+def printable(text: str) -> str:
+    r"""Text that UTF-8 can hold: other bytes of a path, and surrogates, as escapes such as `\xff`."""
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    except UnicodeEncodeError:
+        return text.encode(errors="backslashreplace").decode()
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Writes a file of mode 0600 so that a reader sees the old content or the new, never a part.
 

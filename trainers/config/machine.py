@@ -35,6 +35,8 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     """NVML's index: PCI bus order, which is CUDA's only under CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    part: int | None = None
+    """Number of a MIG instance on its GPU, in the driver's order; None for a whole GPU."""
     uuid: str
     name: str
     memory_total_bytes: int | None = None
@@ -43,12 +45,20 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[GpuProcess, ...] | None = None
     """Those that hold its memory; None if the driver does not report them."""
 
+    @property
+    def number(self) -> str:
+        """What people call it: "1"; "1:0" for a MIG instance."""
+        return str(self.index) if self.part is None else f"{self.index}:{self.part}"
+
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
+    """Those to choose from."""
     driver: str | None = None
     problem: str = ""
     """Why there are no GPUs to use, in words; "" if there are some."""
+    limit: str = ""
+    """What keeps others from being used, in words: CUDA_VISIBLE_DEVICES; "" if nothing does."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +69,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     memory_available_bytes: int | None = None
     """What new processes may use without swapping, or being killed by a control group's limit."""
     gpus: tuple[Gpu, ...] = ()
+    """Those to choose from: what CUDA_VISIBLE_DEVICES leaves, in its order; of GPUs with MIG their instances."""
     driver: str | None = None
     gpu_problem: str = ""
+    """Why there are none; "" if there are some."""
+    gpu_limit: str = ""
+    """What keeps others from being used; "" if nothing does."""
 
     @property
     def max_cpu_ranks(self) -> int:
@@ -90,6 +104,7 @@ def inspect_machine() -> Machine:
         gpus=report.gpus,
         driver=report.driver,
         gpu_problem=report.problem,
+        gpu_limit=report.limit,
     )
 
 

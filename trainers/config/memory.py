@@ -7,13 +7,16 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import floor
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import EXAMINED, Dataset, find_dataset
-from trainers.config.machine import Machine
+from trainers.config.gpu_choice import pick
+from trainers.config.machine import Gpu, Machine
 from trainers.config.options import Problem
 from trainers.config.run_config import RunConfig
 
@@ -22,6 +25,23 @@ GIB = 1 << 30
 
 RESIDENT_PART = 0.5
 """Share of a device's free memory that a data set may take: the rest is the model's."""
+
+JAX_FRACTION = 0.75
+"""Share of a GPU's total memory, free or not, that JAX takes at its start if nothing else is said."""
+BESIDE_POOL_BYTES = GIB
+"""What is left of the free memory for what JAX takes beside its pool: CUDA's context, cuDNN's workspaces, NCCL."""
+LEAST_FREE_BYTES = GIB // 2
+"""With less JAX does not even start on a GPU: CUDA's context alone takes about as much."""
+JAX_MEMORY_VARIABLES = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",  # the older name; JAX refuses both at once
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+)
+"""With any of these the user decides what JAX takes.
+
+Source: https://docs.jax.dev/en/latest/gpu_memory_allocation.html
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +99,110 @@ def slots(config: RunConfig) -> int:
     return 0 if config.optimizer == "sgd" and not config.momentum else OPTIMIZER_SLOTS[config.optimizer]
 
 
+def chosen_gpus(config: RunConfig, machine: Machine) -> list[Gpu]:
+    """The GPUs of a placed configuration; none on the CPU."""
+    if config.platform != "cuda":
+        return []
+    # On several nodes each picks its own.
+    chosen = config.device_ids or [gpu.uuid for gpu in pick(machine.gpus, config.devices // config.nodes)]
+    return [gpu for gpu in machine.gpus if gpu.uuid in chosen]
+
+
 def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
     """Free bytes of each GPU, or of the host, for a placed configuration; unknown ones are left out."""
     if config.platform != "cuda":
         free = machine.memory_available_bytes
         return [] if free is None else [("this machine", free)]
-    # On several nodes each picks its own: the first.
-    chosen = config.device_ids or [gpu.uuid for gpu in machine.gpus[: config.devices // config.nodes]]
-    return [
-        (f"GPU {gpu.index}", gpu.memory_total_bytes - gpu.memory_used_bytes)
-        for gpu in machine.gpus
-        if gpu.uuid in chosen and gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None
-    ]
+    known = [(f"GPU {gpu.number}", free_bytes(gpu)) for gpu in chosen_gpus(config, machine)]
+    return [(name, free) for name, free in known if free is not None]
+
+
+def free_bytes(gpu: Gpu) -> int | None:
+    """What of its memory is free; None if the driver does not say."""
+    if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
+        return None
+    return gpu.memory_total_bytes - gpu.memory_used_bytes
+
+
+def jax_memory_fraction(config: RunConfig, gpus: Iterable[Gpu]) -> float | None:
+    """The share of each GPU's total memory that JAX shall take, for as little as is free on the fullest of `gpus`.
+
+    None if JAX's own share is free, if the user has decided it, or if the backend is not JAX's.
+    """
+    if not _divides(config):
+        return None
+    parts = []
+    for gpu in gpus:
+        free = free_bytes(gpu)
+        if free is not None and gpu.memory_total_bytes:
+            parts.append((free - _beside_pool(free)) / gpu.memory_total_bytes)
+    least = min(parts, default=JAX_FRACTION)
+    return floor(least * 10_000) / 10_000 if least < JAX_FRACTION else None
+
+
+def _divides(config: RunConfig) -> bool:
+    """Whether it is decided here how much of its GPUs a configuration takes: JAX is told, unless the user tells it."""
+    return "jax" in BACKENDS[config.backend].packages and not any(map(os.environ.get, JAX_MEMORY_VARIABLES))
+
+
+def _beside_pool(free: int) -> int:
+    """What JAX needs of a GPU's free memory beside its pool."""
+    return min(BESIDE_POOL_BYTES, free // 2)
+
+
+def jax_pool_bytes(config: RunConfig, machine: Machine) -> int | None:
+    """What JAX takes at its start of each GPU of a placed configuration; None if it takes its own share."""
+    # On several nodes each decides it for its own.
+    gpus = chosen_gpus(config, machine) if config.launcher == "local" else []
+    fraction = jax_memory_fraction(config, gpus)
+    totals = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes]
+    return None if fraction is None else int(fraction * min(totals))
+
+
+def jax_memory_words(fraction: float) -> str:
+    """Says what JAX takes, where that is not its own share."""
+    return f"JAX takes {fraction:.1%} of each GPU's memory rather than {JAX_FRACTION:.0%}: no more is free"
 
 
 def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> Sequence[Shortage]:
     """Places with too little free memory: each GPU must hold one device's share, the host all of them."""
     wanted = estimate.total if config.platform == "cuda" else on_host(config, estimate)
-    return [Shortage(where, wanted, free) for where, free in free_memory(config, machine) if free < wanted]
+    pools = config.platform == "cuda" and "jax" in BACKENDS[config.backend].packages
+    found = [
+        Shortage(where, wanted + (_beside_pool(free) if pools else 0), free)
+        for where, free in free_memory(config, machine)
+    ]
+    return [one for one in found if one.free_bytes < one.wanted_bytes]
+
+
+def check_gpus_have_room(config: RunConfig, machine: Machine) -> list[Problem]:
+    """Reports the GPUs of a placed configuration on which there is nothing left that JAX could take."""
+    # On several nodes each picks its own.
+    if not _divides(config) or config.launcher != "local":
+        return []
+    full = []
+    for gpu in chosen_gpus(config, machine):
+        free = free_bytes(gpu)
+        if free is not None and free < LEAST_FREE_BYTES:
+            of = f"{free / GIB:.2f} of {(gpu.memory_total_bytes or 0) / GIB:,.0f} GiB free{_held_by(gpu)}"
+            full.append(f"GPU {gpu.number} ({gpu.name}) has {of}")
+    if not full:
+        return []
+    least = f"{LEAST_FREE_BYTES / GIB:g} GiB"
+    message = (
+        f"{'; '.join(full)}, but JAX needs {least} to start. Choose other GPUs, end what uses them, or use "
+        "platform cpu."
+    )
+    return [Problem("device_ids", message, also=("devices",))]
+
+
+def _held_by(gpu: Gpu) -> str:
+    """Who holds its memory, as far as that is known."""
+    if not gpu.processes:
+        return ""
+    known = [one for one in gpu.processes if one.pid is not None]
+    named = [" ".join(filter(None, (one.user, one.name, f"(pid {one.pid})"))) for one in known]
+    return f", used by {', '.join(named)}" if named else ", used by processes outside this container"
 
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:

@@ -82,6 +82,8 @@ class Option:
 
     The form hides it otherwise.
     """
+    aliases: tuple[str, ...] = ()
+    """What other programs call it: the answer to one of these names the key."""
     key: str = field(default="", compare=False)
     kind: Kind = field(default="str", compare=False)
     default: Value = field(default="", compare=False)

@@ -7,14 +7,15 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError, NotExaminedError
 from trainers.config.datasets import DATASETS, PATHS, Dataset, find_dataset
-from trainers.config.files import absolute
+from trainers.config.files import absolute, printable
+from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
 from trainers.config.machine import Gpu, Machine
-from trainers.config.memory import check_data_fits
+from trainers.config.memory import check_data_fits, check_gpus_have_room
 from trainers.config.mirror import mirror_fault, place_mirror
 from trainers.config.network import NotHereError, own_address
 from trainers.config.options import ConfigError, Problem, suggest
-from trainers.config.run_config import RunConfig, check_batch, cross_check
+from trainers.config.run_config import OPTIONS, RunConfig, check_batch, cross_check
 from trainers.config.script import check_script, place_script
 from trainers.config.user_code import PY, UserCodeError
 from trainers.config.user_code import check as check_code
@@ -24,9 +25,9 @@ from trainers.config.user_code import parse as parse_code
 def place(config: RunConfig, machine: Machine) -> RunConfig:
     """Resolves platform, devices, device_ids and the data set's path, so that the result fixes all the run will do.
 
-    `devices = 0` becomes every GPU (the largest count that divides the global batch), or 2 CPU ranks; GPUs are written
-    as UUIDs, because indices change with the environment. Raises ConfigError if the machine lacks what is requested, or
-    the interpreter of the ranks, as far as that is known.
+    `devices = 0` becomes every idle GPU (the largest count that divides the global batch), or 2 CPU ranks, of a
+    script 1 on each node; GPUs are written as UUIDs, because indices change with the environment. Raises ConfigError if
+    the machine lacks what is requested, or the interpreter of the ranks, as far as that is known.
     """
     interpreter = find_interpreter(config.backend, config.python)
     if reason := why_not(config.backend, interpreter):
@@ -46,12 +47,25 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     try:
         placed = _on_gpus(config, machine) if wants_gpus else _on_cpu(config, machine)
         problems += cross_check(placed)
-        problems += check_data_fits(placed, machine)
+        problems += check_data_fits(placed, machine) + check_gpus_have_room(placed, machine)
     except ConfigError as error:
         problems += error.problems
     if problems:
         raise ConfigError(problems)
-    return place_script(_with_absolute_paths(msgspec.structs.replace(placed, mirror=place_mirror(placed.mirror))))
+    placed = place_script(_with_absolute_paths(msgspec.structs.replace(placed, mirror=place_mirror(placed.mirror))))
+    if problems := _check_utf8(placed):
+        raise ConfigError(problems)
+    return placed
+
+
+def _check_utf8(config: RunConfig) -> list[Problem]:
+    """Problems of texts that no file of a run can hold: paths that are no UTF-8."""
+    texts = {key: value for key in OPTIONS if isinstance(value := getattr(config, key), str)}
+    return [
+        Problem(key, f"{printable(text)} is no UTF-8 text: rename it, or name another path.")
+        for key, text in texts.items()
+        if printable(text) != text
+    ]
 
 
 def check_data(config: RunConfig) -> list[Problem]:
@@ -125,7 +139,8 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
     count = config.devices or _count(config, most=BACKENDS[config.backend].max_cpu_devices or 2)
     if config.nodes > 1 and not config.devices:
         count = _count_on_nodes(config, most=2)
-    if config.processes == "one" and not config.devices:
+    if not BACKENDS[config.backend].builtin and not config.devices:
+        # A second copy of a script that knows no ranks would do all its work twice.
         count = config.nodes
     return msgspec.structs.replace(config, platform="cpu", devices=count)
 
@@ -141,28 +156,38 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
         raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
     if config.launcher != "local":
         # Each node picks its own.
-        count = config.devices or _count_on_nodes(config, most=len(machine.gpus))
+        count = config.devices or _count_on_nodes(config, most=most(machine.gpus))
         return msgspec.structs.replace(config, platform="cuda", devices=count)
     if config.device_ids:
-        chosen = [_find_gpu(name, machine.gpus) for name in config.device_ids]
+        chosen = [_find_gpu(name, machine) for name in config.device_ids]
+        if len(chosen) > 1 and any(gpu.part is not None for gpu in chosen):
+            message = f"{', '.join(config.device_ids)} names a MIG instance beside others; a run can use one alone."
+            raise ConfigError([Problem("device_ids", message)])
     else:
-        count = config.devices or _count(config, most=len(machine.gpus))
-        if count > len(machine.gpus):
-            message = f"{count} is more than this machine has: {len(machine.gpus)} GPUs."
-            raise ConfigError([Problem("devices", message)])
-        chosen = list(machine.gpus[:count])
+        count = config.devices or _count(config, most=most(machine.gpus))
+        chosen = pick(machine.gpus, count)
+        if len(chosen) < count:
+            raise ConfigError([Problem("devices", f"{count} is more than this machine has: {_all(machine)}.")])
     return msgspec.structs.replace(
         config, platform="cuda", devices=len(chosen), device_ids=tuple(gpu.uuid for gpu in chosen)
     )
 
 
-def _find_gpu(name: str, gpus: tuple[Gpu, ...]) -> Gpu:
-    for gpu in gpus:
-        if name in (str(gpu.index), gpu.uuid):
-            return gpu
-    known = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in gpus)
-    hint = suggest(name, [gpu.uuid for gpu in gpus])
-    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}.{hint}")])
+def _find_gpu(name: str, machine: Machine) -> Gpu:
+    if gpu := find(name, machine.gpus):
+        return gpu
+    known = ", ".join(f"{gpu.number} ({gpu.uuid})" for gpu in machine.gpus)
+    limit = f"; {machine.gpu_limit}" if machine.gpu_limit else ""
+    hint = suggest(name, [gpu.uuid for gpu in machine.gpus])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}{limit}.{hint}")])
+
+
+def _all(machine: Machine) -> str:
+    whole = sum(gpu.part is None for gpu in machine.gpus)
+    words = "1 GPU" if whole == 1 else f"{whole} GPUs"
+    if parts := len(machine.gpus) - whole:
+        words += f", and {parts} MIG instance{'s' if parts > 1 else ''}, of which a run can use one alone"
+    return f"{words}; {machine.gpu_limit}" if machine.gpu_limit else words
 
 
 def _count_on_nodes(config: RunConfig, *, most: int) -> int:

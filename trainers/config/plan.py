@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.datasets import Dataset, find_dataset
 from trainers.config.files import read_limited, write_atomically
+from trainers.config.machine import Machine
+from trainers.config.memory import jax_memory_fraction
 from trainers.config.run_config import RunConfig
 from trainers.config.script import rank_processes
 
@@ -28,8 +31,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The absolute path of the ranks' interpreter; "" for that of the supervisor."""
     streamed: bool = False
     """Whether images are read batch by batch, rather than held on each device."""
+    jax_memory_fraction: float | None = None
+    """What JAX takes of each GPU's memory at its start, of the total, as less is free than it would take; None: its own
+    share, or the user's. If each node picks its GPUs it decides this then.
+    """
     processes: int
     """Rank processes: one per device, or one that owns them all; 0 if somebody else starts them."""
+    part: tuple[int, int] | None = None
+    """As of `RunStarted`, of ranks that somebody else has started on several nodes."""
     steps_per_epoch: int
     """Full global batches in the training data; the remainder of an epoch is dropped. 0 if not known."""
     total_steps: int
@@ -93,6 +102,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a checkpoint is saved after a step without a request."""
         every = self.config.checkpoint_every
         return self._is_due(step, every) or (every > 0 and step == self.total_steps)
+
+    def on_gpus(self, machine: Machine, uuids: Collection[str]) -> Plan:
+        """The plan for these of a machine's GPUs, as their memory is now."""
+        gpus = [gpu for gpu in machine.gpus if gpu.uuid in uuids]
+        return msgspec.structs.replace(self, jax_memory_fraction=jax_memory_fraction(self.config, gpus))
 
     def _is_due(self, step: int, epochs: int) -> bool:
         return epochs > 0 and step % (epochs * self.steps_per_epoch) == 0

@@ -111,9 +111,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     platform: Annotated[
         str, Option("Devices", "Platform", "auto: GPUs if there are any", choices=("auto", "cuda", "cpu"))
     ] = "auto"
-    devices: Annotated[int, Option("Devices", "Devices", "0: every GPU, or 2 CPU ranks", minimum=0, maximum=1024)] = 0
+    devices: Annotated[
+        int,
+        Option(
+            "Devices",
+            "Devices",
+            "0: idle GPUs, or 2 CPU ranks (a script: 1)",
+            minimum=0,
+            maximum=1024,
+            aliases=("gpus", "num_gpus", "ngpus", "nproc_per_node"),
+        ),
+    ] = 0
     device_ids: Annotated[
-        tuple[str, ...], Option("Devices", "GPUs", "indices or UUIDs, comma-separated; empty: the first ones")
+        tuple[str, ...], Option("Devices", "GPUs", "indices or UUIDs, comma-separated; empty: idle ones")
     ] = ()
     launcher: Annotated[
         str,
@@ -145,11 +155,20 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60.0
     global_batch_size: Annotated[
         int,
-        Option("Devices", "Global batch", "examples a step, all devices", minimum=1, maximum=1 << 20),
+        Option(
+            "Devices",
+            "Global batch",
+            "examples a step, all devices",
+            minimum=1,
+            maximum=1 << 20,
+            aliases=("bs", "batch_size", "batch"),
+        ),
     ] = 48
 
     optimizer: Annotated[str, Option("Optimization", "Optimizer", "", choices=tuple(OPTIMIZER_SLOTS))] = "adam"
-    learning_rate: Annotated[float, Option("Optimization", "Learning rate", "", above=0, maximum=100)] = 0.001
+    learning_rate: Annotated[
+        float, Option("Optimization", "Learning rate", "", above=0, maximum=100, aliases=("lr",))
+    ] = 0.001
     momentum: Annotated[
         float, Option("Optimization", "Momentum", "sgd only", minimum=0, below=1, only=("optimizer", ("sgd",)))
     ] = 0.9
@@ -157,10 +176,21 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, Option("Optimization", "Nesterov", "Nesterov momentum; sgd only", only=("optimizer", ("sgd",)))
     ] = False
     weight_decay: Annotated[
-        float, Option("Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10)
+        float,
+        Option(
+            "Optimization", "Weight decay", "L2 penalty; decoupled in adamw", minimum=0, maximum=10, aliases=("wd",)
+        ),
     ] = 0.0
     gradient_clip: Annotated[
-        float, Option("Optimization", "Gradient clip", "largest norm; 0: no clipping", minimum=0, maximum=1e6)
+        float,
+        Option(
+            "Optimization",
+            "Gradient clip",
+            "largest norm; 0: no clipping",
+            minimum=0,
+            maximum=1e6,
+            aliases=("clip", "max_grad_norm"),
+        ),
     ] = 0.0
     schedule: Annotated[
         str,
@@ -187,7 +217,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
         Option("Optimization", "torch.compile", "a minute to compile", only=("backend", backends_with("compile"))),
     ] = False
 
-    epochs: Annotated[int, Option("Run", "Epochs", "passes over the data", minimum=1, maximum=1_000_000)] = 10
+    epochs: Annotated[
+        int,
+        Option(
+            "Run",
+            "Epochs",
+            "passes over the data",
+            minimum=1,
+            maximum=1_000_000,
+            aliases=("max_epochs", "num_epochs", "num_train_epochs", "n_epochs"),
+        ),
+    ] = 10
     max_steps: Annotated[int, Option("Run", "Max steps", "0: no limit", minimum=0, maximum=1 << 40)] = 0
     seed: Annotated[int, Option("Run", "Seed", "weights and data order", minimum=0, maximum=2**32 - 1)] = 0
     eval_every: Annotated[
@@ -242,7 +282,8 @@ def get_option(key: str) -> Option:
     """The option of that name; raises ConfigError, with the nearest name, if there is none."""
     if key not in OPTIONS:
         known = ", ".join(OPTIONS)
-        hint = suggest(key, OPTIONS) or f" The keys are: {known}."
+        meant = next((name for name, option in OPTIONS.items() if key in option.aliases), "")
+        hint = f" Did you mean {meant!r}?" if meant else suggest(key, OPTIONS) or f" The keys are: {known}."
         # Anything but a name is quoted: it may be long, or empty, or hold control characters.
         name = key if re.fullmatch(r"[\w.-]{1,60}", key) else shown(key)
         raise ConfigError([Problem(name, f"unknown key.{hint}")])
@@ -338,11 +379,6 @@ def _check_script(config: RunConfig) -> list[Problem]:
             read(getattr(config, key))
         except ValueError as error:
             problems.append(Problem(key, str(error)))
-    if config.processes == "one" and config.platform == "cpu" and config.devices > config.nodes:
-        message = (
-            f"one process on the CPU has no {config.devices} devices; take {config.nodes}, or processes per-device."
-        )
-        problems.append(Problem("devices", message, also=("processes", "platform")))
     return problems
 
 
@@ -362,7 +398,7 @@ def _check_nodes(config: RunConfig) -> list[Problem]:
         message = f"{config.devices} cannot be split evenly over {config.nodes} nodes; "
         problems.append(Problem("devices", message + f"{_multiples(config.devices, config.nodes)}.", also=("nodes",)))
     if config.device_ids:
-        message = "names GPUs of this machine, but each node takes its own first ones: leave it empty."
+        message = "names GPUs of this machine, but each node takes its own idle ones: leave it empty."
         problems.append(Problem("device_ids", message, also=("launcher",)))
     if config.launcher == "ssh" and len(config.hosts) != config.nodes - 1:
         message = f"{config.nodes}, but hosts has {len(config.hosts)}; nodes counts them and this machine."

@@ -13,6 +13,13 @@ MODULE = "module:"
 STEP = "step"
 """The group of an output pattern that gives the step; every other named group is a metric."""
 
+ESCAPES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movements
+    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\\\)?"  # OSC, DCS, SOS, PM, APC
+    "|\x1b[ -/]*[0-~]?"  # all other escapes
+)
+_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")}
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -45,6 +52,14 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     if text and not set(pattern.groupindex) - {STEP}:
         raise ValueError(f"{shown(text)} has no named group; name each metric, as (?P<loss>\\S+).")
     return pattern
+
+
+def as_read(line: str) -> str:
+    """A line of output as its reader sees it: without colours, other escape sequences and control characters but tabs.
+
+    An output pattern is written from what the log shows; a value ends where its colour does.
+    """
+    return line if line.isprintable() else ESCAPES.sub("", line).translate(_CONTROLS)
 
 
 def check_name(script: str) -> None:

@@ -49,6 +49,12 @@ def inside_allocation() -> bool:
     return "SLURM_JOB_ID" in os.environ
 
 
+def slurm_job() -> str:
+    """The id of the job that this process is part of, of an array with its task, "17_3"; "" for none."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID", ""), os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
+
+
 def job_script(config: RunConfig, directory: Path, command: list[str]) -> str:
     """The text of a job that runs a command on the first of its nodes.
 

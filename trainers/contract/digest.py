@@ -28,10 +28,10 @@ from trainers.contract.curve import Curve, Timeline
 from trainers.contract.effort import Effort
 from trainers.contract.events import AnyEvent, Event, Metrics, decode
 from trainers.contract.gaps import Gaps
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS, evaluation_of
 from trainers.contract.rundir import RunDir
 
-MAGIC = b"tuiapp-digest 2\n"
+MAGIC = b"tuiapp-digest 3\n"
 MAX_BYTES = 128 << 20
 """A longer file is no digest."""
 
@@ -80,10 +80,13 @@ class _Stored(msgspec.Struct, array_like=True):
     curves: list[_StoredCurve]
     utilization: list[_StoredCurve]
     steps: bytes
-    """Of the timeline, as `times`, `start` and `base`."""
+    """Of the timeline, as `times`, `timed`, `busy`, `start`, `base` and `end`."""
     times: bytes
+    timed: bytes
+    busy: bytes
     start: float | None
     base: float
+    end: float
     effort: Effort
     gaps: list[tuple[int, int]]
     """Spans of steps that some rank lacks."""
@@ -98,7 +101,8 @@ def is_logged(event: AnyEvent | Event) -> bool:
     """Whether the log shows an event."""
     if isinstance(event, Metrics):
         # All ranks of a script may report the same evaluation.
-        return event.rank == 0 and (TEST_LOSS in event.values or TEST_ACCURACY in event.values)
+        tested = TEST_LOSS in event.values or TEST_ACCURACY in event.values
+        return event.rank == 0 and (tested or (not event.is_training and bool(evaluation_of(event.values)[0])))
     return isinstance(event, _LOGGED)
 
 
@@ -120,8 +124,11 @@ def write_digest(run: RunDir, digest: Digest, lines: Sequence[bytes], logged: in
             utilization=[_store(curve, 0, uuid) for uuid, curve in digest.utilization.items()],
             steps=timeline.steps.tobytes(),
             times=timeline.times.tobytes(),
+            timed=timeline.timed.tobytes(),
+            busy=timeline.busy.tobytes(),
             start=timeline.start,
             base=timeline.base,
+            end=timeline.end,
             effort=digest.effort,
             gaps=digest.gaps.found,
             reached=digest.gaps.last,
@@ -160,7 +167,8 @@ def _parse(run: RunDir, data: memoryview) -> Digest | None:
         return None
     timeline = Timeline()
     timeline.steps, timeline.times = array("q", stored.steps), array("d", stored.times)
-    timeline.start, timeline.base = stored.start, stored.base
+    timeline.timed, timeline.busy = array("d", stored.timed), array("d", stored.busy)
+    timeline.start, timeline.base, timeline.end = stored.start, stored.base, stored.end
     gaps = Gaps()
     gaps.found, gaps.last = stored.gaps, stored.reached
     events = [event for line in stored.events.splitlines() if (event := decode(line)) is not None]

@@ -8,14 +8,15 @@ resumed run drops from an earlier attempt is dropped here too, as are the curves
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import accumulate, repeat
 from typing import NamedTuple, TypeVar
 
 from trainers.contract import events as ev
 from trainers.contract.curve import Curve, Timeline, Values
 from trainers.contract.digest import Digest, is_logged, write_digest
-from trainers.contract.effort import Batch, EffortMeter, batch_of
+from trainers.contract.effort import Batch, Earlier, EffortMeter, batch_of, timed, warm_after
+from trainers.contract.evaluations import Evaluated
 from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import (
     DATA_WAIT,
@@ -25,6 +26,9 @@ from trainers.contract.metrics import (
     MAX_RANKS,
     RATE,
     STEP_TIME,
+    TEST_ACCURACY,
+    TEST_LOSS,
+    loss_of,
 )
 from trainers.contract.rundir import RunDir
 
@@ -57,6 +61,7 @@ LOG_LINES = 5000
 LOG_BYTES = 2 << 20
 CHECKPOINTS = 256
 ALERTS = 200
+STALLS = 16
 ATTEMPTS = 64
 
 LASTING = ("run-started", "rank-started", "checkpoint", "predictions", "host-sample", "furthest", "facts", "resumed")
@@ -116,7 +121,8 @@ class DigestKeeper:
         self._meter = EffortMeter()
         self._gaps = Gaps()
         self._facts = ev.Facts()
-        self._attempt = self._world_size = 0
+        self._attempt = self._world_size = self._warm_after = 0
+        self.earlier = Earlier()
         self._nodes = 1
         self._begun: ev.RunStarted | None = None
         """The attempt, while it is not known from which step it resumes."""
@@ -164,8 +170,10 @@ class DigestKeeper:
             case ev.Facts():
                 self._facts = self._facts.followed_by(event)
                 self._keep(ev.encode(self._facts), 1, "facts")
-            case ev.StopRequested() | ev.RunEnded():
+            case ev.StopRequested() | ev.RunEnded() | ev.SoFar():
                 self._keep(line, 1, type(event).__struct_config__.tag)
+                if isinstance(event, ev.RunEnded) and self._begun is None:
+                    self._timeline.note(event.time)
             case ev.Alert():
                 self._add_alert(event, line)
 
@@ -214,8 +222,11 @@ class DigestKeeper:
             if self._attempt:
                 self._forget_attempt()
             self._begun = event
+            self._timeline.begin(event.time, None)
             if event.resumed_from is not None:
                 self._go_back(event, event.resumed_from)
+            else:
+                self._note_earlier()
         self._attempt = event.attempt
         if any(rank >= event.world_size for rank, _ in self._curves):
             self._set_curves({key: curve for key, curve in self._curves.items() if key[0] < event.world_size})
@@ -229,7 +240,22 @@ class DigestKeeper:
         for curve in (*self._curves.values(), *self._utilization.values()):
             curve.truncate(step + 1)
         self._timeline.begin(begun.time, step)
+        self._warm_after = warm_after(step, begun.total_steps, begun.steps_per_epoch)
+        self._note_earlier()
         self._gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+
+    def _note_earlier(self) -> None:
+        """Notes what earlier attempts count for, once what does not count is dropped."""
+        timeline = self._timeline
+        best = Evaluated(
+            *(_extreme(self._first(name), most) for name, most in ((TEST_LOSS, min), (TEST_ACCURACY, max)))
+        )
+        self.earlier = Earlier(timeline.base, round(timeline.timed[-1]), timeline.busy[-1], best)
+
+    def _first(self, name: str) -> Curve | None:
+        """The first rank's curve."""
+        ranks = [rank for rank, each in self._curves if each == name]
+        return self._curves[min(ranks), name] if ranks else None
 
     def _forget_attempt(self) -> None:
         self._lines = {key: kept for key, kept in self._lines.items() if key[0] in LASTING}
@@ -253,7 +279,8 @@ class DigestKeeper:
         self._keep(line, 1, "latest", rank)
         if event.is_training and last >= self._steps.get(rank, 0):
             # Views show a rank's last loss and learning rate, which need not come together.
-            self._keep(line, 1, "furthest", rank, LOSS in values, LEARNING_RATE in values)
+            loss = loss_of(values)
+            self._keep(line, 1, "furthest", rank, loss == LOSS, bool(loss), LEARNING_RATE in values)
             self._steps[rank] = last
         if STEP_TIME in values:
             batch = batch_of(event)
@@ -264,7 +291,8 @@ class DigestKeeper:
                 batches = self._batches[rank] = deque(batches or (), most)
             batches.append(_KeptBatch(self._number, event.time, event.mono, first, last - first + 1, batch))
         if self._begun is None:
-            self._timeline.add(event.time, last)
+            leads = rank == 0 and STEP_TIME in values
+            self._timeline.add(event.time, last, *(timed(event, self._warm_after) if leads else ()))
         lows, highs = event.lows or {}, event.highs or {}
         for name, column in values.items():
             bounds = (each if each and len(each) == size else None for each in (lows.get(name), highs.get(name)))
@@ -319,12 +347,26 @@ class DigestKeeper:
         self._lines = {key: kept for key, kept in self._lines.items() if key[:size] != start}
 
     def _add_alert(self, event: ev.Alert, line: bytes) -> None:
+        if event.kind in ev.BLOCKING:
+            # Even one that is over says which batches tell nothing of the ranks' speed.
+            self._keep(line, STALLS, "stall")
         if not event.ended:
             self._alerts.append((_Kept(self._number, line), event))
             return
         self._alerts = deque((each for each in self._alerts if ev.about(each[1]) != ev.about(event)), ALERTS)
         if event.kind == "hang":
             self._forget("stacks")
+
+
+def _extreme(curve: Curve | None, most: Callable[[Iterable[float]], float]) -> float | None:
+    """Returns the least or the greatest value of a curve: `most` is min or max; None if it has no finite value."""
+    if curve is None:
+        return None
+    bounds = curve.low if most is min else curve.high
+    # Bounds are of single precision; where a bucket has but one value, that is exact.
+    buckets = zip(curve.last, bounds, curve.count, strict=True)
+    known = [last if count == 1 else bound for last, bound, count in buckets if count]
+    return most(known) if known else None
 
 
 def _batch_event(rank: int, kept: _KeptBatch) -> ev.Metrics:

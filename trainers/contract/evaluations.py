@@ -1,17 +1,18 @@
-"""A run's evaluations: the last one, and the best, of which the key `best` says by what.
+"""A run's evaluations: the last one, the least loss, the greatest accuracy, and which is the best of all.
 
-One that only equals the best is no better. Where several ranks of a script report the same figure, that of the first
-rank counts, whichever arrives first, as in the header.
+The key `best` says by which figure an evaluation is the best; where that is equal, the other one decides. Where several
+ranks of a script report the same figure, that of the first rank counts, whichever arrives first, as in the header.
+They are those of one held-out group: `test` or, of a script that names it otherwise, that of `evaluation_of`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import zip_longest
+from math import inf
 from typing import NamedTuple
 
 from trainers.contract.events import Metrics
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import HELD_OUT, evaluation_of
 
 
 class Evaluated(NamedTuple):
@@ -20,48 +21,67 @@ class Evaluated(NamedTuple):
     loss: float | None = None
     accuracy: float | None = None
 
-    def merit(self, by: str) -> float | None:
-        """Returns the figure by which evaluations are compared, the higher the better; `by` is the key's value."""
-        if by == "accuracy":
-            return self.accuracy
-        return None if self.loss is None else -self.loss
+    def merit(self, by: str) -> tuple[float, float] | None:
+        """Returns what evaluations are compared by, the higher the better; `by` is the key's value.
+
+        None if the figure of that name is not known.
+        """
+        if (self.accuracy if by == "accuracy" else self.loss) is None:
+            return None
+        loss = -inf if self.loss is None else -self.loss
+        accuracy = -inf if self.accuracy is None else self.accuracy
+        return (accuracy, loss) if by == "accuracy" else (loss, accuracy)
 
 
 NEVER = Evaluated()
 
 
-class Evaluations:
-    """Those of a run, with the best of its earlier attempts."""
+def extremes(evaluated: Iterable[Evaluated]) -> Evaluated:
+    """Returns the least loss and the greatest accuracy of evaluations, which may be of two of them."""
+    losses, accuracies = zip(NEVER, *evaluated, strict=True)
+    return Evaluated(
+        min((loss for loss in losses if loss is not None), default=None),
+        max((accuracy for accuracy in accuracies if accuracy is not None), default=None),
+    )
 
-    def __init__(self, by: str, earlier: Evaluated = NEVER) -> None:
-        self._by = by
+
+class Evaluations:
+    """Those of a run; `earlier` has the extremes of its earlier attempts."""
+
+    def __init__(self, earlier: Evaluated = NEVER) -> None:
         self._earlier = earlier
         self._best: dict[int, Evaluated] = {}
-        self._last: dict[str, dict[int, float | None]] = {TEST_LOSS: {}, TEST_ACCURACY: {}}
-        """Metric → rank → value."""
+        """Rank → its extremes."""
+        self._last: tuple[dict[int, float | None], dict[int, float | None]] = {}, {}
+        """Of loss and accuracy: rank → value."""
+        self.group = ""
+        """The held-out group whose evaluations these are; "" before the first."""
 
     def add(self, event: Metrics) -> None:
         """Adds a batch of values; a script may report only one of the figures."""
         rank, reported = event.rank, event.values
-        for name, ranks in self._last.items():
-            if name in reported:
+        group, *names = evaluation_of(reported)
+        if not group or (self.group and HELD_OUT.index(group) > HELD_OUT.index(self.group)):
+            return
+        if group != self.group:
+            self.group, self._last, self._best = group, ({}, {}), {}
+        for name, ranks in zip(names, self._last, strict=True):
+            if name:
                 ranks[rank] = reported[name][-1]
-        figures = zip_longest(reported.get(TEST_LOSS, ()), reported.get(TEST_ACCURACY, ()))
-        known = [one for loss, accuracy in figures if (one := Evaluated(loss, accuracy)).merit(self._by) is not None]
-        if known:
-            self._best[rank] = _best_of(self._by, [self._best.get(rank, self._earlier), *known])
+        losses, accuracies = (reported.get(name, ()) for name in names)
+        found = [
+            *(Evaluated(loss=loss) for loss in losses),
+            *(Evaluated(accuracy=accuracy) for accuracy in accuracies),
+        ]
+        if found:
+            self._best[rank] = extremes([self._best.get(rank, NEVER), *found])
 
     @property
     def last(self) -> Evaluated:
-        loss, accuracy = (ranks[min(ranks)] if ranks else None for ranks in self._last.values())
+        loss, accuracy = (ranks[min(ranks)] if ranks else None for ranks in self._last)
         return Evaluated(loss, accuracy)
 
     @property
     def best(self) -> Evaluated:
-        return self._best[min(self._best)] if self._best else self._earlier
-
-
-def _best_of(by: str, evaluated: Iterable[Evaluated]) -> Evaluated:
-    """Returns the best of evaluations, of equal ones the first; at least one is known."""
-    known = [(merit, one) for one in evaluated if (merit := one.merit(by)) is not None]
-    return max(known, key=lambda pair: pair[0])[1]
+        """The least loss and the greatest accuracy."""
+        return extremes([self._earlier, self._best[min(self._best)] if self._best else NEVER])

@@ -22,6 +22,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from trainers.config.machine import GpuProcess
+from trainers.contract.lines import encode_line
 from trainers.contract.metrics import HELD_OUT, MAX_COUNT, MAX_RANKS, MAX_STEP, STEP_TIME, group_of
 
 JOURNAL_SCHEMA = 2
@@ -71,6 +72,13 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     """0 if not known."""
     total_steps: int = 0
     """0 if not known."""
+    job: str = ""
+    """Id of the Slurm job that it is part of, of an array with its task, "17_3"; "" for none."""
+    part: tuple[int, int] | None = None
+    """Number of the node, from 0, and how many there are, if somebody else started ranks on several; null otherwise.
+
+    Those of each node are a run of their own, whose ranks have their numbers in the whole job.
+    """
     flops_per_example: float | None = None
     """Floating point operations of the model's forward and backward pass; null if unknown."""
 
@@ -180,7 +188,7 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     seconds: float
     """From copying its arrays to its commit."""
     best: bool = False
-    """No earlier checkpoint of this run has as good an evaluation, by the key `best`."""
+    """No earlier checkpoint of this run has as good an evaluation, by the key `best` and then the other figure."""
 
 
 class WorstExample(msgspec.Struct, frozen=True, array_like=True):
@@ -235,12 +243,18 @@ class Alert(Event, frozen=True, kw_only=True, tag="alert"):
     …"""
     severity: Literal["info", "warning", "error"] = "warning"
     rank: int | None = None
+    ranks: list[int] = []
+    """The ranks that the others wait for, where they are several or their node is out of reach; `rank` is null then."""
     device: str = ""
     """The UUID of the GPU that it concerns; "" for none."""
     step: int | None = None
     text: str
     ended: bool = False
     """The condition of an earlier alert is over."""
+
+
+BLOCKING = ("hang", "stopped")
+"""Kinds of alerts that say that ranks cannot go on, and others wait for them."""
 
 
 def about(alert: Alert) -> tuple[str, int | None, str, int]:
@@ -284,6 +298,8 @@ class StopRequested(Event, frozen=True, kw_only=True, tag="stop-requested"):
     """A checkpoint is saved before the end."""
     by: str = ""
     """Source of the request: "command", "SIGTERM", "nan_policy", "removal", "Slurm", "Slurm's time limit"."""
+    agreed: bool = False
+    """Whether the ranks agree on a step and end by themselves; a script's that do not ask get SIGTERM."""
 
 
 class CheckpointRequested(Event, frozen=True, kw_only=True, tag="checkpoint-requested"):
@@ -319,18 +335,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     epochs: float | None = 0.0
     """Passes over the data; fractional when stopped within one; null if the length of an epoch is not known."""
     examples_per_second: float | None = None
-    """Over the epochs after the first; with one epoch, over the steps after the first tenth. Evaluation and
-    checkpoints excluded."""
+    """Over the epochs after an attempt's first; if it has but one, over its steps after the first tenth. Evaluation and
+    checkpoints excluded. Over all attempts, as `seconds`."""
     loss: float | None = None
-    """The last step's, mean over the ranks."""
+    """The last step's, mean over the ranks; of a script that of `loss_of`."""
     test_loss: float | None = None
     test_accuracy: float | None = None
+    evaluated_on: str = "test"
+    """The held-out group whose figures they are: of a script perhaps "val" or "eval"."""
     best_loss: float | None = None
-    """Test loss of the best evaluation, by the key `best`."""
+    """The least test loss of all evaluations, which need not be that of the greatest accuracy."""
     best_accuracy: float | None = None
-    """As the loss."""
+    """The greatest test accuracy of all evaluations."""
     seconds: float = 0.0
-    """From the supervisor's start to the end of the last rank."""
+    """From the supervisor's start to the end of the last rank, over all attempts: of an earlier one up to the step from
+    which a later one resumes. The time between attempts does not count."""
 
 
 class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
@@ -338,6 +357,28 @@ class RunEnded(Event, frozen=True, kw_only=True, tag="run-ended"):
     reason: str
     summary: Summary
     failed_rank: int | None = None
+
+
+class SoFar(Event, frozen=True, kw_only=True, tag="so-far"):
+    """What a run has come to, over all attempts that count: it is repeated, so that it is among a journal's last lines.
+
+    Lists of runs read no more than those.
+    """
+
+    summary: Summary
+    stalled: str = ""
+    """Why no rank makes progress, as an alert says it; "" while they do."""
+
+
+def stalled_by(event: AnyEvent | Event, before: str) -> str:
+    """Returns why no rank makes progress after an event, "" if they do; `before` is the reason before it."""
+    if isinstance(event, SoFar):
+        return event.stalled
+    if isinstance(event, Metrics | Phase | RunStarted):
+        return ""
+    if isinstance(event, Alert) and event.kind in BLOCKING:
+        return "" if event.ended else event.text
+    return before
 
 
 PLACE = "at place "
@@ -513,16 +554,16 @@ AnyEvent: TypeAlias = (
     | StopRequested
     | CheckpointRequested
     | RankFailed
+    | SoFar
     | RunEnded
 )
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
-_encoder = msgspec.json.Encoder()
 
 
 def encode(event: Event) -> bytes:
-    """Encodes an event as one JSON line, newline included."""
-    return _encoder.encode(event) + b"\n"
+    """Encodes an event as one JSON line, newline included; no text or value in it can prevent that."""
+    return encode_line(event)
 
 
 def decode(line: bytes) -> AnyEvent | None:

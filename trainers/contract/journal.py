@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,9 @@ READ_BYTES = 1 << 20
 
 MAX_LINE_BYTES = 16 << 20
 """A longer line is no event: readers drop it."""
+
+MAX_DAMAGE_BYTES = 64 << 20
+"""Without a newline: beyond so much, holes of the file not counted, readers take it for the journal's end."""
 
 MAX_PENDING_BYTES = 64 << 20
 """Limit of what waits in memory while the disk is full; beyond that events are dropped and counted."""
@@ -177,30 +181,34 @@ def last_line_with(path: Path, start: bytes) -> bytes:
     except OSError:
         return b""
     try:
-        return next((line for line in lines_back(fd, MAX_LINE_BYTES) if line.startswith(start)), b"")
+        lines = lines_back(fd, MAX_LINE_BYTES, os.fstat(fd).st_size)
+        return next((line for line in lines if line.startswith(start)), b"")
     except OSError:
         return b""
     finally:
         os.close(fd)
 
 
-def lines_back(fd: int, limit_bytes: int) -> Iterator[bytes]:
-    """The complete lines of a journal from last to first, without a torn tail and lines over `limit_bytes`."""
-    end = os.fstat(fd).st_size
+def lines_back(fd: int, limit_bytes: int, damage_bytes: int = MAX_DAMAGE_BYTES) -> Iterator[bytes]:
+    """The complete lines of a journal from last to first, without a torn tail and lines over `limit_bytes`.
+
+    Ends where `damage_bytes` have no newline.
+    """
+    end = newline = os.fstat(fd).st_size
     rest: bytes | None = None
     """Read part of the line whose start is being searched; None if it is unwanted, like a torn tail."""
-    while end > 0:
+    while end > 0 and newline - end < damage_bytes:
         begin = max(0, end - min(limit_bytes, READ_BYTES))
         first, *lines = os.pread(fd, end - begin, begin).split(b"\n")
         if lines:
             if rest is not None and len(lines[-1]) + len(rest) <= limit_bytes:
                 yield lines[-1] + rest
             yield from reversed(lines[:-1])
-            rest = first
+            rest, newline = first, begin
         elif rest is not None:
             rest = first + rest if len(first) + len(rest) <= limit_bytes else None
         end = begin
-    if rest is not None:
+    if rest is not None and end <= 0:
         yield rest
 
 
@@ -216,12 +224,22 @@ def _cut_torn_tail(fd: int) -> int:
 
 
 def _next_newline(fd: int, start: int) -> int:
-    """Just after the next newline, 0 if there is none."""
-    while data := os.pread(fd, READ_BYTES, start):
+    """Just after the next newline, 0 if there is none within `MAX_DAMAGE_BYTES` beside holes."""
+    left = MAX_DAMAGE_BYTES
+    while left > 0 and (start := _after_hole(fd, start)) and (data := os.pread(fd, READ_BYTES, start)):
         if end := data.find(b"\n") + 1:
             return start + end
         start += len(data)
+        left -= len(data)
     return 0
+
+
+def _after_hole(fd: int, start: int) -> int:
+    """Where the next data are in a sparse file, 0 if there are none."""
+    try:
+        return os.lseek(fd, start, os.SEEK_DATA)
+    except OSError as error:
+        return 0 if error.errno == errno.ENXIO else start
 
 
 def _after_last_newline(fd: int) -> int:

@@ -1,4 +1,4 @@
-"""Reads JSON lines from a pipe."""
+"""Writes and reads JSON lines: the journal's, and those between processes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,42 @@ from typing import Any
 
 import msgspec
 
+from trainers.config.files import printable
+
 READ_BYTES = 1 << 20
 MAX_MESSAGE_BYTES = 16 << 20
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_json(message: Any) -> bytes:
+    """Encodes a message, whatever it holds: what JSON cannot hold stands as text, all text as `printable`.
+
+    JSON is UTF-8, and a path, an exception's text or a name may be anything. Raises RecursionError if a value holds
+    itself.
+    """
+    try:
+        return _encoder.encode(message)
+    except (UnicodeEncodeError, TypeError, ValueError):
+        return _encoder.encode(_plain(msgspec.to_builtins(message, str_keys=True, enc_hook=str)))
+
+
+def encode_line(message: Any) -> bytes:
+    """Encodes a message as one line, newline included: see `encode_json`."""
+    return encode_json(message) + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {printable(key): _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value
 
 
 class LineReader:

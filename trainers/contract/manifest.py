@@ -16,7 +16,7 @@ import msgspec
 
 from trainers.config.files import read_limited
 from trainers.config.run_config import RunConfig
-from trainers.contract.evaluations import NEVER, Evaluated
+from trainers.contract.evaluations import Evaluated, extremes
 
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -127,7 +127,7 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir | None:
-    """The finite one whose evaluation is the best `by` the key's value, the first to reach it; None without any."""
+    """The finite one whose evaluation is the best `by` the key's value, of equal ones the first; None without any."""
     known = [
         (merit, -one.manifest.step, one)
         for one in checkpoints
@@ -136,10 +136,9 @@ def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir 
     return max(known, key=lambda found: found[:2])[2] if known else None
 
 
-def best_saved(directory: Path, by: str) -> Evaluated:
-    """The best evaluation of a run's checkpoints; `NEVER` if none was evaluated."""
-    best = best_checkpoint(list_checkpoints(directory)[0], by)
-    return best.evaluated if best else NEVER
+def best_saved(directory: Path) -> Evaluated:
+    """The least loss and the greatest accuracy of a run's finite checkpoints; `NEVER` if none was evaluated."""
+    return extremes(one.evaluated for one in list_checkpoints(directory)[0] if one.manifest.finite)
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:

@@ -6,7 +6,7 @@ Any other name is charted, compared and exported all the same. Names are grouped
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import mul
 
 LOSS = "loss"
@@ -26,12 +26,14 @@ DATA_WAIT = "data_wait"
 TEST_LOSS = "test/loss"
 """Mean over all examples of the test set, each counted once, over all devices."""
 TEST_ACCURACY = "test/accuracy"
-"""From 0 to 1."""
+"""From 0 to 1; a script may report it in per cent: see `accuracy_percent`."""
 TEST_EXAMPLES = "test/examples"
 TEST_SECONDS = "test/seconds"
 
 HELD_OUT = ("test", "val", "valid", "validation", "eval")
-"""Groups of metrics measured now and then, on data not trained on."""
+"""Groups of metrics measured now and then, on data not trained on; the first that there is is the evaluation."""
+ACCURACIES = ("accuracy", "acc")
+"""What an accuracy is called in a group."""
 
 MAX_STEP = 2**53
 """The largest that a float counts exactly: a larger step is damage."""
@@ -43,9 +45,67 @@ MAX_COUNT = 2**31
 """Of the steps that share an entry."""
 
 
+_UNDERSCORED = {f"{group}_{last}": (group, last) for group in ("train", *HELD_OUT) for last in (LOSS, *ACCURACIES)}
+
+
+def split(name: str) -> tuple[str, str]:
+    """A metric's group, "" for none, and the rest of its name: of `val/loss`, and of `val_loss`, val and loss."""
+    group, slash, rest = name.partition("/")
+    return (group, rest) if slash else _UNDERSCORED.get(name, ("", name))
+
+
 def group_of(name: str) -> str:
-    """The part before a metric's first slash; "" without one."""
-    return name.partition("/")[0] if "/" in name else ""
+    """A metric's group; "" without one."""
+    return split(name)[0]
+
+
+def is_loss(name: str) -> bool:
+    """Whether a metric may be the loss that is trained on: `loss`, or `…/loss` that is not of held-out data."""
+    if not name.endswith(LOSS):
+        return False
+    group, rest = split(name)
+    return rest.rpartition("/")[2] == LOSS and group not in HELD_OUT
+
+
+def loss_of(names: Iterable[str]) -> str:
+    """The loss that is trained on: `loss`, or else the first that may be it; "" without one."""
+    found = [name for name in names if is_loss(name)]
+    return LOSS if LOSS in found else next(iter(found), "")
+
+
+def _held_out(group: str, last: str, names: Collection[str]) -> str:
+    return next((name for name in (f"{group}/{last}", f"{group}_{last}") if name in names), "")
+
+
+def held_out_of(name: str, names: Collection[str]) -> str:
+    """Of several metrics the held-out counterpart of one of training, as `test/loss` of `loss` or `train/loss`, or "".
+
+    The number of examples in an evaluation is no counterpart of that in a step.
+    """
+    group, last = split(name)
+    if group in HELD_OUT or last == EXAMPLES:
+        return ""
+    return next((one for held_out in HELD_OUT if (one := _held_out(held_out, last, names))), "")
+
+
+_EVALUATED = frozenset(f"{group}{mark}{last}" for group in HELD_OUT for mark in "/_" for last in (LOSS, *ACCURACIES))
+
+
+def evaluation_of(names: Collection[str]) -> tuple[str, str, str]:
+    """The held-out group that is the run's evaluation, its loss and its accuracy; each "" without one."""
+    if _EVALUATED.isdisjoint(names):
+        return "", "", ""
+    for group in HELD_OUT:
+        loss = _held_out(group, LOSS, names)
+        accuracy = next((name for last in ACCURACIES if (name := _held_out(group, last, names))), "")
+        if loss or accuracy:
+            return group, loss, accuracy
+    return "", "", ""
+
+
+def accuracy_percent(accuracy: float) -> float:
+    """An accuracy in per cent, as which one above 1 is taken already."""
+    return accuracy if accuracy > 1 else 100 * accuracy
 
 
 def total(values: Sequence[float | None], counts: Sequence[int] | None = None) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from trainers.config.files import open_regular
-from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, Queued, decode
+from trainers.contract.events import JOURNAL_SCHEMA, AnyEvent, Facts, Queued, RunStarted, decode
 from trainers.contract.journal import JournalReader, lines_back
 
 HEAD_BYTES = 16 << 10
@@ -63,6 +63,13 @@ class JournalPeek:
 
     def tail(self) -> list[AnyEvent]:
         return [event for line in self.lines if (event := decode(line)) is not None]
+
+    def begun(self) -> RunStarted | None:
+        """The last attempt's first event, if it is among these lines, or else the first attempt's."""
+        for line in reversed(self.lines):
+            if line.startswith(b'{"type":"run-started",') and isinstance(event := decode(line), RunStarted):
+                return event
+        return self.first if isinstance(self.first, RunStarted) else None
 
     def facts(self) -> Facts:
         """What a script says of its run, as far as these lines have it."""

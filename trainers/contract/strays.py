@@ -27,6 +27,8 @@ SUPERVISOR = "TUIAPP_SUPERVISOR"
 _TOKEN_DIGITS = 16
 
 GONE_S = 5.0
+TRACKER_S = 1.0
+_TRACKER = "multiprocessing.resource_tracker"
 
 
 class Stray(NamedTuple):
@@ -49,11 +51,16 @@ def carriers(token: str) -> list[int]:
 
 
 def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
-    """Sends SIGKILL to every process that carries a token, until there is none; returns their pids."""
+    """Sends SIGKILL to every process that carries a token, until there is none; returns their pids.
+
+    Python's resource tracker gets `TRACKER_S`: once the others are gone it removes the semaphores and the shared memory
+    that they have left, and ends.
+    """
     killed: list[int] = []
-    deadline = time.monotonic() + timeout_s
-    while (pids := carriers(token)) and time.monotonic() < deadline:
-        killed += [pid for pid in pids if _kill(pid, token) and pid not in killed]
+    began = time.monotonic()
+    while (pids := carriers(token)) and (passed := time.monotonic() - began) < timeout_s:
+        due = [pid for pid in pids if passed > TRACKER_S or _TRACKER not in _command(pid)]
+        killed += [pid for pid in due if _kill(pid, token) and pid not in killed]
         time.sleep(0.02)
     return killed
 

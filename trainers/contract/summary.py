@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 from trainers.config.catalog import takes
@@ -13,7 +14,7 @@ from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
 from trainers.config.run_config import MAX_FILE_BYTES, SCHEMA, RunConfig, parse_toml
 from trainers.contract.about import About, read_about
-from trainers.contract.evaluations import Evaluations
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
 from trainers.contract.events import (
     AnyEvent,
     Facts,
@@ -21,18 +22,20 @@ from trainers.contract.events import (
     Queued,
     RunEnded,
     RunStarted,
+    SoFar,
     StopRequested,
     Summary,
     decode,
     encode,
+    stalled_by,
 )
 from trainers.contract.journal import last_line_with
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import best_saved
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, mean, total
+from trainers.contract.metrics import EXAMPLES, STEP_TIME, loss_of, mean, total
 from trainers.contract.peek import TAIL_BYTES, JournalPeek, peek_journal
 from trainers.contract.rundir import RunDir
-from trainers.contract.wording import describe_queued
+from trainers.contract.wording import describe_place, describe_queued
 
 STARTING_S = 30.0
 """Time for a launch: a directory without a journal that is no older is starting."""
@@ -55,6 +58,7 @@ class RunInfo:
     summary: Summary
     """Of a live or lost run: as of the steps reported last."""
     reason: str
+    """Why it ended or waits; of a running one why no rank makes progress, "" if they do."""
     started: float | None
     older: str = ""
     """Why this version does not read an earlier version's journal; "" if it does."""
@@ -62,11 +66,22 @@ class RunInfo:
     """What a script says of its run, as far as the ends of its journal have it."""
     about: About = field(default_factory=About)
     """What the user says of it."""
+    begun: RunStarted | None = None
+    """The last attempt's first event, if it is among the journal's last lines, or else that of the first."""
 
     @property
     def name(self) -> str:
         """As the user named it, or else its script; "" if neither did."""
         return self.about.name or self.facts.name
+
+    @property
+    def host(self) -> str:
+        return self.begun.host if self.begun else ""
+
+    @property
+    def where(self) -> str:
+        """Its Slurm job, and which node of several it is, in words; "" for neither."""
+        return describe_place(self.begun) if self.begun else ""
 
     @property
     def is_live(self) -> bool:
@@ -78,12 +93,12 @@ class RunInfo:
 
     @property
     def best_by(self) -> str:
-        """What its best evaluation and checkpoint are best by."""
+        """What its best checkpoint is best by."""
         return (self.config or RunConfig()).best
 
     @property
     def best_accuracy(self) -> float | None:
-        """Of the best evaluation; a journal without it has one evaluation at most that is known."""
+        """The greatest of its evaluations; a journal without it has one evaluation at most that is known."""
         return self.summary.test_accuracy if self.summary.best_accuracy is None else self.summary.best_accuracy
 
 
@@ -151,11 +166,12 @@ def _summarise(run: RunDir) -> RunInfo:
     with contextlib.suppress(OSError):
         started = run.config.stat().st_mtime
     seen = peek_journal(run.journal)
+    found = partial(RunInfo, begun=seen.begun())
     if seen.newer:
-        return RunInfo(run, "newer", config, seen.newer, Summary(), "", started)
+        return found(run, "newer", config, seen.newer, Summary(), "", started)
     if seen.error:
         why = f"cannot read {run.journal}: {seen.error.strerror or seen.error}"
-        return RunInfo(run, "unreadable", config, why, Summary(), "", started)
+        return found(run, "unreadable", config, why, Summary(), "", started)
     if isinstance(seen.first, RunStarted):
         # A copy of the directory has files of another age.
         started = seen.first.time
@@ -163,11 +179,11 @@ def _summarise(run: RunDir) -> RunInfo:
     status: RunStatus
     if isinstance(end := seen.last, RunEnded) and not live:
         status = "newer" if newer else end.status
-        return RunInfo(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
+        return found(run, status, config, problem, end.summary, end.reason, started, seen.older, seen.facts())
     tail = _tail(run, seen)
-    partial = _so_far(run, config, tail, seen.first, started)
+    so_far, stalled = _so_far(run, tail, seen.first, started, live=live)
     if newer:
-        return RunInfo(run, "newer", config, problem, partial, "", started, seen.older, seen.facts())
+        return found(run, "newer", config, problem, so_far, "", started, seen.older, seen.facts())
     if live or (not seen.exists and _is_starting(started)):
         # After it come alerts at most, as that Slurm does not answer.
         marks = (event for event in reversed(tail) if isinstance(event, Queued | RunStarted | RunEnded | Metrics))
@@ -177,10 +193,10 @@ def _summarise(run: RunDir) -> RunInfo:
             waits = Queued(job=job)
         if isinstance(waits, Queued):
             reason = describe_queued(waits)
-            return RunInfo(run, "queued", config, problem, partial, reason, started, seen.older, seen.facts())
-        return RunInfo(run, "running", config, problem, partial, "", started, seen.older, seen.facts())
+            return found(run, "queued", config, problem, so_far, reason, started, seen.older, seen.facts())
+        return found(run, "running", config, problem, so_far, stalled, started, seen.older, seen.facts())
     reason = "its supervisor died without saying why; see supervisor.log"
-    return RunInfo(run, "lost", config, problem, partial, reason, started, seen.older, seen.facts())
+    return found(run, "lost", config, problem, so_far, reason, started, seen.older, seen.facts())
 
 
 def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
@@ -191,31 +207,50 @@ def _tail(run: RunDir, seen: JournalPeek) -> list[AnyEvent]:
 
 
 def _so_far(
-    run: RunDir, config: RunConfig | None, tail: list[AnyEvent], first: AnyEvent | None, started: float | None
-) -> Summary:
+    run: RunDir, tail: list[AnyEvent], first: AnyEvent | None, started: float | None, *, live: bool
+) -> tuple[Summary, str]:
+    """Returns what a run without an end has come to, and why no rank makes progress; "" if they do."""
     # The journal knows an epoch's length: the data file may be gone.
     steps_per_epoch = first.steps_per_epoch if isinstance(first, RunStarted) else 0
     unknown = None if isinstance(first, RunStarted) else 0.0
-    reports = [event for event in tail if isinstance(event, Metrics)]
-    step = max((event.last_step for event in reports if event.is_training), default=0)
+    tail = list(since_start(tail))
+    place = max((n for n, event in enumerate(tail) if isinstance(event, SoFar | RunEnded)), default=0)
+    told = tail[place] if tail else None
+    if isinstance(told, RunEnded):
+        # Its job waits to be started again.
+        return told.summary, ""
+    # Of a run that nobody has summed up, earlier evaluations are known by their checkpoints, if at all.
+    known = told.summary if isinstance(told, SoFar) else Summary()
+    evaluations = Evaluations(
+        Evaluated(known.best_loss, known.best_accuracy) if isinstance(told, SoFar) else best_saved(run.checkpoints)
+    )
+    stalled = ""
+    reports = [event for event in tail[place:] if isinstance(event, Metrics)]
+    for event in tail[place:]:
+        stalled = stalled_by(event, stalled) if live else ""
+    for report in reports:
+        evaluations.add(report)
+    begun = (tail[0].resumed_from or 0) if tail and isinstance(tail[0], RunStarted) else 0
+    step = max([known.steps, begun, *(report.last_step for report in reports if report.is_training)])
     newest = tail[-1].time if tail else started
-    # Earlier evaluations are known by their checkpoints, if at all.
-    by = (config or RunConfig()).best
-    evaluations = Evaluations(by, best_saved(run.checkpoints, by))
-    for event in reports:
-        evaluations.add(event)
+    since = told.time if isinstance(told, SoFar | RunStarted) else started
+    loss = loss_of(name for report in reports for name in report.values)
+    losses = {report.rank: report.values[loss][-1] for report in reports if loss in report.values}
+    rate = _rate([event for event in tail if isinstance(event, Metrics)])
     last, best = evaluations.last, evaluations.best
     return Summary(
         steps=step,
         epochs=step / steps_per_epoch if steps_per_epoch > 0 else unknown,
-        examples_per_second=_rate(reports),
-        loss=mean({event.rank: event.values[LOSS][-1] for event in reports if LOSS in event.values}.values()),
-        test_loss=last.loss,
-        test_accuracy=last.accuracy,
+        # Of a live run the recent one, as on its screen.
+        examples_per_second=(None if stalled else rate) if live else known.examples_per_second or rate,
+        loss=mean(losses.values()) if losses else known.loss,
+        test_loss=known.test_loss if last == NEVER else last.loss,
+        test_accuracy=known.test_accuracy if last == NEVER else last.accuracy,
+        evaluated_on=evaluations.group or known.evaluated_on,
         best_loss=best.loss,
         best_accuracy=best.accuracy,
-        seconds=max(0.0, newest - started) if newest and started else 0.0,
-    )
+        seconds=known.seconds + (max(0.0, newest - since) if newest and since else 0.0),
+    ), stalled
 
 
 def _rate(reports: list[Metrics]) -> float | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from trainers.contract.events import Queued, RankFailed
+from trainers.contract.events import Queued, RankFailed, RunStarted, Summary
+from trainers.contract.metrics import accuracy_percent
 
 _HINTS = {
     "SIGKILL": " — the kernel's out-of-memory killer?",
@@ -17,6 +18,29 @@ _HINTS = {
 _NO_MEMORY = re.compile(r"MemoryError|OutOfMemoryError|RESOURCE_EXHAUSTED|out of memory", re.IGNORECASE)
 
 MAX_ERROR_CHARACTERS = 300
+
+
+def describe_place(begun: RunStarted) -> str:
+    """The Slurm job of a run, and which node of several it is; "" for neither."""
+    job = f"Slurm job {begun.job}" if begun.job else ""
+    node = f"node {begun.part[0]} of {begun.part[1]}, counted from 0" if begun.part else ""
+    return ", ".join(filter(None, (job, node)))
+
+
+def describe_alone(begun: RunStarted | None) -> str:
+    """What a stop of a run does not end; "" if it ends all ranks of its job."""
+    if begun is None or begun.part is None:
+        return ""
+    return f"A stop ends the ranks of node {begun.part[0]} alone: those of the job's other nodes are runs of their own."
+
+
+def describe_result(summary: Summary) -> str:
+    """What a run came to: the accuracy of its last evaluation, or else the loss of that, or that of training."""
+    if summary.test_accuracy is not None:
+        return f"{summary.evaluated_on} accuracy {accuracy_percent(summary.test_accuracy):.1f} %"
+    if summary.test_loss is not None:
+        return f"{summary.evaluated_on} loss {summary.test_loss:.4g}"
+    return f"loss {summary.loss:.4g}" if summary.loss is not None else ""
 
 
 def describe_failure(failure: RankFailed) -> str:

@@ -1,4 +1,4 @@
-"""`python -m trainers.data.examine`: a configuration on stdin, the facts about its data set on stdout, both JSON."""
+"""`python -m trainers.data.examine`: a configuration on stdin, the facts about its data set on stdout: JSON, a line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trainers.config.image_folder import FOLDER
 from trainers.config.run_config import RunConfig
 from trainers.config.saved_dataset import HF
 from trainers.config.user_code import UserCodeError, files_of
+from trainers.contract.lines import encode_line
 from trainers.data import user_data
 from trainers.examination import Examined
 from trainers.user_code import format_error
@@ -43,7 +44,7 @@ def main() -> None:
     except (Exception, SystemExit) as error:
         found = Examined(traceback=format_error(error, files_of(config.dataset)))
     with open(answer, "wb") as file:
-        file.write(msgspec.json.encode(found))
+        file.write(encode_line(found))
 
 
 if __name__ == "__main__":

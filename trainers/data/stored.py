@@ -49,14 +49,33 @@ class StoredImages:
         if self._fd is None:
             found = self._source[rows]
         else:
-            wanted = range(*rows.indices(len(self._source))) if isinstance(rows, slice) else rows.tolist()
-            found = self._read(wanted)
+            wanted = self._numbers(rows)
+            found = np.empty((len(wanted), *self._source.shape[1:]), self._source.dtype)
+            self._read(wanted, found)
         return found.astype(self.dtype, copy=False).reshape(-1, *self.shape[1:])
 
-    def _read(self, rows: range | list[int]) -> npt.NDArray[Any]:
+    def read_into(self, rows: slice | npt.NDArray[np.int64], memory: npt.NDArray[Any]) -> None:
+        """Reads images into contiguous memory, [n, H, W, C] of `dtype`: by one copy if they are stored in this type."""
+        if self._source.dtype != self.dtype:
+            memory[...] = self[rows]
+            return
+        if self._rows is not None:
+            rows = self._rows[rows]
+        found = memory.reshape(-1, *self._source.shape[1:])
+        if self._fd is not None:
+            self._read(self._numbers(rows), found)
+        elif isinstance(rows, slice):
+            found[...] = self._source[rows]
+        else:
+            # Any mode but "raise", the default, copies into the memory itself.
+            np.take(self._source, rows, axis=0, out=found, mode="wrap")
+
+    def _numbers(self, rows: slice | npt.NDArray[np.int64]) -> range | list[int]:
+        return range(*rows.indices(len(self._source))) if isinstance(rows, slice) else rows.tolist()
+
+    def _read(self, rows: range | list[int], found: npt.NDArray[Any]) -> None:
         source = self._source
         assert self._fd is not None
-        found = np.empty((len(rows), *source.shape[1:]), source.dtype)
         each, begin = source[:1].nbytes, getattr(source, "offset", 0)
         memory = found.reshape(-1).view(np.uint8).data
         # All are asked for before the first is waited for: a disk serves many at once.
@@ -64,7 +83,6 @@ class StoredImages:
             os.posix_fadvise(self._fd, begin + row * each, each, os.POSIX_FADV_WILLNEED)
         for place, row in enumerate(rows):
             _read_fully(self._fd, memory[place * each : (place + 1) * each], begin + row * each)
-        return found
 
 
 def _open(source: npt.NDArray[Any]) -> int | None:

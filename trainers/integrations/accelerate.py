@@ -6,7 +6,7 @@
     accelerator.init_trackers("baseline", config={"lr": 0.1})
 
 Accelerate calls trackers on the main process alone. Stops and checkpoints concern all of them, so each asks:
-`tuiapp.init().should_stop()`.
+`tuiapp.current().should_stop()`.
 """
 
 from __future__ import annotations

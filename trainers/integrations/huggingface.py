@@ -15,12 +15,12 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainers.tracking import current, init
+from trainers.tracking import current
 
 
 class TuiappCallback(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        init(args.run_name or "", config=args.to_sanitized_dict(), total_steps=state.max_steps)
+        current(args.run_name or "", config=args.to_sanitized_dict(), total_steps=state.max_steps)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         run = current()

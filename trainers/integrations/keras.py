@@ -15,7 +15,7 @@ from threading import Lock
 
 import keras
 
-from trainers.tracking import Run, current, init
+from trainers.tracking import Run, current
 
 
 class TuiappCallback(keras.callbacks.Callback):
@@ -43,7 +43,7 @@ class TuiappCallback(keras.callbacks.Callback):
         self._batches_per_call = self.model.steps_per_execution
         epochs, steps = self.params["epochs"], self.params["steps"]
         config = {"model": self.model.name, "epochs": epochs, "optimizer": self.model.optimizer.get_config()}
-        self._run = (current if self._step else init)(config=config)
+        self._run = current(config=config)
         # Another `fit` continues the run.
         self._step = self._run.step
         if steps:

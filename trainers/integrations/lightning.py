@@ -23,7 +23,7 @@ except ImportError:  # the same, by its older name
     from pytorch_lightning.callbacks import ModelCheckpoint
     from pytorch_lightning.loggers import Logger
 
-from trainers.tracking import Run, current, init
+from trainers.tracking import Run, current
 
 
 class TuiappLogger(Logger):
@@ -36,6 +36,8 @@ class TuiappLogger(Logger):
     def __init__(self, name: str = "") -> None:
         super().__init__()
         self._name = name
+        self.fits = True
+        """Whether what is logged is of `fit`, where Lightning counts steps from 0."""
 
     @property
     def experiment(self) -> Run:
@@ -51,15 +53,18 @@ class TuiappLogger(Logger):
         return self.experiment.id
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        self.experiment.log(metrics, step=step)
+        self.experiment.log(metrics, step=step + 1 if step is not None and self.fits else step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *_: Any, **__: Any) -> None:
         self.experiment.config.update(params)
 
     def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:
         # The last one saved, which need be neither the best nor `last_model_path`, has no public name.
-        if path := getattr(checkpoint_callback, "_last_checkpoint_saved", ""):
-            self.experiment.checkpoint(path)
+        path = getattr(checkpoint_callback, "_last_checkpoint_saved", "")
+        step = getattr(checkpoint_callback, "_last_global_step_saved", 0)
+        # What `TuiappCallback` has saved after the same step is the one that was asked for.
+        if path and step != self.experiment.checkpointed_step:
+            self.experiment.checkpoint(path, step=step or None)
 
 
 class TuiappCallback(Callback):
@@ -69,8 +74,11 @@ class TuiappCallback(Callback):
         self._directory = directory
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        for logger in trainer.loggers:
+            if isinstance(logger, TuiappLogger):
+                logger.fits = stage == "fit"
         if stage == "fit":
-            init()
+            current()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         total = trainer.estimated_stepping_batches

@@ -6,17 +6,21 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from trainers.config.files import printable
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.mirror import OFF, mirror_fault, place_mirror
 from trainers.config.options import ConfigError
 from trainers.config.plan import Plan
 from trainers.config.run_config import OPTIONS, RunConfig
 from trainers.config.slurm import SlurmError
-from trainers.contract.about import About
+from trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
 from trainers.contract.journal import journal_end
 from trainers.contract.rundir import RunDir
+from trainers.contract.strays import SUPERVISOR, TOKEN
+from trainers.contract.summary import run_name
 from trainers.launch.directory import make_directory, working_directory
 from trainers.launch.errors import LaunchError
 from trainers.launch.prepare import prepare
@@ -47,12 +51,12 @@ def start(run: RunDir, lock: int) -> None:
         raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
 
 
-def _start(run: RunDir, config: RunConfig | None = None) -> RunDir:
+def _start(run: RunDir, config: RunConfig | None = None, environment: Mapping[str, str] | None = None) -> RunDir:
     try:
         if config is not None and config.launcher == "slurm":
             start_job(run, config)
         else:
-            start_supervisor(run)
+            start_supervisor(run, environment=environment)
     except SlurmError as error:
         shutil.rmtree(run.path, ignore_errors=True)
         raise LaunchError(f"Slurm takes no job: {error}.") from error
@@ -65,10 +69,20 @@ def _start(run: RunDir, config: RunConfig | None = None) -> RunDir:
     return run
 
 
-def record(runs_dir: Path, world_size: int) -> RunDir:
+def record(
+    runs_dir: Path,
+    ranks: int,
+    part: tuple[int, int] | None = None,
+    launched: RunDir | None = None,
+    number: int = 1,
+    *,
+    named: bool = False,
+) -> RunDir:
     """Starts to record the program that calls this, whose ranks somebody else has started; returns its directory.
 
-    Raises LaunchError if the directory cannot be written, or the supervisor does not start.
+    `ranks` are those of this machine, and `part` says which of several nodes that is. Of a script that `tuiapp run` has
+    started, `launched`, it is the `number`-th run, and `named` by the script or else after the launched one. Raises
+    LaunchError if the directory cannot be written, or the supervisor does not start.
     """
     machine = inspect_machine()
     program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
@@ -82,12 +96,25 @@ def record(runs_dir: Path, world_size: int) -> RunDir:
     config = RunConfig(
         mirror=OFF if fault else place_mirror(wanted),
         backend="script",
-        script=os.path.abspath(program) if os.path.exists(program) else program,
-        arguments=shlex.join(sys.argv[1:]),
-        python=sys.executable,
-        working_directory=working_directory() or "/",
+        script=printable(os.path.abspath(program) if os.path.exists(program) else program),
+        arguments=printable(shlex.join(sys.argv[1:])),
+        python=printable(sys.executable),
+        working_directory=printable(working_directory() or "/"),
         platform="cuda" if machine.gpus else "cpu",
-        devices=world_size,
+        devices=ranks,
     )
-    plan = Plan(config=config, facts=None, processes=0, steps_per_epoch=0, total_steps=0)
-    return _start(make_directory(plan, runs_dir, machine, About()))
+    plan = Plan(config=config, facts=None, processes=0, part=part, steps_per_epoch=0, total_steps=0)
+    about = _about_further(launched, number, named=named) if launched is not None else About()
+    run = make_directory(plan, runs_dir, machine, about)
+    # It does not end with the run that was launched, whose processes are known by these.
+    apart = {name: value for name, value in os.environ.items() if name not in (TOKEN, SUPERVISOR)}
+    return _start(run, environment=apart)
+
+
+def _about_further(launched: RunDir, number: int, *, named: bool) -> About:
+    first, known_as = read_about(launched)[0], run_name(launched)
+    return About(
+        name=f"{known_as[: MAX_NAME_CHARACTERS - 10]} {number}" if known_as and not named else "",
+        tags=first.tags,
+        note=f"Run {number} of the script that was launched as {launched.run_id}.",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shutil
@@ -11,6 +10,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+
+import msgspec
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.files import make_private, write_atomically
@@ -23,6 +24,7 @@ from trainers.config.script import read_code, subject
 from trainers.config.settings import read_settings
 from trainers.config.user_code import UserCodeError, files_of, read_text
 from trainers.contract.about import About, write_about
+from trainers.contract.lines import encode_json
 from trainers.contract.notices import write_notification_config
 from trainers.contract.rundir import RunDir, make_run_dir
 from trainers.launch.errors import LaunchError
@@ -46,8 +48,8 @@ def make_directory(plan: Plan, runs_dir: Path, machine: Machine, about: About) -
         write_plan(run.plan, plan)
         if about != About():
             write_about(run, about)
-        environment = json.dumps(_describe_environment(plan, machine), indent=2)
-        write_atomically(run.environment, environment.encode() + b"\n")
+        environment = msgspec.json.format(encode_json(_describe_environment(plan, machine)))
+        write_atomically(run.environment, environment + b"\n")
         keep_code(run, plan.config)
         write_notification_config(run, read_settings()[0])
         for file, copy in code_copies(run, plan.config).items():

@@ -50,7 +50,7 @@ def prepare(config: RunConfig, machine: Machine) -> Plan:
     except UserCodeError as error:
         raise LaunchError(f"{config.dataset} failed:\n{error}") from None
     streamed = wants_streaming(config, data, machine)
-    return make_plan(config, data, streamed=streamed, python=interpreter.python)
+    return make_plan(config, data, streamed=streamed, python=interpreter.python).on_gpus(machine, config.device_ids)
 
 
 def _make_mirror_directory(config: RunConfig) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainers.config import slurm
 from trainers.config.files import read_end, write_atomically
@@ -23,15 +23,22 @@ from trainers.launch.errors import LaunchError
 START_TIMEOUT_S = 30.0
 
 
-def start_supervisor(run: RunDir, offset: int = 0, passed: Sequence[int] = (), *resumed: str) -> RunStarted:
+def start_supervisor(
+    run: RunDir,
+    offset: int = 0,
+    passed: Sequence[int] = (),
+    *resumed: str,
+    environment: Mapping[str, str] | None = None,
+) -> RunStarted:
     """Starts the supervisor and waits for its first event, at `offset` of the journal.
 
-    `passed` are descriptors to inherit, `resumed` its arguments beyond the directory.
+    `passed` are descriptors to inherit, `resumed` its arguments beyond the directory; `environment` is this process's
+    if None.
     """
     process = None
     try:
         command = _module("trainers.runtime.supervisor", str(run.path), *resumed)
-        process, said_before = _start_process(run, command, passed)
+        process, said_before = _start_process(run, command, passed, environment)
         started = _wait_for_start(run, offset, process, said_before)
     except BaseException:
         # Ctrl-C, too: a run that nobody knows of must not train. Its reaper ends what it has started.
@@ -98,7 +105,9 @@ def _module(name: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", name, *arguments]
 
 
-def _start_process(run: RunDir, command: list[str], passed: Sequence[int] = ()) -> tuple[subprocess.Popen[bytes], int]:
+def _start_process(
+    run: RunDir, command: list[str], passed: Sequence[int] = (), environment: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a command in its own session; returns it, and the length that supervisor.log had."""
     with open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
         said_before = log.tell()
@@ -108,6 +117,7 @@ def _start_process(run: RunDir, command: list[str], passed: Sequence[int] = ()) 
             stdout=log,
             stderr=log,
             pass_fds=passed,
+            env=environment,
             start_new_session=True,
             # Nothing starts from a directory that was removed.
             cwd=None if working_directory() else "/",

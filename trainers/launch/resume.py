@@ -22,6 +22,7 @@ from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import journal_end
 from trainers.contract.manifest import CheckpointError, list_checkpoints
 from trainers.contract.notices import write_notification_config
+from trainers.contract.peek import peek_journal
 from trainers.contract.resume_point import ResumePoint, first_usable, has_more, resume_points
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import last_attempt, read_config, read_only_reason, summarise, unreadable_reason
@@ -58,6 +59,9 @@ def resume(
         raise LaunchError(running)
     if reason := read_only_reason(run) or unreadable_reason(run):
         raise LaunchError(f"{run.run_id} cannot be resumed: {reason}.")
+    if error := peek_journal(run.journal).error:
+        why = "is a symbolic link" if run.journal.is_symlink() else error.strerror or str(error)
+        raise LaunchError(f"{run.run_id} cannot be resumed: {run.journal} cannot be read: {why}.")
     status = summarise(run).status
     try:
         lock = run.take_lock() if lock is None else os.dup(lock)

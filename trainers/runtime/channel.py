@@ -20,6 +20,8 @@ from typing import Any
 
 import msgspec
 
+from trainers.contract.lines import encode_json
+
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 MAX_KEPT_BYTES = 64 << 20
@@ -110,7 +112,7 @@ class Channel:
 
     def send(self, message: msgspec.Struct) -> None:
         """Sends a message, now or over a later connection."""
-        body = msgspec.json.encode(message)
+        body = encode_json(message)
         self._numbered += 1
         self._waiting.append((self._numbered, body))
         self.kept_bytes += len(body)

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from trainers.config.files import printable
 from trainers.contract.events import Alert, Event, Facts, RankStarted
 from trainers.contract.rundir import RunDir
 from trainers.runtime import wire
@@ -36,10 +37,14 @@ Values = dict[str, Any]
 
 
 class Client:
-    """`announce`: reports the device with the first metrics. Raises OSError if no supervisor listens."""
+    """`listener` is the supervisor's socket, that of the run's `address` if "".
 
-    def __init__(self, run: RunDir, rank: int, *, announce: bool = True) -> None:
+    `announce`: reports the device with the first metrics. Raises OSError if no supervisor listens.
+    """
+
+    def __init__(self, run: RunDir, rank: int, listener: str = "", *, announce: bool = True) -> None:
         self.rank = rank
+        self.run_id = run.run_id
         self.backlog: deque[tuple[int, Values] | msgspec.Struct] = deque()
         self.step = 0
         """The last step reported."""
@@ -55,7 +60,7 @@ class Client:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
-            self._socket.connect(f"\0{os.environ.get(wire.LISTENER) or run.address.read_text()}")
+            self._socket.connect(f"\0{listener or run.address.read_text()}")
             self._socket.settimeout(None)
             self._socket.sendall(wire.encode(wire.Hello(rank)))
         except OSError:
@@ -190,8 +195,8 @@ class Client:
 
 
 def encodable(text: Any, limit: int) -> str:
-    """Any object as text of at most `limit` characters that UTF-8 can hold."""
-    return str(text)[:limit].encode("utf-8", "replace").decode()
+    """Any object as text of about `limit` characters that UTF-8 can hold."""
+    return printable(str(text)[:limit])
 
 
 def _device(rank: int) -> RankStarted:

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from trainers.contract.digest import read_digest
 from trainers.contract.digest_keeper import DigestKeeper
+from trainers.contract.effort import Earlier
 from trainers.contract.events import Event, encode
 from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.rundir import RunDir
@@ -36,6 +37,11 @@ class DigestWriter:
             self._give_up()
         self._written_at, self._size = journal.offset, 0
         journal.on_line = self._add
+
+    @property
+    def earlier(self) -> Earlier:
+        """What earlier attempts count for; nothing where no digest is made."""
+        return self._keeper.earlier if self._keeper is not None else Earlier()
 
     def write_due(self) -> None:
         if self._journal.offset - self._written_at >= max(WRITE_EVERY_BYTES, self._size):

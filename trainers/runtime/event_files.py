@@ -16,6 +16,8 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from trainers.config.files import printable
+
 CHUNK_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
 """A record with an image or a histogram may be large; a larger one is damage."""
@@ -112,7 +114,7 @@ class EventFiles:
         if directory == self._main:
             return tag[:MAX_TAG]
         above = self._main if self._main and directory.is_relative_to(self._main) else self._directory
-        return f"{directory.relative_to(above)}/{tag}"[:MAX_TAG]
+        return f"{printable(str(directory.relative_to(above)))}/{tag}"[:MAX_TAG]
 
 
 def _scalars(event: bytes) -> Iterator[tuple[int, str, float]]:

@@ -48,8 +48,7 @@ def rank_error(error: BaseException, text: str) -> RankError:
 
 
 def _fit(text: str, limit: int) -> str:
-    """Cuts out the middle of long text; escapes what is not UTF-8, such as a file name in another encoding."""
-    text = text.encode("utf-8", "backslashreplace").decode()
+    """Cuts out the middle of long text."""
     return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import socket
 import sys
 import time
@@ -20,7 +21,7 @@ from typing import NamedTuple
 from trainers.config.files import make_private, open_regular
 from trainers.contract.events import RunEnded
 from trainers.contract.peek import peek_journal
-from trainers.contract.process_identity import identity, start_time
+from trainers.contract.process_identity import identity, is_alive, start_time
 from trainers.contract.rundir import RunDir
 from trainers.runtime.wire import RUN_DIR
 
@@ -28,6 +29,8 @@ JOIN_TIMEOUT_S = 60.0
 END_S = 5.0
 """From a run's last rank to the release of its lock."""
 STALE_S = 86_400.0
+MAX_NOTE_BYTES = 1 << 20
+"""Of a job's file: the run's id, and a line for each process that reports, rank and identity."""
 
 _ENVIRONMENTS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
@@ -51,6 +54,12 @@ class Place(NamedTuple):
     world_size: int
     job: str
     """Names the job on this machine."""
+    part: tuple[int, int] | None
+    """Number of this node, from 0, and of how many, if the job has ranks on several."""
+    local_size: int
+    """The ranks on this node, as far as the launcher says; else all."""
+    first_of_part: bool
+    """Whether it is the first rank of its node, of several."""
     inherited: bool
     """Whether the process that started this one reports as this rank, and this one is not known to be it."""
 
@@ -68,11 +77,18 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
     job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
     if launched := os.environ.get(RUN_DIR):
-        job = launched
+        job = f"{launched} {begun}"
     if several and int(pid) == _parent():
         job = starters_job
     same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
-    return Place(*place, job, inherited=not known and same and (several or job == starters_job))
+    part = _part() if several else None
+    if part is not None and not launched:
+        # Two may have one name, in containers.
+        job = f"{job}, node {part[0]}"
+    local_size = (_local_size(part) if part else None) or place[1]
+    first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
+    inherited = not known and same and (several or bool(launched) or job == starters_job)
+    return Place(*place, job, part, local_size, first_of_part, inherited)
 
 
 def set_reports(place: Place | None) -> None:
@@ -113,22 +129,45 @@ def _job_of_port() -> str:
     return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
 
 
-def find_run(runs_dir: Path, job: str, make: Callable[[], RunDir]) -> RunDir:
+def find_run(runs_dir: Path, place: Place, make: Callable[[], RunDir]) -> RunDir:
     """Returns the live run that records a job; the first rank to ask makes it.
+
+    Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
+    as of two scripts that were given one port: theirs is a run of its own.
 
     Raises OSError, TimeoutError, and StoppedError.
     """
-    with _locked(runs_dir, job) as file:
-        run = RunDir(runs_dir / os.pread(file, 4096, 0).decode("utf-8", "replace").strip())
-        if run.path != runs_dir:
-            # Without its address it is ending, and takes no more ranks.
-            if run.is_live() and run.address.exists():
-                return run
-            _check_not_stopped(run)
-        run = make()
-        os.ftruncate(file, 0)
-        os.pwrite(file, run.run_id.encode(), 0)
-        return run
+    own, number = f"{place.rank} {identity(os.getpid())}", 1
+    while True:
+        with _locked(runs_dir, place.job if number == 1 else f"{place.job}, number {number}") as file:
+            name, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
+            run = RunDir(runs_dir / name)
+            if run.path != runs_dir:
+                # Without its address it is ending, and takes no more ranks.
+                if run.is_live() and run.address.exists():
+                    if other := _other_process(place.rank, reporting):
+                        text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
+                        print(f"tuiapp: {text}", file=sys.stderr)
+                        number += 1
+                        continue
+                    os.pwrite(file, "\n".join([name, *reporting, own]).encode(), 0)
+                    return run
+                _check_not_stopped(run)
+            run = make()
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{run.run_id}\n{own}".encode(), 0)
+            return run
+
+
+def _other_process(rank: int, reporting: list[str]) -> int:
+    """The process that reports as a rank, and neither is this one nor has started it; 0 if none does."""
+    for line in reporting:
+        number, _, known_as = line.partition(" ")
+        if number == str(rank) and is_alive(known_as):
+            pid = int(known_as.partition(":")[0])
+            if pid not in (os.getpid(), _parent()):
+                return pid
+    return 0
 
 
 def _check_not_stopped(run: RunDir) -> None:
@@ -174,9 +213,38 @@ def _remove_stale(directory: Path) -> None:
                 path.unlink()
 
 
+def suffix(place: Place) -> str:
+    """What makes a run's name differ from those of the other tasks of an array, and of the other nodes of a job."""
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    return (f"-{task}" if task else "") + (f"-node{place.part[0]}" if place.part else "")
+
+
 def _number(name: str) -> int | None:
     text = os.environ.get(name, "")
     return int(text) if text.isdecimal() and len(text) < 10 else None
+
+
+def _part() -> tuple[int, int] | None:
+    for node_name, nodes_name in (
+        ("GROUP_RANK", "GROUP_WORLD_SIZE"),
+        ("SLURM_NODEID", "SLURM_STEP_NUM_NODES"),
+        ("SLURM_NODEID", "SLURM_NNODES"),
+    ):
+        node, nodes = _number(node_name), _number(nodes_name)
+        if node is not None and nodes is not None:
+            return (node, nodes) if 0 <= node < nodes > 1 else None
+    return None
+
+
+def _local_size(part: tuple[int, int]) -> int | None:
+    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+        if size := _number(name):
+            return size
+    counts: list[int] = []
+    # "2(x3),1": two tasks on each of three nodes, one on the fourth.
+    for tasks, nodes in re.findall(r"(\d{1,6})(?:\(x(\d{1,6})\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        counts += [int(tasks)] * int(nodes or 1)
+    return counts[part[0]] if part[0] < len(counts) else None
 
 
 def _from_environment() -> tuple[int, int] | None:

@@ -30,9 +30,10 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_data
 from trainers.config.files import make_private
 from trainers.config.machine import inspect_machine
+from trainers.config.memory import jax_memory_words
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, Phase, Stacks, StopRequested
+from trainers.contract.events import AnyEvent, Event, LogLine, Phase, Stacks, StopRequested
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
@@ -59,7 +60,9 @@ RETRY_S = 0.5
 CONNECT_S = 3.0
 FIRST_CONNECT_S = 120.0
 """How long the first connection is tried: Slurm starts the nodes in any order."""
-GONE_S = 3.0
+SECRET_S = 1.0
+"""How long the secret's file is waited for, once the run has listened: it is removed when the run ends."""
+GONE_S = 2.0
 """A supervisor whose machine has refused connections for this long is gone: it never opens its port again."""
 
 
@@ -184,7 +187,9 @@ class Agent:
         plan = msgspec.json.decode(begin.plan, type=Plan)
         try:
             self._run = run = _run_directory(begin, plan)
-            gpus = pick_gpus(plan.config, inspect_machine())
+            machine = inspect_machine()
+            gpus = pick_gpus(plan.config, machine)
+            plan = plan.on_gpus(machine, gpus)
             assert self._node is not None
             place = Place(begin.port, begin.address, self._node, self._interface, gpus)
             self._start(run, plan, begin, place)
@@ -197,6 +202,9 @@ class Agent:
         without = "training continues, but if this node's agent died too, its ranks would not end at once"
         self._reaper = Helper("reaper", partial(start_reaper, run, self._token, notify=False), self._report, without)
         self._reaper.advance(monotonic())
+        if (fraction := plan.jax_memory_fraction) is not None:
+            text = f"{socket.gethostname()}: {jax_memory_words(fraction)}"
+            self._report(LogLine(rank=None, stream="run", text=text))
         if BACKENDS[plan.config.backend].builtin:
             script, environment = None, rank_environment(plan, self._token, place)
         else:
@@ -207,7 +215,7 @@ class Agent:
             environment = script_environment(run, self._reporters.name, plan, place, begin.attempt)
             environment |= device_environment(gpus=place.gpus, token=self._token)
         if begin.resume_from:
-            environment[wire.RESUME_FROM] = begin.resume_from
+            environment[wire.RESUME_FROM] = os.fsdecode(begin.resume_from)
         for number, rank in enumerate(begin.ranks):
             process = RankProcess(run, rank, environment, None, plan.python, script, plan.ranks.index(rank), number)
             self._live[rank] = process
@@ -403,12 +411,12 @@ def _read_line(connection: socket.socket) -> bytes:
 
 def _run_directory(begin: Begin, plan: Plan) -> RunDir:
     """The run's directory, if this machine shares the first node's file system; else one of its own."""
-    shared = RunDir(Path(begin.run_dir))
+    shared = RunDir(Path(os.fsdecode(begin.run_dir)))
     if shared.plan.is_file():
         return shared
     if begin.resume_from:
         raise NotHereError(
-            f"{begin.resume_from} is not on {socket.gethostname()}: resuming needs a shared runs directory"
+            f"{os.fsdecode(begin.resume_from)} is not on {socket.gethostname()}: resuming needs a shared runs directory"
         )
     own = RunDir(user_data() / "nodes" / shared.run_id)
     try:
@@ -444,12 +452,20 @@ def main() -> int:
     make_stdio_disk_full_safe()
     # Slurm starts the nodes in any order; what an earlier attempt wrote may lie there.
     early = os.sep in sys.argv[1]
-    if early:
-        run = RunDir(Path(sys.argv[1]))
-        address, secret = read_soon(run.port), read_soon(run.secret)
-    else:
-        file = os.environ.get(SECRET_VARIABLE)
-        address, secret = sys.argv[1], read_soon(Path(file)) if file else sys.stdin.readline().strip()
+    file = os.environ.get(SECRET_VARIABLE)
+    try:
+        if early:
+            run = RunDir(Path(sys.argv[1]))
+            address, secret = read_soon(run.port), read_soon(run.secret)
+        else:
+            address = sys.argv[1]
+            secret = read_soon(Path(file), SECRET_S) if file else sys.stdin.readline().strip()
+    except FileNotFoundError as error:
+        print(f"tuiapp: {error.filename} is no longer there: the run has ended", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:
+        print(f"tuiapp: the run's secret cannot be read: {error}", file=sys.stderr)
+        return 1
     host, _, port = address.rpartition(":")
     agent = Agent(host.strip("[]"), int(port), secret.encode(), early=early)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -53,7 +53,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     """Start these ranks."""
 
-    run_dir: str
+    run_dir: bytes
     """Where the run's directory is on the first node; on this one too, if its file system is shared."""
     plan: msgspec.Raw
     """As in `plan.json`."""
@@ -63,7 +63,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     address: str
     """Of the ranks' rendezvous."""
     port: int
-    resume_from: str = ""
+    resume_from: bytes = b""
 
 
 class ToRankOf(msgspec.Struct, frozen=True, tag="to-rank"):

@@ -6,6 +6,7 @@ silent is named at once, and lost for good after the run's `node_grace_s`.
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import socket
@@ -23,16 +24,28 @@ from trainers.config.plan import Plan
 from trainers.contract.events import (
     PLACE,
     Alert,
+    Checkpoint,
     DeviceSample,
     Event,
+    Facts,
+    FrameworkMemory,
+    HostSample,
     LogLine,
+    Metrics,
     Node,
     NodeState,
+    Phase,
+    Predictions,
     RankFailed,
+    RankSample,
+    RankStarted,
+    Sharding,
+    Stacks,
     StopRequested,
     TelemetrySource,
     place_name,
 )
+from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import listed
 from trainers.runtime import node_wire, wire
@@ -52,7 +65,17 @@ NAMED_S = 4.0
 """A node that says nothing for this long is named."""
 FINISH_S = 2.0
 FAILING_S = 3.0
-"""How long a silent node is waited for once the run has failed."""
+"""How long a silent node is waited for once the run has failed, or is to end at once."""
+
+_OF_RANKS = (
+    Phase | RankStarted | Metrics | Sharding | Checkpoint | Predictions | FrameworkMemory | Alert | Facts | Stacks
+    | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees | wire.Leaves | wire.Failed
+)  # fmt: skip
+"""What a rank on another node may say."""
+_OF_AGENTS = (
+    LogLine | Alert | Metrics | DeviceSample | RankSample | HostSample | TelemetrySource | StopRequested
+)  # fmt: skip
+"""What its agent may."""
 
 
 class RemoteRank:
@@ -115,6 +138,10 @@ class _Link:
         self.session = ""
         self.silent_since: float | None = None
         self.ranks: dict[int, RemoteRank] = {}
+        self.numbers: set[int] = set()
+        """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
+        self.refused = False
+        """It has said what no node may, which was noted."""
 
     @property
     def name(self) -> str:
@@ -146,6 +173,17 @@ class Nodes:
         self._admit, self._take, self._bury, self._stop = admit, take, bury, stop
         self._secret = secrets.token_hex(32).encode()
         self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
+        each = plan.world_size // plan.processes
+        self._planned = {
+            first + device: number
+            for number in range(plan.config.nodes)
+            for first in plan.ranks_of(number)
+            for device in range(each)
+        }
+        """Rank → its node."""
+        for rank, number in self._planned.items():
+            if number:
+                self._links[number].numbers.add(rank)
         self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
         self._begun = False
         self._listener = socket.socket()
@@ -193,23 +231,24 @@ class Nodes:
             link.ranks = {rank: self._rank(link, rank) for rank in numbers}
             link.channel.send(
                 node_wire.Begin(
-                    run_dir=str(self._run.path),
+                    run_dir=os.fsencode(self._run.path),
                     plan=msgspec.Raw(msgspec.json.encode(self._plan)),
                     ranks=numbers,
                     token=node_token(token, link.number),
                     attempt=attempt,
                     address=self.address,
                     port=port,
-                    resume_from=resume_from,
+                    resume_from=os.fsencode(resume_from),
                 )
             )
             ranks |= link.ranks
         return ranks
 
-    def advance(self, now: float, *, failing: bool) -> None:
+    def advance(self, now: float, *, failing: bool, at_once: bool) -> None:
         """Pings agents, names those that are silent, and gives up those that stay so.
 
-        `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause.
+        `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause. `at_once`:
+        somebody has asked to end the ranks at once, which a silent node does not hear.
         """
         for fd, (_, _, deadline, _) in list(self._strangers.items()):
             if now > deadline:
@@ -232,7 +271,10 @@ class Nodes:
                 self._note(link, "silent")
                 self._emit(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
-            if link.silent_since is not None and now - link.silent_since > grace_s:
+            if at_once and link.ranks and now - link.channel.heard > FAILING_S:
+                link.silent_since = link.silent_since or link.channel.heard
+                lost.append(link)
+            elif link.silent_since is not None and now - link.silent_since > grace_s:
                 lost.append(link)
         if lost:
             self._lose(lost, now)
@@ -339,6 +381,12 @@ class Nodes:
 
     def _hear(self, link: _Link) -> None:
         for message in link.channel.read():
+            if why := self._fault(link, message):
+                if not link.refused:
+                    link.refused = True
+                    text = f"{link.name} reports {why}, which is not its own: dropped"
+                    self._emit(Alert(kind="node", severity="error", node=link.number, text=text))
+                continue
             match message:
                 case node_wire.FromRankOf(rank, content):
                     if (process := link.ranks.get(rank)) is not None:
@@ -358,6 +406,7 @@ class Nodes:
                 case node_wire.Reported(event):
                     self._emit(self._own(link, event))
                 case node_wire.RankAttached(rank):
+                    link.numbers.add(rank)
                     link.ranks[rank] = self._rank(link, rank)
                     self._admit(link.ranks[rank])
                 case node_wire.RankStopped(rank, pid, stopped):
@@ -366,10 +415,27 @@ class Nodes:
                 case node_wire.RankExited(rank, failed, consequence):
                     if (process := link.ranks.pop(rank, None)) is not None:
                         if failed is not None:
+                            failed = msgspec.structs.replace(failed, rank=rank)
                             process.failed = self._own(link, failed), consequence
                         self._bury(process)
                 case node_wire.Failed(reason):
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
+
+    def _fault(self, link: _Link, message: node_wire.FromNode) -> str:
+        """What is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
+        match message:
+            case node_wire.RankAttached(rank):
+                free = rank not in self._planned and not any(rank in one.numbers for one in self._links.values())
+                return "" if rank in link.numbers or (free and 0 <= rank < MAX_RANKS) else f"rank {rank}"
+            case node_wire.FromRankOf(rank, content):
+                allowed, ranks = isinstance(content, _OF_RANKS), [rank, getattr(content, "rank", None)]
+            case node_wire.Reported(content):
+                allowed, ranks = isinstance(content, _OF_AGENTS), [getattr(content, "rank", None)]
+            case _:
+                return ""
+        if not allowed:
+            return f"the event {type(content).__name__}"
+        return next((f"rank {rank}" for rank in ranks if rank is not None and rank not in link.numbers), "")
 
     def _rank(self, link: _Link, rank: int) -> RemoteRank:
         # A script's take part in agreements once they say so.

@@ -24,6 +24,7 @@ from trainers.config.settings import host_of
 from trainers.contract.notices import NotificationConfig, take_notification_config
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, config_facts, run_facts, summarise
+from trainers.contract.wording import describe_result
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
 COMMAND_TIMEOUT_S = 60.0
@@ -79,8 +80,7 @@ def facts(info: RunInfo) -> dict[str, object]:
 
 def in_a_sentence(info: RunInfo) -> str:
     """Describes the end of a run."""
-    accuracy = info.summary.test_accuracy
-    came_to = "" if accuracy is None else f", test accuracy {100 * accuracy:.1f} %"
+    came_to = f", {result}" if (result := describe_result(info.summary)) else ""
     what = f"{info.name} ({info.directory.run_id})" if info.name else info.directory.run_id
     return f"{what} {info.status}{came_to}: {info.reason}"[:500]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from dataclasses import dataclass
 
+from trainers.config.gpu_choice import pick
 from trainers.config.machine import Machine
 from trainers.config.network import NotHereError
 from trainers.config.run_config import RunConfig
@@ -31,19 +31,14 @@ class Place:
 
 
 def pick_gpus(config: RunConfig, machine: Machine) -> tuple[str, ...]:
-    """The UUIDs of this node's GPUs: the first of those that its environment, as Slurm's, leaves visible.
-
-    Raises NotHereError if there are too few.
-    """
+    """The UUIDs of this node's GPUs; raises NotHereError if there are too few."""
     wanted = config.devices // config.nodes
     if config.platform != "cuda":
         return ()
     if config.device_ids:
         return config.device_ids
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    named = None if visible is None else [one.strip() for one in visible.split(",")]
-    found = [gpu.uuid for gpu in machine.gpus if named is None or str(gpu.index) in named or gpu.uuid in named]
+    found = pick(machine.gpus, wanted)
     if len(found) < wanted:
-        why = machine.gpu_problem or f"it has {len(found)}"
+        why = machine.gpu_problem or machine.gpu_limit or f"it has {len(found)}"
         raise NotHereError(f"{socket.gethostname()} must give {wanted} GPUs: {why}.")
-    return tuple(found[:wanted])
+    return tuple(gpu.uuid for gpu in found)

@@ -61,6 +61,7 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
+        **(_nccl_environment() if backend.collectives == "nccl" and "torch" in backend.packages else {}),
         **(_jax_environment(plan) if "jax" in backend.packages else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
@@ -102,11 +103,23 @@ def _allocator_environment(config: RunConfig) -> dict[str, str]:
     return {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 
+def _nccl_environment() -> dict[str, str]:
+    """Has PyTorch keep its last collectives in memory, for a hang's report, and write them if NCCL's own limit ends it.
+
+    So do newer versions by themselves; 2000 is their number.
+    """
+    given = os.environ.keys()
+    names = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    kept = {} if given & set(names) else {names[0]: "2000"}
+    return kept | ({} if "TORCH_NCCL_DUMP_ON_TIMEOUT" in given else {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"})
+
+
 def _jax_environment(plan: Plan) -> dict[str, str]:
     if plan.config.platform == "cuda":
-        return {"JAX_PLATFORMS": "cuda"}
+        fraction = plan.jax_memory_fraction
+        return {"JAX_PLATFORMS": "cuda", **({} if fraction is None else {"XLA_CLIENT_MEM_FRACTION": str(fraction)})}
     flags = [os.environ.get("XLA_FLAGS", "")]
-    if plan.config.devices > 1:
+    if plan.config.devices > 1 and "xla_cpu_multi_thread_eigen" not in flags[0]:
         # Devices that wait for each other in a collective hold threads of the pool that Eigen would split a single
         # device's arithmetic over: with too few left, none makes progress, and XLA aborts after 40 s.
         flags.append("--xla_cpu_multi_thread_eigen=false")
@@ -143,7 +156,7 @@ class RankProcess:
         self.directory = run.rank(rank)
         self._script = script
         # What an earlier attempt left is not this one's.
-        for name in (ELASTIC_ERROR_FILE, stacks.FILE):
+        for name in (ELASTIC_ERROR_FILE, stacks.FILE, stacks.COLLECTIVES_FILE):
             (self.directory / name).unlink(missing_ok=True)
         self.tails = [
             LogTail(self.directory / "stdout.log", rank, "stdout"),
@@ -165,6 +178,9 @@ class RankProcess:
                 own[wire.STORE_FD] = str(store.fileno())
                 passed.append(store.fileno())
             if script is None:
+                # The newer name, and that of before PyTorch 2.9. By default it is a directory of all runs.
+                if not environment.keys() & {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}:
+                    own["TORCH_FR_DUMP_TEMP_FILE"] = str(self.directory / "flight-recorder-")
                 if interpreter not in ("", sys.executable):
                     own[wire.PYTHON] = sys.executable
                 command = bootstrap.command(
@@ -233,8 +249,10 @@ class RankProcess:
                     return
 
     def ask_stacks(self) -> bool:
-        """Has it write its Python stacks; False if it would not."""
-        return stacks.ask(self.connection.pid if self.connection else self.pid)
+        """Has it write its Python stacks, and its collectives if it knows them; False if it would not."""
+        asked = stacks.ask(self.connection.pid if self.connection else self.pid)
+        self.send(wire.TellCollectives())
+        return asked
 
     def is_stopped(self) -> bool:
         return is_stopped(self.pid)

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from trainers.checkpoints import Checkpoints
@@ -58,9 +59,13 @@ def main() -> int:
     speaks_for = range(rank, rank + each)
     report = Reporter(rank, int(os.environ[wire.EVENTS_FD]), gate, plan.config.nan_policy, speaks_for)
     control = int(os.environ[wire.CONTROL_FD])
-    threading.Thread(
-        target=_serve_control_pipe, args=(control, gate, report, recorded), name="control", daemon=True
-    ).start()
+    asked = threading.Event()
+    # Started before it is wanted: stacks are written while it tells, and a thread that begins then may crash that.
+    for name, target, arguments in (
+        ("control", _serve_control_pipe, (control, gate, report, recorded, asked)),
+        ("collectives", _tell_collectives, (asked, report, run.rank(rank))),
+    ):
+        threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
     report.phase("preparing")
     try:
         with Checkpoints(run, plan, rank, report, recorded, resume_from) as checkpoints:
@@ -81,7 +86,7 @@ def main() -> int:
         report.close()
 
 
-def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set[int]) -> None:
+def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set[int], asked: threading.Event) -> None:
     """Answers the supervisor, and sends heartbeats, until it is gone."""
     messages = wire.control_messages(fd)
     poll = select.poll()
@@ -102,11 +107,25 @@ def _serve_control_pipe(fd: int, gate: StopGate, report: Reporter, recorded: set
                     gate.decide(step, stop=stop, save=save)
                 case wire.Recorded(step):
                     recorded.add(step)
+                case wire.TellCollectives():
+                    # In a hang a driver may block whoever asks it; this thread must go on.
+                    asked.set()
     gate.release()
     # The supervisor is gone, and its reaper ends this process within a moment, native code or not. If the reaper is
     # gone too, nobody else would.
     time.sleep(ORPHAN_S)
     os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _tell_collectives(asked: threading.Event, report: Reporter, directory: Path) -> None:
+    while asked.wait():
+        asked.clear()
+        try:
+            if report.collectives is not None and (found := report.collectives()) is not None:
+                found.tell(directory)
+        except Exception:
+            # Of a framework's version that answers otherwise, or of the disk: the hang is reported without.
+            traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from trainers.runtime.failures import RankError
+    from trainers.runtime.stacks import Collectives
 
 StepRecord: TypeAlias = tuple[int, Any, float, int, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
@@ -95,6 +96,10 @@ class Reporter:
         """
         self.memory: Callable[[], Sequence[FrameworkMemory]] | None = None
         """The framework's memory on the devices, if it reports that; called now and then, by the reporter's thread."""
+        self.collectives: Callable[[], Collectives | None] | None = None
+        """What the rank's process group has begun and done, if the framework knows; called by any thread in a hang."""
+        self.at_close: Callable[[], None] = lambda: None
+        """Reports the steps that a backend which has failed had in flight."""
         self._memory_due = 0.0
         self._speaks_for = speaks_for or [rank]
         self._rank = rank
@@ -107,8 +112,6 @@ class Reporter:
         self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
-        self._waited = 0.0
-        """Seconds the present step waited for its batch."""
         self._budget = Budget(monotonic())
         self._closing = threading.Event()
         self._writing = threading.Lock()
@@ -128,28 +131,40 @@ class Reporter:
         """Begins a phase; step time is counted from here."""
         self._phase = phase
         self._backlog.extend(Phase(rank=rank, phase=phase) for rank in self._speaks_for)
-        self._since, self._waited = perf_counter(), 0.0
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Counts step time from here."""
+        self._since = perf_counter()
 
     def save_before(self, step: int) -> bool:
         """Whether to save a checkpoint of the state before this step; all ranks get the same answer.
 
-        Call as soon as the step's batch is there, and before `stop_before`: a run that stops saves first.
+        Call before `stop_before`: a run that stops saves first.
         """
-        self._waited = perf_counter() - self._since
         return self._gate.saves_before(step)
 
     def stop_before(self, step: int) -> bool:
         """Whether the run stops before this step; all ranks get the same answer for the same step."""
         return not self._gate.enter(step)
 
-    def step(self, step: int, loss: Any, examples: int, learning_rate: float, gradient_norm: Any = None) -> None:
+    def step(
+        self,
+        step: int,
+        loss: Any,
+        examples: int,
+        learning_rate: float,
+        gradient_norm: Any = None,
+        waited_s: float = 0.0,
+    ) -> None:
         """Reports a finished step, counted from 1 over the whole run; `examples` are those of a rank, or device.
 
         `loss` is the rank's mean loss, in the framework's type; must not be changed afterwards. If one process owns all
-        devices, `convert` turns it into each device's. The norm is that before clipping, the same on all devices.
+        devices, `convert` turns it into each device's. The norm is that before clipping, the same on all devices. For
+        `waited_s` seconds the process waited for the step's batch.
         """
         now = perf_counter()
-        self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, self._waited))
+        self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, waited_s))
         self._since = now
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
@@ -191,6 +206,7 @@ class Reporter:
 
     def close(self) -> None:
         """Sends what is buffered; gives up if a device blocks, or nobody reads for `UNREAD_TIMEOUT_S`."""
+        self.at_close()
         self._closing.set()
         give_up = monotonic() + UNREAD_TIMEOUT_S
         self._thread.join(CLOSE_TIMEOUT_S)

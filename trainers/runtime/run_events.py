@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig, to_toml_values
+from trainers.config.slurm import slurm_job
 from trainers.contract.events import Phase, RankFailed, RankStarted, RunEnded, RunStarted, Summary
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import describe_failure
@@ -29,6 +30,8 @@ def run_started_event(run: RunDir, plan: Plan, attempt: int, resumed_from: int |
         steps_per_epoch=plan.steps_per_epoch,
         total_steps=plan.total_steps,
         flops_per_example=plan.flops_per_example,
+        job=slurm_job(),
+        part=plan.part,
     )
 
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from trainers.config.options import shown
 from trainers.config.run_config import RunConfig
-from trainers.config.script_texts import STEP, compile_pattern
+from trainers.config.script_texts import STEP, as_read, compile_pattern
 from trainers.contract.events import Alert, LogLine, Metrics
-from trainers.contract.metrics import MAX_STEP
+from trainers.contract.metrics import MAX_COUNT, MAX_STEP
 from trainers.runtime.event_files import EventFiles, Scalar
 from trainers.runtime.processes import RankProcess
 from trainers.runtime.step_batch import Budget, pack
@@ -55,6 +55,8 @@ class ScriptMetrics:
             self._idle["tensorboard_dir"] = f"no scalar was written below tensorboard_dir {config.tensorboard_dir!r}"
         self._batches: dict[int, Batch] = {}
         self._ranks: dict[int, int] = {}
+        self._dropped: set[str] = set()
+        """Settings of which a value was dropped, which is said once."""
         self._out: list[Metrics | Alert | LogLine] = []
 
     def listen(self, process: RankProcess) -> None:
@@ -102,6 +104,8 @@ class ScriptMetrics:
                     for row in lines.match(texts[start : start + LINES_AT_ONCE]):
                         self._batch(rank).add(row)
                         self._idle.pop("output_pattern", None)
+                if lines.dropped is not None:
+                    self._note_dropped("output_pattern", lines.dropped, "")
             except TimeoutError:
                 self._pattern = None
                 self._idle.pop("output_pattern", None)
@@ -118,7 +122,17 @@ class ScriptMetrics:
                 # A file of a process that no rank is, such as one that it started, is the node's first rank's.
                 rank = self._ranks.get(scalar.pid, min(self._ranks.values(), default=0))
                 self._idle.pop("tensorboard_dir", None)
-                self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
+                if scalar.step <= MAX_STEP:
+                    self._batch(rank).add(Row(scalar.step, {scalar.name: scalar.value}))
+                else:
+                    self._note_dropped("tensorboard_dir", scalar.step, f" of {scalar.name}")
+
+    def _note_dropped(self, setting: str, step: float, what: str) -> None:
+        """Says once per setting that a value is not recorded, because of its step."""
+        if setting not in self._dropped:
+            self._dropped.add(setting)
+            text = f"{setting}: step {step:,.0f}{what} is out of range, or too far from the step before: not recorded"
+            self._out.append(Alert(kind="metric", text=text))
 
     def _batch(self, rank: int) -> Batch:
         return self._batches.setdefault(rank, Batch(rank))
@@ -128,30 +142,37 @@ class MatchedLines:
     """The lines of one stream of a rank.
 
     A line's step is that of its group `step`, or else the stream's last one; without such a group lines that match are
-    counted. A step that falls is the beginning of an epoch: what follows is counted on.
+    counted. A step that falls is the beginning of an epoch: what follows is counted on. A line whose step no run
+    reaches, or which skips `MAX_COUNT` steps, says nothing of training.
     """
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern
         self._counts = STEP not in pattern.groupindex
         self._step = self._base = 0
+        self._begun = False
+        self.dropped: float | None = None
+        """The last step that was out of range."""
 
     def match(self, texts: Sequence[str]) -> Iterator[Row]:
         for text in texts:
             groups: dict[str, str] = {}
-            for found in self._pattern.finditer(text):
+            for found in self._pattern.finditer(as_read(text)):
                 groups |= {name: said for name, said in found.groupdict().items() if said is not None}
             step = _number(groups.pop(STEP, ""))
             values = {
                 name.replace("__", "/"): value for name, said in groups.items() if (value := _number(said)) is not None
             }
-            if step is not None and 0 <= step <= MAX_STEP:
-                if self._base + step < self._step:
-                    self._base = self._step + (step == 0)
-                self._step = self._base + int(step)
+            if step is not None and step >= 0:
+                base = self._base if self._base + step >= self._step else self._step + (step == 0)
+                furthest = min(MAX_STEP, self._step + MAX_COUNT - 1) if self._begun else MAX_STEP
+                if base + step > furthest:
+                    self.dropped = step
+                    continue
+                self._base, self._step, self._begun = base, base + int(step), True
             elif self._counts and values:
                 self._step += 1
-            if values and self._step <= MAX_STEP:
+            if values:
                 yield Row(self._step, values)
 
 
@@ -173,12 +194,12 @@ class Batch:
     def flush(self, now: float) -> Iterator[Metrics]:
         rows, self._rows = self._rows, []
         window = self._budget.window(len(rows), now) if rows else 1
-        cuts = [
-            place
-            for place, (one, other) in enumerate(pairwise(rows), 1)
-            if other.step <= one.step or other.values.keys() != one.values.keys()
-        ]
-        for start, end in pairwise([0, *cuts, len(rows)]):
+        cuts = [0]
+        for place, (one, other) in enumerate(pairwise(rows), 1):
+            far = other.step - rows[cuts[-1]].step >= MAX_COUNT
+            if other.step <= one.step or far or other.values.keys() != one.values.keys():
+                cuts.append(place)
+        for start, end in pairwise([*cuts, len(rows)]):
             yield from self._pack(rows[start:end], window)
 
     def _pack(self, rows: list[Row], window: int) -> Iterator[Metrics]:

@@ -5,6 +5,7 @@ Nothing of ours runs in its process: it is what `python -u train.py ARGUMENTS` i
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from trainers.config.files import read_end, read_limited
+from trainers.config.files import read_end
 from trainers.config.plan import Plan
 from trainers.config.script import command
 from trainers.config.script_texts import read_environment
@@ -105,6 +106,7 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
     They report to the run by the socket `listener`.
     """
     each = plan.config.processes == "per-device" or plan.config.nodes > 1
+    alone = plan.config.processes == "one" and plan.config.platform == "cpu"
     cores = len(os.sched_getaffinity(0))
     # None, if somebody else starts them.
     local = len(plan.ranks_of(place.node)) or 1
@@ -116,6 +118,8 @@ def script_environment(run: RunDir, listener: str, plan: Plan, place: Place, att
         **(place.interfaces() if each else {}),
         # More threads than cores make two ranks slower than one.
         **({"OMP_NUM_THREADS": str(max(1, cores // local))} if each else {}),
+        # The CPU devices that JAX makes in a process that owns them all.
+        **({"JAX_NUM_CPU_DEVICES": str(plan.local_devices)} if alone and plan.local_devices > 1 else {}),
     }
     return {
         **defaults,
@@ -157,10 +161,11 @@ def read_failure(directory: Path, offset: int) -> Said | None:
 def read_elastic_error(path: Path) -> Said | None:
     """Reads the file that torch's `@record` writes; None if there is none, or it has another form."""
     try:
-        found: Any = msgspec.json.decode(read_limited(path, MAX_ERROR_BYTES))
+        # Unlike msgspec's, this decoder takes text that is no UTF-8, as an exception's may be.
+        found: Any = json.loads(read_end(path, 0, MAX_ERROR_BYTES))
         message = found["message"]
         said, trace = message["message"], message["extraInfo"]["py_callstack"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return Said(error=str(said), traceback=str(trace).strip()) if said else None
 

@@ -1,7 +1,8 @@
 """The Python stacks of ranks that make no progress: ranks write them on a signal, the supervisor reads them.
 
 `faulthandler` writes from a C signal handler, so a rank answers whatever holds its interpreter: a collective that waits
-forever, a driver call, a lock. It writes to `ranks/<n>/stacks.txt`.
+forever, a driver call, a lock. It writes to `ranks/<n>/stacks.txt`. A rank whose framework knows them also tells, by a
+thread of its own and in `ranks/<n>/collectives.txt`, how many collectives it was given and which one it waits for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from trainers.contract.wording import describe_ranks
 
 SIGNAL = signal.SIGUSR2
 FILE = "stacks.txt"
+COLLECTIVES_FILE = "collectives.txt"
 MAX_BYTES = 64 * 1024
 ANSWER_S = 3.0
 """Time for a rank on a busy machine to write."""
@@ -28,9 +30,12 @@ SETTLED_S = 0.2
 """A rank that has written nothing more for this long is done."""
 
 _CONTROL = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
-_COLLECTIVE = re.compile(r"distributed_c10d\.py|_engine_run_backward|all_reduce|all_gather|broadcast|barrier")
+_COLLECTIVE = re.compile(
+    r"distributed_c10d\.py|_engine_run_backward|streams\.py.* in synchronize|all_reduce|all_gather|broadcast|barrier"
+)
 WAITING_FRAMES = 4
 """A rank waits in a collective if one of this many innermost Python frames names one."""
+_COLLECTIVES = re.compile(r"^Collectives: (\d+) begun, (\d+) done(?:; waits for (.+))?$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
 
@@ -46,6 +51,25 @@ def answer_unless_handled(directory: Path) -> None:
     if signal.getsignal(SIGNAL) == signal.SIG_DFL and not _answers(os.getpid()):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         answer_the_signal(directory)
+
+
+class Collectives(NamedTuple):
+    """How many collectives a rank has begun and done, of those that all ranks make in the same order."""
+
+    begun: int
+    done: int
+    waits_for: str
+    """What the first that is not done is; "" if all are, or it is not known."""
+
+    def tell(self, directory: Path) -> None:
+        """Writes them where `StackDump` finds them."""
+        waits = f"; waits for {self.waits_for}" if self.waits_for else ""
+        line = f"Collectives: {self.begun} begun, {self.done} done{waits}\n"
+        fd = os.open(directory / COLLECTIVES_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, line.encode())
+        finally:
+            os.close(fd)
 
 
 class Asked(Protocol):
@@ -75,6 +99,8 @@ class StackDump:
         self._pids = {number: rank.pid for number, rank in ranks.items()}
         self._paths = {number: rank.directory / FILE for number, rank in ranks.items() if rank.directory is not None}
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
+        self._told = {rank: path.with_name(COLLECTIVES_FILE) for rank, path in self._paths.items()}
+        self._told_before = {rank: _size(path) for rank, path in self._told.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
@@ -96,8 +122,11 @@ class StackDump:
 
     def read(self) -> list[Stacks]:
         """Each rank's stacks, safe for a screen; ranks that wrote nothing are left out."""
-        found = {rank: _read(path, self._before[rank]) for rank, path in self._paths.items()}
-        own = [Stacks(rank=rank, pid=self._pids[rank], text=text) for rank, text in found.items()]
+        own = []
+        for rank, path in self._paths.items():
+            if text := _read(path, self._before[rank]):
+                told = _read(self._told[rank], self._told_before[rank])
+                own.append(Stacks(rank=rank, pid=self._pids[rank], text=f"{told}\n\n{text}" if told else text))
         return [one for one in (*own, *self._heard) if one.text]
 
 
@@ -125,6 +154,26 @@ def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: 
     others = "wait in a collective" if waiting else "are together elsewhere"
     place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
     return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")
+
+
+def suspect_collective(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
+    """Finds the ranks that have not begun a collective in which others wait; None if nobody is known to wait in one."""
+    told = {one.rank: Collectives(int(match[1]), int(match[2]), match[3] or "") for one, match in _told(stacks)}
+    waiting = {rank: own for rank, own in told.items() if own.begun > own.done}
+    if not waiting:
+        return None
+    number = min(own.done for own in waiting.values()) + 1
+    first = next(own.waits_for for own in waiting.values() if own.done + 1 == number)
+    what = f"collective {number:,}" + (f", {first}" if first else "")
+    if apart := [rank for rank, own in told.items() if own.begun < number]:
+        verb = "has" if len(apart) == 1 else "have"
+        return Suspicion(apart, f"{describe_ranks(apart, place_of)} {verb} not begun {what}, in which others wait")
+    return Suspicion([], f"all have begun {what}, and none has done it") if len(waiting) == len(stacks) > 1 else None
+
+
+def _told(stacks: list[Stacks]) -> list[tuple[Stacks, re.Match[str]]]:
+    found = [(one, _COLLECTIVES.search(one.text)) for one in stacks]
+    return [(one, match) for one, match in found if match is not None]
 
 
 def _main_thread(text: str) -> list[str]:

@@ -29,8 +29,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from trainers.config.catalog import BACKENDS
 from trainers.config.machine import inspect_machine
+from trainers.config.memory import jax_memory_words
 from trainers.config.mirror import OFF
 from trainers.config.network import interface_of, own_address
 from trainers.config.plan import Plan, read_plan
@@ -46,17 +49,16 @@ from trainers.contract.events import (
     RunEnded,
     Stacks,
     StopRequested,
+    Summary,
 )
 from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
-from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
-from trainers.contract.summary import last_attempt
+from trainers.contract.summary import last_attempt, summarise
 from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement, Voter
 from trainers.runtime.digest_writer import DigestWriter
-from trainers.runtime.facts_keeper import FactsKeeper
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection
@@ -77,6 +79,7 @@ from trainers.runtime.run_events import run_ended_event, run_started_event, scri
 from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import reserve_port, script_environment, script_start
+from trainers.runtime.tail_keeper import TailKeeper
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Process, Teardown
 from trainers.runtime.watchdog import Watchdog
@@ -88,6 +91,7 @@ FIRST_RANK_S = 30.0
 """Time for the first rank to connect, if somebody else starts them."""
 LATE_RANK_S = 2.0
 """Time for a rank that is still missing to connect after the others have ended."""
+SAY_WAITING_S = 600.0
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""
 
@@ -103,19 +107,18 @@ class Supervisor:
         self._started = monotonic()
         self._resumed = resumed
         self._from = resumed.manifest.step if resumed else 0
-        best = best_saved(run.checkpoints, plan.config.best) if resumed else NEVER
-        self._tally = Tally(plan, plan.world_size, self._from, best)
-        if 0 < self._from == plan.total_steps:
-            # No step is left to make, only the end: the journal has the run's results.
-            for event in peek_journal(run.journal).tail():
-                self._tally.add(event)
-        self._out: list[Event] = []
+        best = best_saved(run.checkpoints) if resumed else NEVER
         self._attempt = last_attempt(run) + 1
+        before = summarise(run).summary if self._attempt > 1 else None
+        self._tally = Tally(plan, plan.world_size, self._from, best, before)
+        self._out: list[Event] = []
         self._journal = JournalWriter(run.journal)
         self._digest = DigestWriter(run, self._journal)
         self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
         self._recorder = Recorder(self._journal)
-        self._facts = FactsKeeper(run, self._journal)
+        self._tail = TailKeeper(run, self._journal, self._summary, lambda: self._digest.earlier)
+        self._saved: tuple[int, str] | None = None
+        """Step and name of the last checkpoint."""
         self._selector = selectors.DefaultSelector()
         self._live: dict[int, Rank] = {}
         self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
@@ -142,6 +145,7 @@ class Supervisor:
         self._nodes: Nodes | None = None
         """The others; None until their agents may connect, and on one machine."""
         self._waits_for_nodes = False
+        self._say_waiting_at = 0.0
         self._gpus: tuple[str, ...] = ()
         self._shared: dict[str, str] = {}
         """The environment of all ranks."""
@@ -156,6 +160,9 @@ class Supervisor:
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
         self._write(durable=True)
+        if self._attempt > 1:
+            # What the digest knows of earlier attempts, now that it knows from which step this one resumes.
+            self._out += self._tail.repeat()
         try:
             self._start_processes()
             self._event_loop()
@@ -203,8 +210,13 @@ class Supervisor:
             stop=self._request_stop,
         )
         self._waits_for_nodes = True
-        if self._config.launcher != "join":
+        self._say_waiting(monotonic())
+
+    def _say_waiting(self, now: float) -> None:
+        """Says which nodes are missing, and how they join; again now and then."""
+        if self._nodes is None or self._config.launcher != "join" or now < self._say_waiting_at:
             return
+        self._say_waiting_at = now + SAY_WAITING_S
         hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
         count = self._nodes.missing
         text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
@@ -220,12 +232,18 @@ class Supervisor:
         self._live.setdefault(rank.rank, rank)
 
     def _pick_gpus(self) -> tuple[str, ...]:
-        # Chosen at the launch, unless that was on another machine.
-        local = self._config.launcher == "local"
-        return self._config.device_ids if local else pick_gpus(self._config, inspect_machine())
+        if self._config.launcher == "local":
+            # At the launch.
+            return self._config.device_ids
+        machine = inspect_machine()
+        picked = pick_gpus(self._config, machine)
+        self._plan = self._plan.on_gpus(machine, picked)
+        return picked
 
     def _start_ranks(self, address: str) -> None:
         self._gpus = self._pick_gpus()
+        if (fraction := self._plan.jax_memory_fraction) is not None:
+            self._emit(LogLine(rank=None, stream="run", text=jax_memory_words(fraction)))
         with ExitStack() as held:
             # A program that serves the rendezvous by itself listens on its port later.
             listens = BACKENDS[self._config.backend].takes_listener
@@ -258,7 +276,7 @@ class Supervisor:
     def _advance_nodes(self, now: float) -> None:
         if self._nodes is None:
             return
-        self._nodes.advance(now, failing=bool(self._failures))
+        self._nodes.advance(now, failing=bool(self._failures), at_once=self._teardown.at_once)
         if self._waits_for_nodes and not self._teardown.stopping and (why := self._nodes.refusal()):
             # Nothing trains yet: the run ends here.
             self._waits_for_nodes = False
@@ -269,6 +287,8 @@ class Supervisor:
             self._waits_for_nodes = False
             if not self._teardown.stopping:
                 self._start_ranks(self._nodes.address)
+        if self._waits_for_nodes:
+            self._say_waiting(now)
 
     def _start_sampler(self) -> None:
         if self._sampler is not None:
@@ -318,7 +338,9 @@ class Supervisor:
         self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
         self._resample_at = monotonic() + RESAMPLE_S
 
-    def _leave(self, _: Connection) -> None:
+    def _leave(self, connection: Connection) -> None:
+        # It may go on without reports, to save its model or to another run: that is no hang.
+        self._watchdog.forget(connection.rank)
         self._agreement.leave(0, self._voters())
 
     def _voters(self) -> list[Voter]:
@@ -359,9 +381,12 @@ class Supervisor:
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
                 elif isinstance(message, Checkpoint):
+                    if self._script is not None and (message.step, message.name) == self._saved:
+                        # All ranks of a script may report it.
+                        continue
+                    self._saved = message.step, message.name
                     self._recorder.add(message)
                 self._tally.add(message)
-                self._facts.add(message)
                 self._emit(message)
 
     def _on_rank_exit(self, process: Rank) -> None:
@@ -383,7 +408,8 @@ class Supervisor:
         process.close()
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
-        if self._teardown.killing and not (isinstance(process, RemoteRank) and process.is_lost):
+        lost = isinstance(process, RemoteRank) and process.is_lost
+        if self._teardown.killing and (self._teardown.at_once or not lost):
             return
         if failure is None:
             if not process.done:
@@ -421,7 +447,7 @@ class Supervisor:
         for process in self._live.values():
             self._out += process.new_lines()
         self._take_found()
-        self._out += self._facts.due()
+        self._out += self._tail.due()
 
     def _take_found(self, *, last: bool = False) -> None:
         """Takes the metrics that were found in a script's output and files."""
@@ -443,10 +469,12 @@ class Supervisor:
         if self._teardown.stopping and request.by.startswith("Slurm"):
             # Every process of its job hears of its end.
             return
-        self._emit(request)
-        if self._plan.processes or request.by not in ("Ctrl-C", "removal"):
-            self._teardown.stop(request, monotonic(), self._voters())
+        own = request.by in ("Ctrl-C", "removal") or request.by.startswith(wire.STOP_OF)
+        if self._plan.processes or not own:
+            agreed = self._teardown.stop(request, monotonic(), self._voters())
+            self._emit(replace(request, agreed=agreed))
             return
+        self._emit(request)
         # Whoever started the ranks ends them, or lets them train on: a script may save its model after Ctrl-C.
         self._teardown.interrupt(request)
         if request.by == "removal":
@@ -462,11 +490,11 @@ class Supervisor:
         self._take_found(last=True)
         for pid in kill_carriers(self._token):
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
-        summary = self._tally.summary(monotonic() - self._started)
+        summary = self._summary()
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
-        self._out += [*self._facts.due(), *self._journal_watch.check()]
+        self._out += [*self._tail.due(), *self._journal_watch.check()]
         self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
         self._journal_watch.wait_for_room(self._is_given_up)
@@ -480,14 +508,20 @@ class Supervisor:
     def _give_up(self, error: Exception) -> None:
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
-        self._emit(RunEnded(status="failed", reason=reason, summary=self._tally.summary(monotonic() - self._started)))
-        self._write(durable=True)
+        self._emit(RunEnded(status="failed", reason=reason, summary=self._summary()))
+        # By the journal alone: what else `_write` does may be what failed.
+        self._journal.append(self._out, durable=True)
 
     def _is_given_up(self) -> bool:
         """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
+    def _summary(self) -> Summary:
+        """What the run has come to."""
+        return self._tally.summary(monotonic() - self._started, self._digest.earlier)
+
     def _emit(self, event: Event) -> None:
+        self._tail.add(event)
         self._out.append(event)
 
     def _write(self, *, durable: bool = False) -> None:

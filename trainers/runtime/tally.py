@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from trainers.config.plan import Plan
-from trainers.contract.evaluations import NEVER, Evaluated, Evaluations
+from trainers.contract.effort import Earlier, timed, warm_after
+from trainers.contract.evaluations import NEVER, Evaluated, Evaluations, extremes
 from trainers.contract.events import AnyEvent, Metrics, Summary
-from trainers.contract.metrics import LOSS, STEP_TIME, mean
+from trainers.contract.metrics import STEP_TIME, is_loss, loss_of, mean
+
+NOTHING = Earlier()
 
 
 class Tally:
-    """Sums up a run; `best` is the best evaluation of earlier attempts."""
+    """Sums up a run.
 
-    def __init__(self, plan: Plan, world_size: int, resumed_from: int = 0, best: Evaluated = NEVER) -> None:
-        self._plan = plan
+    `best` has the extremes of earlier attempts' evaluations, `before` what the run had come to: of an attempt in which
+    no rank reports anything it stays that.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        world_size: int,
+        resumed_from: int = 0,
+        best: Evaluated = NEVER,
+        before: Summary | None = None,
+    ) -> None:
+        self._plan, self._before = plan, before
         self._step = dict.fromkeys(range(world_size), resumed_from)
-        self._loss: dict[int, float | None] = {}
-        self._evaluations = Evaluations(plan.config.best, best)
+        self._losses: dict[str, dict[int, float | None]] = {}
+        """Metric that may be the loss → rank → last value."""
+        self._evaluations = Evaluations(best)
         self._seconds = self._steps = 0.0
-        total, per_epoch = plan.total_steps, plan.steps_per_epoch
-        left = total - resumed_from
-        self._warm_after = resumed_from + (per_epoch if left > per_epoch else left // 10)
+        self._warm_after = warm_after(resumed_from, plan.total_steps, plan.steps_per_epoch)
 
     @property
     def step(self) -> int:
@@ -32,36 +47,44 @@ class Tally:
     def add(self, event: AnyEvent) -> None:
         if not isinstance(event, Metrics):
             return
+        self._before = None
         if event.is_training:
             self._step[event.rank] = max(self._step.get(event.rank, 0), event.last_step)
         self._evaluations.add(event)
         for name, column in event.values.items():
-            if name == LOSS:
-                self._loss[event.rank] = column[-1]
+            if is_loss(name):
+                self._losses.setdefault(name, {})[event.rank] = column[-1]
             elif name == STEP_TIME and event.rank == 0:
-                self._add_time(event.first_step, column, event.counts or [1] * len(column))
+                # Ranks move in lockstep: rank 0's clock is the run's.
+                steps, seconds = timed(event, self._warm_after)
+                self._steps += steps
+                self._seconds += seconds
 
-    def summary(self, seconds: float) -> Summary:
-        """The run's figures now, `seconds` after its start."""
+    @property
+    def _epochs(self) -> float | None:
+        return round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None
+
+    def summary(self, seconds: float, earlier: Earlier = NOTHING) -> Summary:
+        """The run's figures now, `seconds` after the start of this attempt."""
+        seconds += earlier.seconds
+        if self._before is not None:
+            # Where a script resumes is not known before its first step.
+            if not self._plan.facts:
+                return replace(self._before, seconds=seconds)
+            return replace(self._before, steps=self.step, epochs=self._epochs, seconds=seconds)
         batch = self._plan.config.global_batch_size if self._plan.facts else 0
-        rate = self._steps * batch / self._seconds if self._seconds and batch else None
-        last, best = self._evaluations.last, self._evaluations.best
+        took = self._seconds + earlier.timed_seconds
+        rate = (self._steps + earlier.timed_steps) * batch / took if took and batch else None
+        last, best = self._evaluations.last, extremes([self._evaluations.best, earlier.evaluated])
         return Summary(
             steps=self.step,
-            epochs=round(self.step / self._plan.steps_per_epoch, 3) if self._plan.steps_per_epoch else None,
+            epochs=self._epochs,
             examples_per_second=rate,
-            loss=mean(self._loss.values()),
+            loss=mean(self._losses.get(loss_of(self._losses), {}).values()),
             test_loss=last.loss,
             test_accuracy=last.accuracy,
+            evaluated_on=self._evaluations.group or "test",
             best_loss=best.loss,
             best_accuracy=best.accuracy,
             seconds=seconds,
         )
-
-    def _add_time(self, step: int, seconds: list[float | None], counts: list[int]) -> None:
-        # Ranks move in lockstep: rank 0's clock is the run's.
-        for each, count in zip(seconds, counts, strict=True):
-            if step > self._warm_after and each is not None:
-                self._steps += count
-                self._seconds += count * each
-            step += count

@@ -47,11 +47,17 @@ class Teardown:
         self._by = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
+        self._told: set[int] = set()
 
-    def stop(self, request: StopRequested, now: float, voters: Sequence[Voter]) -> None:
-        """Begins to stop, or to stop at once if the request says `now`, which skips the agreement."""
+    def stop(self, request: StopRequested, now: float, voters: Sequence[Voter]) -> bool:
+        """Begins to stop, or to stop at once if the request says `now`, which skips the agreement.
+
+        Returns whether the ranks agree on a step, and so get no signal as long as they keep to it.
+        """
         self._now |= request.now
+        agreed = False
         if not request.now and not self.stopping and self._agreement.propose(voters, stop=True, save=request.save):
+            agreed = True
             self._term_at = min(self._term_at or now + STOP_GRACE_S, now + STOP_GRACE_S)
         elif request.now or not self.stopping:
             self._term_at = now
@@ -59,6 +65,12 @@ class Teardown:
                 self._kill_at = min(self._kill_at, now + TERM_GRACE_S)
         self._by = self._by or request.by
         self.stopping = True
+        return agreed
+
+    @property
+    def at_once(self) -> bool:
+        """Whether somebody has asked to stop without waiting for anything."""
+        return self._now
 
     def interrupt(self, request: StopRequested) -> None:
         """As `stop`, of ranks that somebody else ends: none is signalled."""
@@ -80,7 +92,10 @@ class Teardown:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
-                emit(LogLine(rank=None, stream="run", text=f"rank {rank.rank} did not end on SIGTERM: sent SIGKILL"))
+                if rank.rank not in self._told:
+                    self._told.add(rank.rank)
+                    text = f"rank {rank.rank} did not end on SIGTERM: sent SIGKILL"
+                    emit(LogLine(rank=None, stream="run", text=text))
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True

@@ -9,7 +9,7 @@ from trainers.contract.events import Alert, Event, LogLine, Stacks
 from trainers.contract.wording import describe_ranks
 from trainers.runtime import wire
 from trainers.runtime.hangs import HangWatch, Standing, describe
-from trainers.runtime.stacks import Asked, StackDump, suspect
+from trainers.runtime.stacks import Asked, StackDump, suspect, suspect_collective
 
 LOOK_S = 1.0
 
@@ -85,9 +85,13 @@ class Watchdog:
         words = suspicion.words if suspicion else ""
         text = describe(silent, standings, behind, words, self._place_of, self._away)
         behind = suspicion.ranks if suspicion else behind
+        if not self._away and (collective := suspect_collective(stacks, self._place_of)):
+            text = f"{text}; {collective.words}"
+            behind = behind or collective.ranks
         self._late = behind[0] if len(behind) == 1 else None
         step = min((standing.step for standing in standings.values()), default=None)
-        self._emit(Alert(kind="hang", severity="error", rank=self._late, step=step, text=text))
+        several = sorted(self._away) or (behind if self._late is None else [])
+        self._emit(Alert(kind="hang", severity="error", rank=self._late, ranks=several, step=step, text=text))
 
     def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
         stopped = set(self._watch.stopped(now)) & set(live)

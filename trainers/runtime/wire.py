@@ -1,8 +1,8 @@
 """Messages between the supervisor and its helpers: JSON lines over pipes, one pipe per direction and process.
 
 A rank's pipe to the supervisor carries events and votes; the supervisor's pipe to a rank carries its part of the
-agreement on a step, and to rank 0 which checkpoints the journal covers. Each pipe has one writer and one reader, so the
-death of either shows as its end.
+agreement on a step, to rank 0 which checkpoints the journal covers, and in a hang the request for its collectives. Each
+pipe has one writer and one reader, so the death of either shows as its end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from trainers.contract.events import AnyEvent, PhaseName
-from trainers.contract.lines import LineReader
+from trainers.contract.lines import LineReader, encode_line
 from trainers.contract.strays import SUPERVISOR as SUPERVISOR
 from trainers.contract.strays import TOKEN as TOKEN
 from trainers.runtime.failures import RankError
@@ -31,6 +31,8 @@ LISTENER = "TUIAPP_LISTENER"
 """Environment variable: the name of the socket to which they connect; unset where somebody else started them."""
 PYTHON = "TUIAPP_PYTHON"
 """Environment variable: the supervisor's interpreter, for a rank that runs in another one."""
+STOP_OF = "the stop of "
+"""Begins the source of a stop that a script's further run takes over from the launched one, whose id follows."""
 HEARTBEAT_S = 1.0
 
 
@@ -54,6 +56,10 @@ class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
     """Supervisor to rank 0: the journal holds a checkpoint's commit and all ranks' steps up to it."""
 
     step: int
+
+
+class TellCollectives(msgspec.Struct, frozen=True, tag="tell_collectives"):
+    """Supervisor to rank: the run hangs; write which collectives this rank has begun, see `stacks.Collectives`."""
 
 
 class Vote(msgspec.Struct, frozen=True, tag="vote"):
@@ -100,7 +106,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     error: RankError | None = None
 
 
-ToRank: TypeAlias = Propose | Agreed | Recorded
+ToRank: TypeAlias = Propose | Agreed | Recorded | TellCollectives
 FromRank: TypeAlias = AnyEvent | Vote | Heartbeat | Hello | Agrees | Leaves | Failed
 
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
@@ -109,7 +115,7 @@ _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 
 def encode(message: msgspec.Struct) -> bytes:
     """Encodes a message as one line."""
-    return msgspec.json.encode(message) + b"\n"
+    return encode_line(message)
 
 
 def rank_messages(fd: int) -> LineReader:

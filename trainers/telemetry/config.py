@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 
 
@@ -22,9 +24,10 @@ class SamplerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def encode_config(config: SamplerConfig) -> str:
     """Encodes it as a command-line argument."""
-    return msgspec.json.encode(config).decode()
+    # Unlike msgspec's, this JSON holds a directory whose name is no UTF-8.
+    return json.dumps(msgspec.to_builtins(config, str_keys=True))
 
 
 def decode_config(argument: str) -> SamplerConfig:
     """Decodes the argument."""
-    return msgspec.json.decode(argument, type=SamplerConfig)
+    return msgspec.convert(json.loads(argument), SamplerConfig, str_keys=True)

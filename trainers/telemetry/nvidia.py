@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from trainers.config.gpu_choice import choose
 from trainers.config.machine import nvml_words
 from trainers.contract.events import place_name
 from trainers.telemetry.energy import EnergyCount
@@ -31,63 +33,52 @@ class NvmlSource:
             pynvml.nvmlShutdown()
         try:
             pynvml.nvmlInit()
-            present = [self._look_up(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            looked_up = [self._look_up(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             raise SourceError(nvml_words(error)) from error
-        uuids = [uuid for _, uuid, _ in present]
+        # A control group's rules, as Slurm's, may hide some: CUDA does not count those.
+        present = [one for one in looked_up if one is not None]
+        uuids = [one.uuid for one in present]
         words = [word.strip() for word in self._wanted.split(",")]
         missing = [word for word in words if word.startswith("GPU-") and not any(u.startswith(word) for u in uuids)]
-        parts = {part: uuid for handle, uuid, _ in present for part in _parts(pynvml, handle)}
-        chosen = choose(",".join(word for word in words if word not in missing), uuids, parts)
+        parts = {one.uuid: _parts(pynvml, one.handle) for one in present}
+        chosen = {*choose(",".join(word for word in words if word not in missing), parts)}
         return [
-            *(self._look_at(pynvml, index, *one) for index, one in enumerate(present) if one[1] in chosen),
+            *(self._look_at(pynvml, one) for one in present if chosen & {one.uuid, *parts[one.uuid]}),
             # A lost GPU does not even report its UUID; its problem may be reported by its place.
             *(DeadGpu(*self._explain(present, word, words.index(word))) for word in missing),
         ]
 
-    def _look_up(self, nvml: Any, index: int) -> tuple[Any, str, str]:
-        """Handle and UUID of a GPU; for one that has none, its place, and why."""
+    def _look_up(self, nvml: Any, index: int) -> _Found | None:
+        """A GPU; None if this process may not use it. One that does not answer has no handle, its place, and why."""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            return handle, nvml.nvmlDeviceGetUUID(handle), ""
+            return _Found(index, handle, nvml.nvmlDeviceGetUUID(handle))
         except nvml.NVMLError as error:
-            return None, place_name(index), str(error)
+            if error.value == nvml.NVML_ERROR_NO_PERMISSION:
+                return None
+            return _Found(index, None, place_name(index), str(error))
 
-    def _look_at(self, nvml: Any, index: int, handle: Any, uuid: str, problem: str) -> NvmlGpu | DeadGpu:
+    def _look_at(self, nvml: Any, one: _Found) -> NvmlGpu | DeadGpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
-        if handle is None:
-            return DeadGpu(index, uuid, problem)
+        if one.handle is None:
+            return DeadGpu(one.index, one.uuid, one.problem)
         try:
-            return NvmlGpu(nvml, handle, index, uuid, self._owners, self._energy)
+            return NvmlGpu(nvml, one.handle, one.index, one.uuid, self._owners, self._energy)
         except nvml.NVMLError as error:
-            return DeadGpu(index, uuid, str(error))
+            return DeadGpu(one.index, one.uuid, str(error))
 
-    def _explain(self, present: list[tuple[Any, str, str]], uuid: str, place: int) -> tuple[int, str, str]:
-        silent = [(index, problem) for index, (handle, _, problem) in enumerate(present) if handle is None]
-        index, problem = silent[0] if len(silent) == 1 else (place, "it is missing")
-        return index, uuid, problem
+    def _explain(self, present: list[_Found], uuid: str, place: int) -> tuple[int, str, str]:
+        silent = [one for one in present if one.handle is None]
+        return (silent[0].index, uuid, silent[0].problem) if len(silent) == 1 else (place, uuid, "it is missing")
 
 
-def choose(wanted: str, present: Sequence[str], parts: dict[str, str]) -> list[str]:
-    """The GPUs of `present`, in PCI bus order, that a value of CUDA_VISIBLE_DEVICES names, by CUDA's rules.
-
-    That is "all", or indices, UUIDs or their prefixes, UUIDs of MIG instances (`parts`: to their GPU), separated by
-    commas; the first that matches nothing ends the list.
-    """
-    if wanted == "all":
-        return list(present)
-    chosen: list[str] = []
-    for word in filter(None, (word.strip() for word in wanted.split(","))):
-        if word.isascii() and word.isdecimal():
-            found = present[int(word) : int(word) + 1]
-        elif word.startswith("MIG-"):
-            found = [whole for part, whole in parts.items() if part.startswith(word)]
-        else:
-            found = [uuid for uuid in present if uuid.startswith(word)]
-        if len(found) != 1:
-            break
-        chosen += [uuid for uuid in found if uuid not in chosen]
-    return chosen
+@dataclass(frozen=True, slots=True)
+class _Found:
+    index: int
+    handle: Any
+    uuid: str
+    problem: str = ""
 
 
 def _parts(nvml: Any, handle: Any) -> list[str]:

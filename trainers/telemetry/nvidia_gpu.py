@@ -100,19 +100,38 @@ class NvmlGpu:
         }
         self._mig_mode = question("nvmlDeviceGetMigMode")
 
-    def describe(self, now: float) -> machine.Gpu:
-        """What a launch asks: no more than that, since a driver may crash or hang at the rest, and still train."""
+    def describe(self, now: float) -> list[machine.Gpu]:
+        """Describes the devices that a launch can choose: this GPU, or its MIG instances.
+
+        No more is asked than that takes, since a driver may crash or hang at the rest, and still train.
+        """
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
+        mode = self._mig_mode.ask(now)
+        if mode and mode[0]:
+            return [
+                machine.Gpu(
+                    index=self.index,
+                    part=number,
+                    uuid=one.uuid,
+                    name=f"{self.name} MIG {one.name}",
+                    memory_total_bytes=one.memory_total_bytes,
+                    memory_used_bytes=one.memory_used_bytes,
+                    processes=None if one.processes is None else tuple(one.processes),
+                )
+                for number, one in self._mig(now, set()).items()
+            ]
         processes = self._list([_first(self._drawing, now), _first(self._computing, now)])
-        return machine.Gpu(
-            index=self.index,
-            uuid=self.uuid,
-            name=self.name,
-            memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
-            memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
-            utilization_percent=_number(utilization.gpu, 100) if utilization else None,
-            processes=None if processes is None else tuple(processes),
-        )
+        return [
+            machine.Gpu(
+                index=self.index,
+                uuid=self.uuid,
+                name=self.name,
+                memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+                memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+                utilization_percent=_number(utilization.gpu, 100) if utilization else None,
+                processes=None if processes is None else tuple(processes),
+            )
+        ]
 
     def sample(self, now: float) -> DeviceSample:
         utilization, memory = self._utilization.ask(now), self._memory.ask(now)
@@ -158,7 +177,7 @@ class NvmlGpu:
         found["power_limit_w"] = _scaled(found["power_limit_w"], 1e-3)
         mode = self._mig_mode.ask(now)
         known_pids: set[int] = set()
-        found["mig"] = self._mig(now, known_pids) if mode and mode[0] else None
+        found["mig"] = [*self._mig(now, known_pids).values()] if mode and mode[0] else None
         found["processes"] = self._list([_first(self._drawing, now), _first(self._computing, now)], known_pids)
         return found
 
@@ -170,10 +189,10 @@ class NvmlGpu:
         found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in known_pids}
         return [self._owners.describe(pid, memory) for pid, memory in found.items()]
 
-    def _mig(self, now: float, known_pids: set[int]) -> list[MigInstance]:
-        """The GPU's parts; adds the pids that they report to `known_pids`."""
+    def _mig(self, now: float, known_pids: set[int]) -> dict[int, MigInstance]:
+        """The GPU's parts by their numbers; adds the pids that they report to `known_pids`."""
         nvml = self._nvml
-        instances = []
+        instances = {}
         for number in range(Question(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
             part = Question(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number).ask(now)
             if part is None or (uuid := Question(nvml, nvml.nvmlDeviceGetUUID, part).ask(now)) is None:
@@ -182,15 +201,13 @@ class NvmlGpu:
             name = Question(nvml, nvml.nvmlDeviceGetName, part).ask(now) or ""
             processes = Question(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v3, part).ask(now)
             known_pids.update(one.pid for one in processes or ())
-            instances.append(
-                MigInstance(
-                    uuid=uuid,
-                    # "NVIDIA A100-SXM4-40GB MIG 1g.5gb": the GPU's own name is known already.
-                    name=name.rpartition(" MIG ")[2],
-                    memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
-                    memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
-                    processes=self._list([processes]),
-                )
+            instances[number] = MigInstance(
+                uuid=uuid,
+                # "NVIDIA A100-SXM4-40GB MIG 1g.5gb": the GPU's own name is known already.
+                name=name.rpartition(" MIG ")[2],
+                memory_used_bytes=_number(memory.used, MOST_64) if memory else None,
+                memory_total_bytes=_number(memory.total, MOST_64) if memory else None,
+                processes=self._list([processes]),
             )
         return instances
 

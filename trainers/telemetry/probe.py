@@ -3,35 +3,90 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import sys
 import time
+import uuid
+from collections.abc import Iterable
 
 import msgspec
 import pynvml
 
-from trainers.config.machine import GpuReport
+from trainers.config.gpu_choice import VISIBLE, choose
+from trainers.config.machine import Gpu, GpuReport
 from trainers.telemetry.energy import EnergyCount
 from trainers.telemetry.nvidia import NvmlSource
 from trainers.telemetry.owners import Owners
 from trainers.telemetry.source import SourceError
 
+SHOWN = 40
+"""Most characters of the user's CUDA_VISIBLE_DEVICES in a message: it may be a list of UUIDs."""
+
 
 def read_gpus() -> GpuReport:
-    """Queries NVML for the GPUs, in this process."""
+    """Queries NVML for the GPUs that CUDA_VISIBLE_DEVICES leaves, in this process."""
     source = NvmlSource("all", Owners({}), EnergyCount({}))
-    gpus, problem, driver = [], f"NVML: {source.no_gpus}", None
+    usable: dict[str, Gpu] = {}
+    parts: dict[str, list[str]] = {}
+    problem, driver = f"NVML: {source.no_gpus}", None
     try:
         for gpu in source.open():
+            parts[gpu.uuid] = []
             try:
-                gpus.append(gpu.describe(time.monotonic()))
+                found = gpu.describe(time.monotonic())
             except SourceError as error:
                 # A lost GPU does not keep runs from the others.
                 problem = f"NVML: {error}"
+                continue
+            if not found:
+                problem = f"GPU {gpu.index} is in MIG mode, and has no instance"
+            usable |= {one.uuid: one for one in found}
+            parts[gpu.uuid] = [one.uuid for one in found if one.part is not None]
     except SourceError as error:
         problem = f"NVML: {error}"
     with contextlib.suppress(pynvml.NVMLError):
         driver = pynvml.nvmlSystemGetDriverVersion()
-    return GpuReport(gpus=tuple(gpus), driver=driver, problem="" if gpus else problem)
+    wanted, limit = os.environ.get(VISIBLE), ""
+    gpus = tuple(usable.values())
+    if wanted is not None:
+        order = _cuda_order() if _order_matters(wanted, gpus) else []
+        counted = sorted(parts, key=lambda one: order.index(one) if one in order else len(order))
+        chosen = choose(wanted, {one: parts[one] for one in counted})
+        gpus = tuple(usable[one] for one in chosen if one in usable)
+        given = f'{VISIBLE}="{wanted[:SHOWN]}{"…" if len(wanted) > SHOWN else ""}"'
+        if usable and not gpus:
+            problem = f"{given} hides {'the GPU' if len(usable) == 1 else f'all {len(usable)} GPUs'} of this machine"
+        elif len(gpus) < len(usable):
+            limit = f"{given} leaves {len(gpus)} of {len(usable)} GPUs"
+    return GpuReport(gpus=gpus, driver=driver, problem="" if gpus else problem, limit=limit)
+
+
+def _order_matters(wanted: str, gpus: Iterable[Gpu]) -> bool:
+    """Whether indices may mean other GPUs than NVML's: CUDA counts the fastest first, unless told otherwise."""
+    by_index = any(word.strip().isdecimal() for word in wanted.split(","))
+    return by_index and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({gpu.name for gpu in gpus}) > 1
+
+
+def _cuda_order() -> list[str]:
+    """The UUIDs of all GPUs as CUDA counts them; none if its library does not answer. Uses no memory of a GPU.
+
+    Source: https://docs.nvidia.com/cuda/cuda-driver-api/, `cuDeviceGetUuid_v2`.
+    """
+    # Read by `cuInit`.
+    os.environ.pop(VISIBLE, None)
+    found, count, device, name = [], ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(16)
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    for number in range(count.value):
+        if cuda.cuDeviceGet(ctypes.byref(device), number) or cuda.cuDeviceGetUuid_v2(name, device):
+            return []
+        found.append(f"GPU-{uuid.UUID(bytes=name.raw)}")
+    return found
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class DeadGpu:
     def __init__(self, index: int, uuid: str, problem: str) -> None:
         self.index, self.uuid, self._problem = index, uuid, problem
 
-    def describe(self, now: float) -> machine.Gpu:
+    def describe(self, now: float) -> list[machine.Gpu]:
         raise SourceError(self._problem)
 
     def sample(self, now: float) -> DeviceSample:

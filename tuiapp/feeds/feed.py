@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from trainers.contract.digest import Digest, read_digest
@@ -36,8 +38,11 @@ class Feed(Protocol):
         ...
 
     @property
-    def behind(self) -> bool:
-        """Whether more events are known to follow: poll again at once."""
+    def reading(self) -> float | None:
+        """Share of its source that has been read, 0 to 1, until its end was reached and all was taken; then None.
+
+        What is known until then is past: poll again at once.
+        """
         ...
 
     @property
@@ -75,12 +80,19 @@ class JournalFeed(PollingThread):
         self.removed = False
         self._ended = False
         self._polls = 0
-        self.behind = True  # the journal has not been read to its end yet
+        self._share: float | None = 0.0  # of the journal that was read; None once it was read to its end
+        self._taken = False  # all events up to that end
         self.trouble = ""
 
     @property
     def lost(self) -> bool:
         return self._dead and not self._waiting
+
+    @property
+    def reading(self) -> float | None:
+        share = self._share
+        self._taken |= share is None and not self._waiting
+        return None if self._taken else 1.0 if share is None else share
 
     def take(self, limit: int) -> list[AnyEvent | Digest]:
         waiting = self._waiting
@@ -102,11 +114,12 @@ class JournalFeed(PollingThread):
             # Check liveness before the read: what a supervisor wrote before it released the lock is then seen.
             alive = pulse.is_alive() if self._polls % self._checks_every == 0 else None
             events = self._reader.read()
-            self.behind = bool(events)
             if events:
                 self._waiting.extend(events)
                 self._note_ends(events)
                 self._dead = False
+            self._note_share(more=bool(events))
+            if events:
                 yield 0.0
                 continue
             if alive is not None:
@@ -116,6 +129,18 @@ class JournalFeed(PollingThread):
                 self.trouble = pulse.trouble if alive else ""
             self._polls += 1
             yield ENDED_POLL_S if self._ended else self._poll_s
+
+    def _note_share(self, *, more: bool) -> None:
+        """Notes how far the journal is read; `more` if the last read found something."""
+        size = 0
+        with suppress(OSError):
+            size = os.stat(self._run.journal).st_size if more else 0
+        # Once the end was reached, this much may be written between two reads; more if this program was suspended.
+        slack = CHUNK_BYTES if self._share is None else 0
+        if size - self._reader.offset > slack:
+            self._share, self._taken = self._reader.offset / size, False
+        else:
+            self._share = None
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:

@@ -30,7 +30,6 @@ class ReplayFeed:
     the clock waits for more. The pause between two attempts is left out. `speed` is in seconds of the run per second.
     """
 
-    behind = False
     trouble = ""
 
     def __init__(
@@ -52,6 +51,7 @@ class ReplayFeed:
         self._end = 0.0
         self._now = 0.0  # time of the run, in seconds since the epoch, at `_anchor`
         self._anchor = 0.0
+        self._shown = 0.0  # time of the last event taken
         self.generation = 0  # how often the journal was restarted
 
     @property
@@ -81,6 +81,15 @@ class ReplayFeed:
     @property
     def at_end(self) -> bool:
         return not self._waiting and self._beginning is not None and self.now >= self._end
+
+    @property
+    def reading(self) -> float | None:
+        """Share of the replay's events read up to its clock; None unless some are due that were not taken yet."""
+        if self._beginning is None:
+            return None
+        due = self._waiting[0].time <= self.now if self._waiting else self._source.reading is not None
+        passed = self.now - self._beginning
+        return min(1.0, (self._shown - self._beginning) / passed) if due and passed > 0 else None
 
     @property
     def lost(self) -> bool:
@@ -114,6 +123,7 @@ class ReplayFeed:
                     break
                 self._move(event.time)
             taken.append(self._waiting.popleft())
+        self._shown = taken[-1].time if taken else self._shown
         return taken
 
     def toggle_pause(self) -> None:
@@ -139,6 +149,7 @@ class ReplayFeed:
             self._source = self._make(self._run)
             self._waiting.clear()
             self.generation += 1
+            self._shown = self._beginning
             if self._started:
                 self._source.start()
         self._move(moment)

@@ -36,8 +36,11 @@ LAST_BYTES = 4000
 END_S = 5.0
 """From SIGTERM to SIGKILL for an installer."""
 
-_COMMON = ("numpy==2.4.6", "msgspec==0.22.0")
-_JAX = ("flax==0.12.8", "optax==0.2.8", "filelock==4.2.11")
+# The last ones for Python 3.11 are older than those for Python of today.
+_NUMPY, _JAX, _FLAX = ("2.5.5", "0.12.0.1", "0.12.12") if sys.version_info >= (3, 12) else ("2.4.6", "0.10.2", "0.12.8")
+_COMMON = (f"numpy=={_NUMPY}", "msgspec==0.22.0")
+_TORCH, _KERAS, _FILELOCK = "torch==2.15.0", "keras==3.15.1", "filelock==4.2.12"
+_WITH_JAX = (f"flax=={_FLAX}", "optax==0.2.8", _FILELOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +48,11 @@ class Recipe:
     """Versions that work together."""
 
     requirements: tuple[str, ...]
-    megabytes: int
-    """About what they download, for x86-64."""
+    megabytes: tuple[int, int]
+    """About what they download, and take on the disk, for x86-64."""
     cuda: tuple[str, ...] = ()
     """The same for NVIDIA's GPUs; empty if there are none for those of today."""
-    cuda_megabytes: int = 0
+    cuda_megabytes: tuple[int, int] = (0, 0)
     index: str = ""
     """Searched besides the usual one for what runs on CPUs."""
     python: str = ""
@@ -58,21 +61,21 @@ class Recipe:
 
 RECIPES = {
     "torch": Recipe(
-        ("torch==2.13.0", *_COMMON), 210,
-        cuda=("torch==2.13.0", *_COMMON), cuda_megabytes=2500, index=CPU_TORCH,
+        (_TORCH, *_COMMON), (210, 950),
+        cuda=(_TORCH, *_COMMON), cuda_megabytes=(2500, 5600), index=CPU_TORCH,
     ),
     "jax": Recipe(
-        ("jax==0.10.2", *_JAX, *_COMMON), 170,
-        cuda=("jax[cuda13]==0.10.2", *_JAX, *_COMMON), cuda_megabytes=2500,
+        (f"jax=={_JAX}", *_WITH_JAX, *_COMMON), (170, 760),
+        cuda=(f"jax[cuda13]=={_JAX}", *_WITH_JAX, *_COMMON), cuda_megabytes=(2500, 4300),
     ),
     "keras": Recipe(
-        ("keras==3.15.1", "jax==0.10.2", "torch==2.13.0", "filelock==4.2.11", *_COMMON), 340,
-        cuda=("keras==3.15.1", "jax[cuda13]==0.10.2", "torch==2.13.0", "filelock==4.2.11", *_COMMON),
-        cuda_megabytes=3500, index=CPU_TORCH,
+        (_KERAS, f"jax=={_JAX}", _TORCH, _FILELOCK, *_COMMON), (340, 1600),
+        cuda=(_KERAS, f"jax[cuda13]=={_JAX}", _TORCH, _FILELOCK, *_COMMON),
+        cuda_megabytes=(3500, 6400), index=CPU_TORCH,
     ),
     # It imports pkg_resources, which later versions of setuptools warn of, or do not have.
     "mxnet": Recipe(
-        ("mxnet==1.9.1", "numpy==1.23.5", "setuptools==78.1.1", "msgspec==0.22.0"), 70, python="3.11",
+        ("mxnet==1.9.1", "numpy==1.23.5", "setuptools==78.1.1", "msgspec==0.22.0"), (70, 300), python="3.11",
     ),
 }  # fmt: skip
 """Framework → what its environment is made of."""
@@ -90,13 +93,13 @@ class CancelledError(Exception):
 
 
 def describe(name: str, *, cuda: bool) -> str:
-    """What would be made, and how much it downloads; raises CreateError if it cannot be made here."""
+    """What would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here."""
     recipe = _recipe(name, cuda=cuda)
     _find_python(name, recipe)
     megabytes = recipe.cuda_megabytes if cuda else recipe.megabytes
     packages = ", ".join(recipe.cuda if cuda else recipe.requirements)
-    size = f"{megabytes / 1000:.1f} GB" if megabytes >= 1000 else f"{megabytes} MB"
-    return f"{environments_dir() / name}: {packages}. Downloads about {size}."
+    download, disk = (f"{size / 1000:.1f} GB" if size >= 1000 else f"{size} MB" for size in megabytes)
+    return f"{environments_dir() / name}: {packages}. Downloads about {download}, and takes about {disk} on the disk."
 
 
 def create(name: str, tell: Tell, *, cuda: bool = False, again: bool = False, cancelled: Event | None = None) -> Path:

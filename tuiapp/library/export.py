@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import importlib.util
+import itertools
 import os
 import secrets
 import shutil
@@ -199,12 +200,12 @@ def write_rows(file: IO[Any], run: RunDir, what: What, form: Format) -> int:
         return _write_parquet(file, run, what, rows)
     count = 0
     if form == "csv":
-        table = csv.DictWriter(file, columns_of(run, what), lineterminator="\n", extrasaction="ignore")
-        table.writeheader()
+        columns, table = columns_of(run, what), csv.writer(file, lineterminator="\n")
+        table.writerow(map(_no_formula, columns))
     encoder = msgspec.json.Encoder()
     for row in rows:
         if form == "csv":
-            table.writerow(row)
+            table.writerow([_no_formula(row.get(column)) for column in columns])
         else:
             file.write(encoder.encode(row).decode() + "\n")
         count += 1
@@ -252,21 +253,22 @@ def columns_of(run: RunDir, what: What) -> list[str]:
         return ["attempt", "time", "kind", *dict.fromkeys(fields)]
     if what == "predictions":
         return ["attempt", "time", "step", "label", "predicted", "count"]
-    found = dict.fromkeys(_PLACE)
+    found, columns = dict.fromkeys(_PLACE), _Columns()
     for event, _ in _events(run):
         if isinstance(event, Metrics):
             for name in event.values:
                 if is_in(name, what):
-                    found |= dict.fromkeys(_column(name) + end for end, bound in _BOUNDS if bound(event, name))
+                    found |= dict.fromkeys(columns.of(name, end) for end, bound in _BOUNDS if bound(event, name))
     return list(found)
 
 
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
     """Yields the rows of a table, in the journal's order; reads it piece by piece."""
+    columns = _Columns()
     for event, attempt in _events(run):
         if isinstance(event, Metrics):
             if what not in ("samples", "predictions"):
-                yield from _metric_rows(event, attempt, what)
+                yield from _metric_rows(event, attempt, what, columns)
         elif isinstance(event, Predictions):
             if what == "predictions":
                 yield from _prediction_rows(event, attempt)
@@ -288,9 +290,30 @@ def is_in(name: str, what: str) -> bool:
     return what == "metrics" or (group_of(name) in HELD_OUT) == (what == "evaluations")
 
 
-def _column(name: str) -> str:
-    name = sanitize(name)
-    return f"metric/{name}" if name in _PLACE else name
+class _Columns:
+    """The columns of metrics, in order of appearance: two whose names look the same on a screen stay two."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, name: str, end: str) -> str:
+        """Returns the column of a metric's values, or of the bounds that `end` names."""
+        if (name, end) not in self._of:
+            plain = sanitize(name)
+            wanted = first = (f"metric/{plain}" if plain in _PLACE else plain) + end
+            for number in itertools.count(2):
+                if wanted not in self._taken:
+                    break
+                wanted = f"{first} ({number})"
+            self._of[name, end] = wanted
+            self._taken.add(wanted)
+        return self._of[name, end]
+
+
+def _no_formula(cell: object) -> object:
+    """Text that a spreadsheet would take for a formula is quoted, as its manuals do."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
 
 
 _BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], ...] = (
@@ -301,12 +324,13 @@ _BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], 
 """Suffix of a column's name -> its values."""
 
 
-def _metric_rows(event: Metrics, attempt: int, what: What) -> Iterator[Row]:
+def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) -> Iterator[Row]:
     names = [name for name in event.values if is_in(name, what)]
     if not names:
         return
     size = len(event.values[names[0]])
-    lists = {_column(name) + end: values for name in names for end, bound in _BOUNDS if (values := bound(event, name))}
+    found = [(name, end, bound(event, name)) for name in names for end, bound in _BOUNDS]
+    lists = {columns.of(name, end): values for name, end, values in found if values}
     lists = {name: values for name, values in lists.items() if len(values) == size}
     for place, (step, moment) in enumerate(event.places()):
         count = event.counts[place] if event.counts else 1

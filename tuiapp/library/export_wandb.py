@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from trainers.config.secrets import mask_values
 from trainers.contract.events import AnyEvent, Metrics, RunStarted
 from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
@@ -135,7 +136,11 @@ def main() -> None:
         x_save_requirements=False,
     )
     target = wandb.init(
-        project="tuiapp", name=info.name or run.run_id, id=run.run_id, config=known_values(info), settings=settings
+        project="tuiapp",
+        name=info.name or run.run_id,
+        id=run.run_id,
+        config=mask_values(known_values(info)),
+        settings=settings,
     )
     target.define_metric("*", step_metric="step")
     count = 0

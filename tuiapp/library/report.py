@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trainers.config.files import read_limited
+from trainers.config.secrets import mask_values, mask_words
 from trainers.contract.digest import read_digest
 from trainers.contract.events import Alert
 from trainers.contract.journal import JournalReader
-from trainers.contract.metrics import TEST_EXAMPLES
+from trainers.contract.metrics import TEST_EXAMPLES, held_out_of
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.state.comparison import known_values, results, value_text
 from tuiapp.state.condition import describe_failure
 from tuiapp.state.curves import Curves
-from tuiapp.state.figure import Drawn, draw_figure, held_out_of
+from tuiapp.state.figure import Drawn, draw_figure
 from tuiapp.state.fold import apply
 from tuiapp.state.metrics import ordered
+from tuiapp.state.run_list import state
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import MISSING, format_bytes, format_fact, sanitize, sanitize_lines
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 MAX_ALERTS = 50  # the last ones
-
-SYMBOLS = {"completed": "✔", "failed": "✖", "lost": "✖", "stopped": "■", "running": "▶", "queued": "◌"}
 
 Rows = list[tuple[str, tuple[str, ...]]]
 """A table: a name, and a value per run."""
@@ -54,7 +54,7 @@ class Reported:
 
     @property
     def status(self) -> str:
-        return f"{SYMBOLS.get(self.info.status, '▲')} {self.info.status}"
+        return state(self.info)
 
     @property
     def started(self) -> str:
@@ -129,7 +129,7 @@ def result_rows(runs: Sequence[Reported]) -> Rows:
 
 def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows]:
     """Returns the configuration: the keys in which the runs differ, and those that are the same in all."""
-    values = [known_values(run.info) for run in runs]
+    values = [mask_values(known_values(run.info)) for run in runs]
     differing: Rows = []
     same: Rows = []
     for key in dict.fromkeys(key for known in values for key in known):
@@ -164,7 +164,7 @@ def _environment(run: RunDir) -> dict[str, str]:
         "driver": said.get("driver"),
         "Python": said.get("python"),
         **(versions if isinstance(versions, dict) else {}),
-        "command line": shlex.join(map(str, words)) if isinstance(words, list) else None,
+        "command line": shlex.join(mask_words(map(str, words))) if isinstance(words, list) else None,
         "working directory": said.get("working_directory"),
         "git commit": said.get("git_commit"),
     }

@@ -79,6 +79,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         super().__init__()
         self._runs_dir = runs_dir
         self._machine = machine
+        self._is_inspected = machine is None
         self._launcher = launcher or launch
         self._presets = list_presets()
         self._preset = next((one for one in self._presets if one.name == preset and one.config), None)
@@ -251,7 +252,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(thread=True, group="launch")
     def _launch(self, config: RunConfig, about: About) -> None:
         try:
-            run = self._launcher(config, self._runs_dir, self._machine, about)
+            # Inspected again: others may use since then what was idle.
+            run = self._launcher(config, self._runs_dir, None if self._is_inspected else self._machine, about)
         except Exception as error:  # Shown to the user, who keeps the form.
             self.call_later(self._show_failure, error)
         else:

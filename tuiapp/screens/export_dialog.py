@@ -1,8 +1,9 @@
-"""Asks which part of a run to export, in which format, and where."""
+"""Asks which part of one or more runs to export, in which format, and where."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -22,7 +23,8 @@ from tuiapp.terminal.resize import ResizeLoopFix
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    path: Path
+    paths: list[Path]
+    """One for each run."""
     what: What
     form: Format
 
@@ -43,14 +45,17 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel", id="dialog.cancel")]
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_ids: Sequence[str]) -> None:
+        """Several runs are written into a folder, under names of their own."""
         super().__init__()
-        self._run_id = run_id
-        self._suggested = self._file_name("steps", "csv")
+        self._run_ids = run_ids
+        self._suggested = self._suggest("steps", "csv")
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as dialog:
-            dialog.border_title = Content(sanitize(f"Export {self._run_id}"))
+            several = len(self._run_ids) > 1
+            title = f"Export {len(self._run_ids)} runs" if several else f"Export {self._run_ids[0]}"
+            dialog.border_title = Content(sanitize(title))
             with Horizontal(id="choices"):
                 with RadioSet(id="what") as what:
                     what.border_title = "What"
@@ -60,7 +65,7 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
                     form.border_title = "Format"
                     for form_name in FORMATS:
                         yield ShapedRadioButton(form_name, value=form_name == "csv")
-            yield Label("Path")
+            yield Label("Folder" if several else "Path")
             yield Input(self._suggested, id="path", max_length=1000)
             yield Static(id="verdict", markup=False)
             with Horizontal(id="buttons"):
@@ -73,35 +78,39 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
 
     @on(RadioSet.Changed)
     def _rename(self) -> None:
-        box, suggested = self.query_one("#path", Input), self._file_name(self._what, self._format)
+        box, suggested = self.query_one("#path", Input), self._suggest(self._what, self._format)
         if box.value == self._suggested:
             box.value = suggested
-        elif Path(box.value).suffix in [f".{form}" for form in FORMATS]:
+        elif len(self._run_ids) == 1 and Path(box.value).suffix in [f".{form}" for form in FORMATS]:
             box.value = str(Path(box.value).with_suffix(_suffix(self._format)))
         self._suggested = suggested
         self._judge()
 
     @on(Input.Changed, "#path")
     def _judge(self) -> None:
-        fault = self._fault()
+        fault, more = self._fault(), len(self._run_ids) - 1
+        words = f"✗ {fault}" if fault else f"✓ {self._paths[0].absolute()}{f' and {more} more' if more else ''}"
         verdict = self.query_one("#verdict", Static)
         verdict.set_class(bool(fault), "-wrong")
-        verdict.update(Content(sanitize(f"✗ {fault}")) if fault else Content(sanitize(f"✓ {self._path.absolute()}")))
+        verdict.update(Content(sanitize(words)))
         self.query_one("#export", Button).disabled = bool(fault)
 
     @on(Input.Submitted)
     @on(Button.Pressed, "#export")
     def _export(self) -> None:
         if not self._fault():
-            self.dismiss(Wanted(self._path, self._what, self._format))
+            self.dismiss(Wanted(self._paths, self._what, self._format))
 
     @on(Button.Pressed, "#cancel")
     def _cancel(self) -> None:
         self.dismiss(None)
 
     @property
-    def _path(self) -> Path:
-        return Path(os.path.expanduser(self.query_one("#path", Input).value.strip()))
+    def _paths(self) -> list[Path]:
+        path = Path(os.path.expanduser(self.query_one("#path", Input).value.strip()))
+        if len(self._run_ids) == 1:
+            return [path]
+        return [path / _file_name(run_id, self._what, self._format) for run_id in self._run_ids]
 
     @property
     def _what(self) -> What:
@@ -111,17 +120,22 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
     def _format(self) -> Format:
         return FORMATS[max(0, self.query_one("#format", RadioSet).pressed_index)]
 
-    def _file_name(self, what: What, form: Format) -> str:
-        return f"{self._run_id}-{form if form in DIRECTORIES else what}{_suffix(form)}"
+    def _suggest(self, what: What, form: Format) -> str:
+        return _file_name(self._run_ids[0], what, form) if len(self._run_ids) == 1 else "."
 
     def _fault(self) -> str:
         if not self.query_one("#path", Input).value.strip():
             return "Enter a path."
         try:
-            check_target(self._path, self._format, self._what, force=False)
+            for path in self._paths:
+                check_target(path, self._format, self._what, force=False)
         except ExportError as error:
             return str(error)
         return ""
+
+
+def _file_name(run_id: str, what: What, form: Format) -> str:
+    return f"{run_id}-{form if form in DIRECTORIES else what}{_suffix(form)}"
 
 
 def _suffix(form: Format) -> str:

@@ -19,8 +19,7 @@ from tuiapp.state.run_list import brief
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import MISSING, plural
 from tuiapp.widgets.chart_legend import legend, why_empty
-from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.run_header import SYMBOLS
+from tuiapp.widgets.run_header import state_words
 
 
 class RunSource:
@@ -28,8 +27,8 @@ class RunSource:
 
     axes: Sequence[Axis] = ("step", "time")
 
-    def __init__(self, state: Callable[[], RunState], rank: int | None) -> None:
-        self._state, self._rank = state, rank
+    def __init__(self, state: Callable[[], RunState], now: Callable[[], float], rank: int | None) -> None:
+        self._state, self._now, self._rank = state, now, rank
 
     @property
     def step(self) -> int:
@@ -37,9 +36,7 @@ class RunSource:
         return self._state().step
 
     def title(self) -> Content:
-        state = self._state()
-        symbol, style = SYMBOLS[state.status]
-        return Content.assemble((f"{symbol} {state.status.upper()}", f"bold {style}"), (f" {state.phase}", MUTED))
+        return state_words(self._state(), self._now())[0]
 
     def names(self) -> Sequence[str]:
         """Returns all metrics."""

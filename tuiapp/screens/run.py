@@ -19,6 +19,7 @@ from textual.widget import Widget
 from trainers.config.options import ConfigError
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
+from trainers.contract.wording import describe_alone
 from trainers.launch import resume
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
@@ -353,7 +354,7 @@ class RunScreen(CoveredScreenFix[None]):
         chart = self._charts.main
         look = Look(chart.metric, chart.axis, chart.smoothing, chart.log_scale)
         show_devices = partial(self.show_panel, "devices") if self.state.nodes else None
-        source = RunSource(lambda: self.state, chart.rank)
+        source = RunSource(lambda: self.state, lambda: self._reader.now, chart.rank)
         self._grid = MetricsGrid(source, look, self._pages, show_devices=show_devices)
         self.app.clear_notifications()
         self.app.push_screen(self._grid)
@@ -436,7 +437,7 @@ class RunScreen(CoveredScreenFix[None]):
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
         again = self.state.stop_requested is not None or self._asked_to_stop
-        grace_s = self.state.stop_grace_s
+        grace_s = self.state.sigterm_grace_s
         queued = self.state.status == "queued"
         if await confirm_stop(
             self.app,
@@ -446,6 +447,7 @@ class RunScreen(CoveredScreenFix[None]):
             is_live=lambda: self.state.is_live,
             grace_s=grace_s,
             queued=queued,
+            alone=describe_alone(self.state.started),
         ):
             self._asked_to_stop = True
 
@@ -453,7 +455,7 @@ class RunScreen(CoveredScreenFix[None]):
     async def action_export(self) -> None:
         from tuiapp.screens.runs_actions import ask_export
 
-        await ask_export(self.app, self.run)
+        await ask_export(self.app, [self.run])
 
     def action_compare(self) -> None:
         self.post_message(CompareWith(self.run))

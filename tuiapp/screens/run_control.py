@@ -41,11 +41,13 @@ async def confirm_stop(
     is_live: Callable[[], bool],
     grace_s: float | None = None,
     queued: bool = False,
+    alone: str = "",
 ) -> bool:
     """Stops a run after asking; returns whether it was asked to. Must run in a worker.
 
     `name` names the run in the question. `again` offers to stop an already stopping run at once; `is_live` is called
     in a thread; `grace_s` is a script's time from SIGTERM to SIGKILL. `queued`: its Slurm job waits.
+    `alone`: what it does not end.
     """
     if queued:
         what = "has not started. Its Slurm job is cancelled, and the run ends."
@@ -64,7 +66,7 @@ async def confirm_stop(
     else:
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
         title, answers = "Stop this run?", [("stop", "Stop and save", "warning"), ("run-on", "Keep running", "default")]
-    question = Question(title, f"{name}\n{what}", answers)
+    question = Question(title, f"{name}\n{what}{f' {alone}' if alone else ''}", answers)
     ended = Question("This run has ended", f"{name}\nThere is nothing left to stop.", [("ok", "OK", "default")])
     answer = await app.push_screen_wait(Choice(*question, now=lambda: question if is_live() else ended))
     if answer not in ("stop", "stop-now"):

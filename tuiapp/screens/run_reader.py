@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from math import floor
 from typing import NamedTuple, get_args
 
 from trainers.contract.rundir import RunDir
@@ -53,6 +54,7 @@ class RunReader:
         """Changed parts that are not shown yet."""
         self._shown_at = time.monotonic()
         self._figures_at = 0.0
+        self._told_at = self._shown_at
 
     @property
     def now(self) -> float:
@@ -60,7 +62,7 @@ class RunReader:
         return self.replay.now if self.replay else self._clock.now()
 
     def start(self) -> None:
-        self._shown_at = time.monotonic()
+        self._shown_at = self._told_at = time.monotonic()
         self._about.start()
         self._feed.start()
 
@@ -91,7 +93,8 @@ class RunReader:
             self._look_for_life()
         self.state.note_trouble(self._feed.trouble)
         self._take_about()
-        more = more or self._feed.behind
+        self.state.note_reading(None if (share := self._feed.reading) is None else floor(100 * share) / 100)
+        more = more or share is not None
         self._clock.hear(self.state.last_time, more=more)
         if begun_anew:
             self._held |= ALL_TOPICS
@@ -129,7 +132,12 @@ class RunReader:
         now = time.monotonic()
         calm = self.state.is_live and "alerts" not in self._held and now - self._figures_at < FIGURES_S
         if more and now - self._shown_at < CATCH_UP_S:
-            return frozenset()
+            # How far it has come stands in the header alone, which costs little.
+            if self.state.reading is None or "run" not in self._held or now - self._told_at < FIGURES_S:
+                return frozenset()
+            self._told_at = now
+            self._held.discard("run")
+            return frozenset({"run"})
         due = frozenset(self._held - FIGURES if calm else self._held)
         if due:
             self._shown_at = now

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from trainers.config.catalog import BACKENDS
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo
+from trainers.contract.wording import describe_alone
 from trainers.launch import resume
 from tuiapp.feeds.runs_feed import Listing, RunsFeed
 from tuiapp.screens.about_dialog import ask_about
@@ -256,6 +257,7 @@ class RunsScreen(CoveredScreenFix[None]):
             is_live=lambda: run.seen_live() is not False,
             grace_s=grace_s,
             queued=queued,
+            alone=describe_alone(info.begun),
         ):
             self._stopping.add(run)
 
@@ -268,18 +270,24 @@ class RunsScreen(CoveredScreenFix[None]):
         if await confirm_resume(self.app, run, title(info), self._resumer, None, done, script=script):
             self.post_message(OpenRun(run))
 
+    @property
+    def _chosen(self) -> list[RunInfo]:
+        """The marked runs, or else the one under the cursor."""
+        infos = self._listing.infos if self._listing else []
+        marked = [info for info in infos if info.directory in self._marked]
+        return marked or ([self.current] if self.current else [])
+
     @work(exclusive=True, group="ask")
     async def action_export(self) -> None:
-        if (info := self.current) and not self._tell_older(info, "exported"):
-            await ask_export(self.app, info.directory)
+        """Exports the marked runs, or else the one under the cursor, after asking."""
+        chosen = self._chosen
+        if chosen and not any(self._tell_older(info, "exported") for info in chosen):
+            await ask_export(self.app, [info.directory for info in chosen])
 
     @work(exclusive=True, group="ask")
     async def action_delete(self) -> None:
         """Deletes the marked runs, or else the one under the cursor, after asking."""
-        infos = self._listing.infos if self._listing else []
-        chosen = [info for info in infos if info.directory in self._marked]
-        if not chosen and (info := self.current):
-            chosen = [info]
+        chosen = self._chosen
         if chosen and await confirm_delete(self.app, chosen):
             self._lister.look_now()
 

@@ -66,17 +66,22 @@ def _delete(infos: Sequence[RunInfo]) -> list[str]:
     return problems
 
 
-async def ask_export(app: App[Any], run: RunDir) -> None:
-    """Exports a run's figures to a file; must run in a worker."""
-    wanted = await app.push_screen_wait(ExportDialog(run.run_id))
+async def ask_export(app: App[Any], runs: Sequence[RunDir]) -> None:
+    """Exports the figures of runs, each to a file or directory of its own; must run in a worker."""
+    wanted = await app.push_screen_wait(ExportDialog([run.run_id for run in runs]))
     if wanted is None:
         return
     app.notify("Exporting…")
+    rows, missing = 0, ""
     try:
-        count = await asyncio.to_thread(export_to, wanted.path, run, wanted.what, wanted.form)
-        missing = (await asyncio.to_thread(find_gaps, run.journal)).words
+        for run, path in zip(runs, wanted.paths, strict=True):
+            rows += await asyncio.to_thread(export_to, path, run, wanted.what, wanted.form)
+            if words := (await asyncio.to_thread(find_gaps, run.journal)).words:
+                missing += f"\n{words}" if len(runs) == 1 else f"\n{run.run_id}: {words}"
     except ExportError as error:
         tell(app, str(error), "error", title="Not exported")
     else:
-        words = f"{plural(count, 'row')}: {wanted.path.absolute()}" + (f"\n{missing}" if missing else "")
+        first = wanted.paths[0].absolute()
+        where = first if len(runs) == 1 else f"{len(runs)} runs in {first.parent}"
+        words = f"{plural(rows, 'row')}: {where}{missing}"
         tell(app, words, "warning" if missing else "information", title="Exported")

@@ -141,7 +141,7 @@ def log_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
 
 def _shown(unit: Unit, top: float) -> tuple[float, str]:
     if unit == "share":
-        return 100.0, "%"
+        return (100.0 if top <= 1 else 1.0), "%"
     if unit == "s":
         return (1.0, "s") if top >= 1 else (1e3, "ms") if top >= 1e-3 else (1e6, "µs")
     return 1.0, unit

@@ -7,7 +7,7 @@ from math import ceil
 
 import numpy as np
 
-from trainers.contract.metrics import EXAMPLES, HELD_OUT, LOSS
+from trainers.contract.metrics import LOSS, held_out_of
 from tuiapp.state.axes import (
     Ticks,
     Window,
@@ -220,10 +220,7 @@ def scaled(values: Floats, log: bool) -> Floats:
 def _mark_evaluations(chart: Chart, state: RunState, look: Look, columns: int) -> None:
     """Adds evaluations, marks on a line: the held-out counterpart of the metric, or all values of a held-out metric."""
     shown = metric(look.metric)
-    # The number of examples in an evaluation is no counterpart of that in a step.
-    counterparts = [f"{group}/{look.metric}" for group in HELD_OUT if look.metric != EXAMPLES]
-    names = [look.metric] if shown.held_out else counterparts
-    name = next((name for name in names if name in state.curves.names), "")
+    name = look.metric if shown.held_out else held_out_of(look.metric, state.curves.names)
     series = state.curves.first(name)
     if not len(series):
         return
@@ -262,7 +259,7 @@ def set_y_axis(chart: Chart, look: Look, rows: int) -> None:
                 chart.y_range = low, high
                 chart.beyond = least if least < low else None, most if most > high else None
     unit = metric(look.metric).unit
-    if unit == "share" and not chart.log:
+    if unit == "share" and not chart.log and values.size and values.max() <= 1:
         chart.y_range = (chart.y_range[0], min(1.0, chart.y_range[1]))
     ticks = log_ticks if chart.log else value_ticks
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)

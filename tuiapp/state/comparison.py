@@ -10,13 +10,13 @@ from trainers.config.options import format_value
 from trainers.config.run_config import OPTIONS
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.summary import RunInfo
-from tuiapp.state.metrics import KNOWN
+from tuiapp.state.metrics import KNOWN, format_accuracy
+from tuiapp.state.run_list import state
 from tuiapp.state.text import (
     MISSING,
     format_count,
     format_duration,
     format_fact,
-    format_percent,
     sanitize,
     without_directories,
 )
@@ -68,8 +68,8 @@ _LOSS, _TEST_LOSS, _ACCURACY, _RATE = (KNOWN[name] for name in (LOSS, TEST_LOSS,
 _BEST_LOSS = f"best {_TEST_LOSS.label}"
 
 _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
-    ("state", lambda info: info.status),
-    (f"best {_ACCURACY.label}", lambda info: format_percent(info.best_accuracy, 2)),
+    ("state", state),
+    (f"best {_ACCURACY.label}", lambda info: format_accuracy(info.best_accuracy, 2)),
     (_BEST_LOSS, lambda info: _TEST_LOSS.format(info.summary.best_loss)),
     (_TEST_LOSS.label, lambda info: _TEST_LOSS.format(info.summary.test_loss)),
     (_LOSS.label, lambda info: _LOSS.format(info.summary.loss)),
@@ -81,6 +81,13 @@ _RESULTS: tuple[tuple[str, Callable[[RunInfo], str]], ...] = (
 
 
 def results(infos: Sequence[RunInfo]) -> list[Line]:
-    """Returns each run's results; the best test loss only if some run is best by that."""
+    """Returns each run's results; the best loss of an evaluation only if some run is best by that."""
     hidden = set() if any(info.best_by == "loss" for info in infos) else {_BEST_LOSS}
-    return [Line(name, tuple(tell(info) for info in infos)) for name, tell in _RESULTS if name not in hidden]
+    # What scripts evaluate on may be called otherwise.
+    groups = {info.summary.evaluated_on for info in infos}
+    group = sanitize(groups.pop(), 20) if len(groups) == 1 else "test"
+    return [
+        Line(name.replace("test", group), tuple(tell(info) for info in infos))
+        for name, tell in _RESULTS
+        if name not in hidden
+    ]

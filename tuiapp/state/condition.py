@@ -6,8 +6,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from trainers.contract import wording
 from trainers.contract.events import Checkpoint, Node, Queued, RankFailed, RunStarted, StopRequested
+from trainers.contract.wording import describe_result
 from tuiapp.state.rank_state import RankState
-from tuiapp.state.run_state import RunState
+from tuiapp.state.run_state import RunState, Stall
+from tuiapp.state.signs import SIGNS
 from tuiapp.state.text import (
     format_bytes,
     format_count,
@@ -74,22 +76,50 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
     return join_words([f"checkpoint {sanitize(checkpoint.name, 40)}", size, seconds, best])
 
 
-def rank_condition(state: RunState, rank: RankState, behind: int, now: float, skew: float | None = None) -> Condition:
+def run_words(state: RunState, now: float) -> tuple[str, str]:
+    """Returns the name of a run's state as in `SIGNS`, and how it is shown, with how far or for how long."""
+    if state.reading is not None:
+        return "reading", f"READING {format_percent(state.reading)}"
+    if (stall := state.stall) is not None:
+        return "stalled", f"STALLED {format_duration(max(0.0, now - stall.since))}"
+    return state.status, state.status.upper()
+
+
+def rank_condition(
+    state: RunState,
+    rank: RankState,
+    behind: int,
+    now: float,
+    skew: float | None = None,
+    stall: Stall | None = None,
+    newest: float | None = None,
+) -> Condition:
     """Returns a rank's condition.
 
     `behind` is in steps behind the leader, `now` in seconds since the epoch; `skew` is the rank's step time over the
-    ranks' median, less 1, or None where not known.
+    ranks' median, less 1, or None where not known; `stall` is the state's; `newest` is when any rank reported last, or
+    None where there is no other.
     """
     if rank.failure is not None:
         first = "failed first: " if len(state.failures) > 1 and rank.failure is state.first_failure else ""
         return Condition("✖", first + (rank.failure.signal or f"exit {rank.failure.exit_code}"), "error")
     if not state.is_live:
-        return Condition("✔", "done", "good") if state.status == "completed" else Condition("■", "ended", "info")
+        done = state.status == "completed"
+        return Condition(SIGNS["completed"], "done", "good") if done else Condition(SIGNS["stopped"], "ended", "info")
     if not rank.last_time:
         return Condition("◌", "queued" if state.status == "queued" else "starting", "info")
+    if state.reading is not None:
+        return Condition(SIGNS["reading"], "reading", "info")
     silent = now - rank.last_time
+    if stall is not None and rank.phase != "done":
+        lasted = format_duration(max(0.0, now - stall.since))
+        if stall.culprits and rank.rank not in stall.culprits:
+            return Condition("◌", f"waiting {lasted}", "info")
+        return Condition(SIGNS["stalled"], f"{stall.verb} {lasted}", stall.alert.severity)
     if rank.phase == "training" and silent > rank.silent_after_s:
-        return Condition("▲", f"silent {format_duration(silent)}", "warning")
+        # Where all are silent alike, one waits for another, and it is not known yet which.
+        alone = newest is None or newest - rank.last_time > rank.silent_after_s
+        return Condition("▲" if alone else "◌", f"silent {format_duration(silent)}", "warning" if alone else "info")
     lag_s = behind * (rank.pace.step_s or 0.0)
     if behind > SLOW_BEHIND_STEPS and lag_s > SLOW_BEHIND_S:
         return Condition("▲", "slow", "warning")
@@ -113,6 +143,8 @@ def headline(state: RunState) -> Condition | None:
 def _headline(state: RunState) -> Condition | None:
     if state.newer:
         return Condition("▲", f"{state.newer}. What is shown may be wrong, and nothing can be changed here", "warning")
+    if state.reading is not None:
+        return None
     if state.status == "failed":
         return Condition("✖", join_words([_why_failed(state), _how_to_go_on(state)]), "error")
     if state.status == "lost":
@@ -128,16 +160,18 @@ def _headline(state: RunState) -> Condition | None:
         first = state.first_failure
         return Condition("✖", describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        return Condition("■", _how_it_stops(state.stop_requested, state.stop_grace_s), "warning")
+        return Condition(
+            "■", _how_it_stops(state.stop_requested, state.sigterm_grace_s, saves=not state.is_script), "warning"
+        )
     return _latest_alert(state)
 
 
-def _how_it_stops(request: StopRequested, grace_s: float | None) -> str:
+def _how_it_stops(request: StopRequested, grace_s: float | None, *, saves: bool) -> str:
     if request.now:
         return "stopping now"
     if grace_s is not None:
         return f"SIGTERM sent; the script has {format_duration(grace_s)} to end · s again: stop now"
-    if request.save:
+    if request.save and saves:
         return "saving a checkpoint, then stopping · s again: stop now without it"
     return "stopping after the step that all ranks agree on · s again: stop now"
 
@@ -167,13 +201,13 @@ def _summary(state: RunState) -> Condition:
             plural(summary.steps, "step") if summary.steps or not state.is_script else "",
             f"{format_count(epochs)} {'epoch' if epochs == 1 else 'epochs'}" if epochs is not None else "",
             f"loss {format_metric(summary.loss)}" if summary.loss is not None else "",
-            f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
+            describe_result(summary) if (summary.test_loss, summary.test_accuracy) != (None, None) else "",
             format_duration(summary.seconds),
             f"{plural(troubles, 'alert')} in the log" if (troubles := _troubles(state)) else "",
         ]
     )
     if state.ended.status == "completed":
-        return Condition("✔", f"completed: {words}", "warning" if troubles else "good")
+        return Condition(SIGNS["completed"], f"completed: {words}", "warning" if troubles else "good")
     reason = sanitize(state.ended.reason, 120)
     return Condition(
         "■", join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words]), "info"

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainers.contract.curve import Timeline
 from trainers.contract.digest import Digest
-from trainers.contract.events import AnyEvent, Metrics, RunStarted
+from trainers.contract.events import AnyEvent, Metrics, RunEnded, RunStarted
 from trainers.contract.gaps import Gaps
 from trainers.contract.metrics import (
     EXAMPLES,
@@ -200,12 +200,17 @@ class Curves:
             return
         self._scale = 1.0 if self._by_rank else float(min(max(1, event.world_size), MAX_RANKS))
         self._attempt, self._begun = event.attempt, event
+        self.timeline.begin(event.time, None)
         for rank in [rank for rank in self._ranks if rank >= event.world_size]:
             del self._ranks[rank]
         for curves in self._ranks.values():
             curves.rescale(self._scale)
         if event.resumed_from is not None:
             self._go_back(event, min(max(0, event.resumed_from), MAX_STEP))
+
+    def end(self, event: RunEnded) -> None:
+        if self._begun is None:
+            self.timeline.note(event.time)
 
     def _go_back(self, begun: RunStarted, step: int) -> None:
         """Drops what earlier attempts did after the step that this one resumes from."""
@@ -237,6 +242,8 @@ class Curves:
                 self.add(event)
             elif isinstance(event, RunStarted):
                 self.begin(event)
+            elif isinstance(event, RunEnded):
+                self.end(event)
 
     def load(self, digest: Digest) -> None:
         for event in digest.events:

@@ -180,16 +180,18 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
     return shlex.join([*words, *passed])
 
 
-def device_words(config: RunConfig) -> str:
+def device_words(config: RunConfig, machine: Machine) -> str:
     """Describes the devices of a placed configuration."""
     one = config.devices == 1
+    chosen = [gpu.number for gpu in machine.gpus if gpu.uuid in config.device_ids]
+    numbers = f": {', '.join(chosen)}" if 0 < len(chosen) < len(machine.gpus) else ""
     if not BACKENDS[config.backend].builtin:
         count = rank_processes(config)
         processes = "1 process" if count == 1 else f"{count} processes"
-        return f"{processes} on {plural(config.devices, 'GPU') if config.platform == 'cuda' else 'the CPU'}"
+        return f"{processes} on {plural(config.devices, 'GPU') if config.platform == 'cuda' else 'the CPU'}{numbers}"
     if config.platform == "cuda":
         by = BACKENDS[config.backend].collectives
-        return "1 GPU" if one else f"{config.devices} GPUs{f' ({by})' if by else ''}"
+        return f"1 GPU{numbers}" if one else f"{config.devices} GPUs{f' ({by})' if by else ''}{numbers}"
     if BACKENDS[config.backend].process_per_device:
         return "1 CPU rank" if one else f"{config.devices} CPU ranks (gloo)"
     return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
@@ -235,6 +237,8 @@ def machine_words(machine: Machine | None) -> str:
     words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]
     names = Counter(sanitize(gpu.name) for gpu in machine.gpus)
     words += [f"{count} × {name}" for name, count in names.items()]
+    if machine.gpu_limit:
+        words.append(sanitize(machine.gpu_limit))
     if machine.driver:
         words.append(f"driver {sanitize(machine.driver)}")
     if not machine.gpus:

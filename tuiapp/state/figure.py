@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from trainers.contract.metrics import EXAMPLES, HELD_OUT
+from trainers.contract.metrics import held_out_of
 from tuiapp.state.axes import Ticks, step_ticks, value_range, value_ticks
 from tuiapp.state.curves import ALL, Curves
 from tuiapp.state.metrics import metric
@@ -47,12 +47,6 @@ class _Line:
     breaks: Floats  # above 0 where a value was not finite
 
 
-def held_out_of(name: str, names: Sequence[str]) -> str:
-    """Returns the metric of an evaluation that is drawn beside one of the steps, such as test/loss; "" for none."""
-    base = name.removeprefix("train/")
-    return next((one for group in HELD_OUT if (one := f"{group}/{base}") in names and base != EXAMPLES), "")
-
-
 def draw_figure(runs: Sequence[Drawn], name: str, *, standalone: bool = False) -> str:
     """Returns the SVG of a metric over the steps; "" if no run has a value of it.
 
@@ -68,7 +62,7 @@ def draw_figure(runs: Sequence[Drawn], name: str, *, standalone: bool = False) -
     right = max(right, left + 1)
     ends = [np.concatenate([line.y, line.low, line.high] if alone else [line.y]) for line in lines]
     bottom, top = value_range(*_bounds(np.concatenate(ends)))
-    if shown.unit == "share":
+    if shown.unit == "share" and max(np.nanmax(values) for values in ends) <= 1:
         top = min(1.0, top)
     place = _Scale(left, right, bottom, top)
     parts = [

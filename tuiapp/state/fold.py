@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainers.contract import events as ev
 from trainers.contract.digest import Digest, is_logged
 from trainers.contract.events import about, place_name
-from trainers.contract.metrics import MAX_RANKS, TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import MAX_RANKS, evaluation_of
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_node, describe_queued, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
@@ -95,6 +95,9 @@ def apply(state: RunState, event: object) -> None:
             if state.queued is not None:
                 state.queued, state.first_time = None, event.time
             _begin(state, event)
+        case ev.SoFar():
+            if state.started is not None and state.started.attempt > 1:
+                state.curves.timeline.learn(event.time, event.summary.seconds)
         case ev.Facts():
             state.facts = state.facts.followed_by(event)
             state.changed.add("run")
@@ -129,6 +132,11 @@ def apply(state: RunState, event: object) -> None:
                     state.stacks.clear()
             else:
                 state.alerts.append(event)
+                if event.kind in ev.BLOCKING:
+                    for rank in state.ranks.values():
+                        rank.stalled_at = event.time
+            if event.kind in ev.BLOCKING:
+                state.changed |= {"run", "ranks"}
             streams: dict[str, Stream] = {"warning": "warning", "error": "problem"}
             stream = "event" if event.ended else streams.get(event.severity, "event")
             _log(state, event, event.text, rank=event.rank, stream=stream)
@@ -161,6 +169,7 @@ def apply(state: RunState, event: object) -> None:
             state.changed |= {"run", "ranks", "alerts"}
         case ev.RunEnded():
             state.ended = event
+            state.curves.end(event)
             words = join_words([event.status, event.reason])
             _log(state, event, words, stream="problem" if event.status == "failed" else "milestone")
             state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
@@ -203,10 +212,12 @@ def _begin(state: RunState, event: ev.RunStarted) -> None:
     state.curves.begin(event)
     state.started = event
     state.run_id = sanitize(event.run_id, 100) or state.run_id
-    for number in range(min(event.world_size, MAX_RANKS)):
+    # Of a part of a job the numbers of its ranks are not known before they report.
+    expected = event.part is None
+    for number in range(min(event.world_size, MAX_RANKS) if expected else 0):
         if rank := _rank(state, number):
             rank.step = max(rank.step, event.resumed_from or 0)
-    for number in [number for number in state.ranks if number >= event.world_size]:
+    for number in [number for number in state.ranks if number >= event.world_size and expected]:
         del state.ranks[number]
     count = min(event.nodes, event.world_size, MAX_NODES)
     state.nodes = {number: NodeState(number) for number in range(count)} if count > 1 else {}
@@ -260,8 +271,8 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
         _log(state, event, f"more than {MAX_NAMES:,} metrics: later ones are not charted", stream="warning")
     if is_logged(event):
         words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
-        for name in (TEST_LOSS, TEST_ACCURACY):
-            if name in event.values:
+        for name in evaluation_of(event.values)[1:]:
+            if name:
                 shown, value = metric(name), event.values[name][-1]
                 words.append(f"{shown.label} {shown.format(value) if value is not None else 'not finite'}")
         _log(state, event, "  ".join([*words, f"step {event.last_step:,}"]), stream="milestone")

@@ -19,7 +19,9 @@ from trainers.contract.metrics import (
     TEST_EXAMPLES,
     TEST_LOSS,
     TEST_SECONDS,
+    accuracy_percent,
     group_of,
+    loss_of,
 )
 from tuiapp.state.axes import Unit
 from tuiapp.state.text import format_metric, format_percent, format_rate, format_seconds, sanitize
@@ -49,8 +51,9 @@ def _percent(value: float | None) -> str:
     return format_percent(value / 100 if value is not None else None)
 
 
-def _share(value: float | None) -> str:
-    return format_percent(value, 1)
+def format_accuracy(value: float | None, decimals: int = 1) -> str:
+    """Formats an accuracy, as a share or in per cent: "97.5 %"."""
+    return format_percent(accuracy_percent(value) / 100 if value is not None else None, decimals)
 
 
 def _rate(value: float | None) -> str:
@@ -65,7 +68,7 @@ KNOWN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         Metric(LOSS, "loss"),
-        Metric(TEST_ACCURACY, "accuracy", _share, "share"),
+        Metric(TEST_ACCURACY, "accuracy", format_accuracy, "share"),
         Metric(TEST_LOSS, "test loss"),
         Metric(RATE, "examples/s", _rate),
         Metric(STEP_TIME, "step time", format_seconds, "s"),
@@ -111,9 +114,8 @@ def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
 def first_choice(names: Iterable[str]) -> str:
     """Returns the metric that is shown first: a loss, or else the first one reported that is no figure of the steps."""
     found = list(names)
-    losses = (name for name in found if name.rpartition("/")[2] == LOSS and not metric(name).held_out)
     others = (name for name in found if name not in KNOWN)
-    return LOSS if LOSS in found else next(losses, None) or next(others, None) or next(iter(found), LOSS)
+    return loss_of(found) or next(others, None) or next(iter(found), LOSS)
 
 
 def second_choice(names: Iterable[str], first: str) -> str:

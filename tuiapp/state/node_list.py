@@ -30,7 +30,7 @@ class NodeRow:
     @property
     def examples_per_second(self) -> float | None:
         """Over its ranks."""
-        rates = [rate for row in self.rows if (rate := row.rank.pace.examples_per_second) is not None]
+        rates = [rate for row in self.rows if (rate := row.pace.examples_per_second) is not None]
         return sum(rates) if rates else None
 
 
@@ -43,7 +43,7 @@ def node_rows(state: RunState, rows: Sequence[RankRow]) -> list[NodeRow]:
     for number, group in groups.items():
         node, worst = state.nodes[number], max(group, key=_badness)
         condition = worst.condition
-        if state.is_live and condition.severity != "error":
+        if state.is_live and state.reading is None and condition.severity != "error":
             condition = CONDITIONS.get(node.status, condition)
         found.append(NodeRow(node, group, worst, condition))
     return found

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from trainers.config.script import data_name, subject
 from trainers.contract.summary import RunInfo
-from tuiapp.state.text import format_percent, sanitize, without_directories
+from trainers.contract.wording import describe_result
+from tuiapp.state.text import sanitize, without_directories
 
 MAX_CHARACTERS = 200
 
@@ -39,11 +40,11 @@ def _through_tmux(sequence: str) -> str:
 
 def ending(info: RunInfo) -> str:
     """Describes how a run ended, in one short sentence."""
-    config, accuracy = info.config, info.summary.test_accuracy
+    config = info.config
     what = info.name or info.directory.run_id
     if config:
         trained = " on ".join(filter(None, map(without_directories, (subject(config), data_name(config)))))
         what = f"{info.name} ({trained})" if info.name else trained
-    came_to = f", test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
+    came_to = f", {result}" if (result := describe_result(info.summary)) else ""
     why = f": {info.reason}" if info.status in ("failed", "lost") else ""
     return sanitize(f"{what} {info.status}{came_to}{why}")

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal, TypeAlias
 
 from tuiapp.state.condition import Condition, rank_condition
-from tuiapp.state.rank_state import RankState
+from tuiapp.state.rank_state import Pace, RankState
 from tuiapp.state.run_state import RunState
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "heard", "loss"]
@@ -23,6 +23,7 @@ class RankRow:
     behind: int  # steps behind the leader
     skew: float | None  # step time over the ranks' median, less 1; None before its first step
     silent_s: float | None  # seconds since its last report; None before that, and when the run is over
+    pace: Pace  # its present speed; empty while no rank makes progress, or the journal is read
     condition: Condition
 
 
@@ -31,16 +32,20 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
     leader = state.leader
     if leader is None:
         return []
-    paces = {rank.rank: rank.pace.seconds_per_step for rank in state.ranks.values()}
+    stall, reading = state.stall, state.reading is not None
+    still = Pace() if stall is not None or reading else None
+    paces = {rank.rank: (still or rank.pace).seconds_per_step for rank in state.ranks.values()}
     known = [pace for pace in paces.values() if pace is not None]
     middle = median(known) if known else 0.0
+    newest = max(rank.last_time for rank in state.ranks.values()) if len(state.ranks) > 1 else None
     rows = []
     for number in sorted(state.ranks):
         rank, pace = state.ranks[number], paces[number]
         behind = rank.behind(leader, now)
         skew = pace / middle - 1 if pace is not None and middle > 0 else None
-        silent = max(0.0, now - rank.last_time) if rank.last_time and state.is_live else None
-        rows.append(RankRow(rank, behind, skew, silent, rank_condition(state, rank, behind, now, skew)))
+        silent = max(0.0, now - rank.last_time) if rank.last_time and state.is_live and not reading else None
+        condition = rank_condition(state, rank, behind, now, skew, stall, newest)
+        rows.append(RankRow(rank, behind, skew, silent, still or rank.pace, condition))
     worst: dict[SortKey, Callable[[RankRow], float]] = {
         "behind": lambda row: -row.behind,
         "skew": lambda row: -(row.skew if row.skew is not None else -1.0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
-from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, total
+from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, loss_of, total
 from tuiapp.state.devices.gpu import HISTORY
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
@@ -41,6 +41,11 @@ class Pace:
         self._examples += batch.examples
         while len(self._batches) > 2 and self._span_s > PACE_WINDOW_S:
             self._forget()
+
+    @property
+    def last_time(self) -> float:
+        """Time of its last batch; 0 before the first."""
+        return self._batches[-1].time if self._batches else 0.0
 
     @property
     def _span_s(self) -> float:
@@ -98,12 +103,15 @@ class RankState:
     phase: PhaseName | None = None
     step: int = 0  # last reported; before the first, that of the checkpoint it resumes from, or 0
     loss: float | None = None  # of that step; None where it was not finite, or before the first step
-    reports_loss: bool = False
+    loss_name: str = ""  # the metric; "" before the first
     last_time: float = 0.0  # of its last report, in seconds since the epoch; 0 before that
     process: RankSample | None = None  # latest sample of its process
     cpu: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))  # of its process; 100 is one core
     framework: FrameworkMemory | None = None  # what its framework holds on its device
     failure: RankFailed | None = None
+    # When the run was last reported to stand still, in seconds since the epoch; what a rank reports of that time says
+    # nothing of its speed.
+    stalled_at: float = 0.0
     pace: Pace = field(default_factory=Pace)
 
     def add(self, event: Metrics) -> None:
@@ -113,19 +121,23 @@ class RankState:
             if self.pace.seconds_per_step is None:
                 self.pace = Pace()
             seconds, examples = total(values[STEP_TIME], event.counts), total(values.get(EXAMPLES, ()))
-            self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
+            if not event.time - seconds <= self.stalled_at <= event.time:
+                self.pace.add(Batch(event.time, last_step, last_step - event.first_step + 1, seconds, examples))
         elif event.is_training and last_step > self.step and self.pace.seconds_per_step is None:
+            if self.pace.last_time < self.stalled_at <= event.time:
+                self.pace = Pace()
             self.pace.add(Batch(event.time, last_step, 0, 0.0, 0.0))
         if event.is_training and last_step >= self.step:
             self.step = last_step
-            if LOSS in values:
-                self.loss, self.reports_loss = values[LOSS][-1], True
+            if (name := loss_of(values)) and (name == LOSS or self.loss_name in ("", name)):
+                self.loss, self.loss_name = values[name][-1], name
 
     def restart(self, step: int) -> None:
         self.pid, self.phase, self.failure = None, None, None
         self.process = self.framework = None
         self.cpu.clear()
-        self.step, self.loss, self.reports_loss, self.last_time = step, None, False, 0.0
+        self.step, self.loss, self.loss_name, self.last_time = step, None, "", 0.0
+        self.stalled_at = 0.0
         self.pace = Pace()
 
     @property

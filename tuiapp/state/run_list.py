@@ -13,6 +13,7 @@ from trainers.config.script import data_name, subject
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.summary import RunInfo
 from tuiapp.state.metrics import KNOWN
+from tuiapp.state.signs import SIGNS
 from tuiapp.state.text import (
     MISSING,
     format_count,
@@ -23,17 +24,6 @@ from tuiapp.state.text import (
 )
 
 _Key: TypeAlias = tuple[float, str]
-
-SYMBOLS = {
-    "queued": "◌",
-    "running": "●",
-    "completed": "✓",
-    "stopped": "■",
-    "failed": "✗",
-    "lost": "?",
-    "newer": "^",
-    "unreadable": "!",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +36,21 @@ class Column:
     rank: int  # the columns with the lowest ranks are kept when space is short
     falls: bool = False  # sorted in descending order by default
     left: bool = False
+
+
+def is_stalled(info: RunInfo) -> bool:
+    """Whether a run is live and none of its ranks makes progress."""
+    return info.status == "running" and bool(info.reason)
+
+
+def state_name(info: RunInfo) -> str:
+    """Returns the run's state in a word."""
+    return "stalled" if is_stalled(info) else info.status
+
+
+def state(info: RunInfo) -> str:
+    """Returns the run's state with its sign."""
+    return f"{SIGNS[state_name(info)]} {state_name(info)}"
 
 
 def devices(info: RunInfo) -> str:
@@ -127,7 +132,7 @@ def _figure(
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
-    Column("state", "state", 12, lambda i: f"{SYMBOLS[i.status]} {i.status}", lambda i: _text(i.status), 0, left=True),
+    Column("state", "state", 12, state, lambda i: _text(i.status), 0, left=True),
     Column("name", "name", 20, lambda i: sanitize(i.name, 100) or MISSING, lambda i: _text(i.name), 1, left=True),
     Column("backend", "backend", 12, lambda i: _backend(i) or MISSING, lambda i: _text(_backend(i)), 2, left=True),
     Column("model", "model", 8, model, lambda i: _text(subject(i.config) if i.config else ""), 3, left=True),
@@ -157,6 +162,7 @@ def words_of(info: RunInfo) -> str:
     config = info.config
     about = info.about
     facts = [info.directory.run_id, info.name, *about.tags, about.note, info.status, info.reason, devices(info)]
+    facts += [info.host, info.where]
     if config:
         facts += [config.backend, subject(config), data_name(config), config.platform]
         facts += [config.optimizer] if takes(config.backend, "optimizer") else []

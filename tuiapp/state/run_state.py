@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from trainers.config.script_texts import program_name
 from trainers.contract import events as ev
 from trainers.contract.about import About
 from trainers.contract.gaps import Gaps
-from trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_SECONDS
+from trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
 from trainers.contract.resume_point import has_more
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import Curves, SampledCurve
@@ -60,11 +60,27 @@ def names(config: Mapping[str, object]) -> list[str]:
     return [sanitize(without_directories(str(name)), 60) for name in found]
 
 
+class Stall(NamedTuple):
+    """Why no rank makes progress, as the alerts of a hang or of stopped ranks have it."""
+
+    alert: ev.Alert  # the latest
+    since: float  # time of the last report of any rank, in seconds since the epoch
+    culprits: frozenset[int]  # the ranks that the others wait for; empty if they are not known
+
+    @property
+    def verb(self) -> str:
+        """What a culprit does."""
+        return "stopped" if self.alert.kind == "stopped" else "hangs"
+
+
 @dataclass(eq=False, slots=True)
 class RunState:
     """All that is known of a run; `tuiapp.state.fold.apply` folds events into it."""
 
     run_id: str = ""  # until the first event: the directory's
+    # Share of its journal that has been read, 0 to 1, until the end is reached: what is known then is past, and nothing
+    # is said of what the run does now. None afterwards.
+    reading: float | None = None
     queued: ev.Queued | None = None  # while its Slurm job waits
     started: ev.RunStarted | None = None
     ended: ev.RunEnded | None = None
@@ -138,6 +154,7 @@ class RunState:
     def can_resume(self) -> bool:
         """Whether the run is over, incomplete, and has a checkpoint, or may have one if it was lost."""
         over = self.status in ("failed", "stopped", "lost") and not self.removed and not self.replayed
+        over = over and self.reading is None
         if over and self.is_script:
             return True
         if not over or self.resume_step is None:
@@ -147,7 +164,7 @@ class RunState:
     @property
     def phase(self) -> str:
         """Rank 0's phase; "stopping" once a stop was requested; "" when not known, over or not begun."""
-        if not self.is_live:
+        if not self.is_live or self.reading is not None:
             return ""
         if self.stop_requested is not None:
             return "stopping"
@@ -198,6 +215,12 @@ class RunState:
         return float(grace) if self.is_script and isinstance(grace, int | float) else None
 
     @property
+    def sigterm_grace_s(self) -> float | None:
+        """`stop_grace_s` of a stop that has sent SIGTERM; None if the script's ranks stop by themselves."""
+        agreed = self.stop_requested is not None and self.stop_requested.agreed
+        return None if agreed else self.stop_grace_s
+
+    @property
     def process_per_device(self) -> bool:
         """Whether each rank is a process; assumed for unknown backends."""
         backend = BACKENDS.get(str(self.config.get("backend")))
@@ -236,9 +259,11 @@ class RunState:
 
     @property
     def examples_per_second(self) -> float | None:
-        """Over all ranks: recent while the run is live, the mean of the run once it has ended."""
+        """Over all ranks: recent while they make progress, the mean of the run once it has ended."""
         if self.ended is not None and self.ended.summary.examples_per_second is not None:
             return self.ended.summary.examples_per_second
+        if not self.is_moving:
+            return None
         rates = [rate for rank in self.ranks.values() if (rate := rank.pace.examples_per_second) is not None]
         return sum(rates) if rates else None
 
@@ -254,15 +279,38 @@ class RunState:
 
     @property
     def test_accuracy(self) -> float | None:
-        """The last evaluation's, from 0 to 1; None before the first."""
-        return self.curves.first(TEST_ACCURACY).last
+        """The last evaluation's, as reported: see `accuracy_percent`; None before the first."""
+        return self.curves.first(evaluation_of(self.curves.names)[2]).last
+
+    @property
+    def evaluated_on(self) -> str:
+        """The held-out group whose accuracy that is."""
+        return evaluation_of(self.curves.names)[0]
 
     @property
     def hang(self) -> ev.Alert | None:
         return next((alert for alert in reversed(self.alerts) if alert.kind == "hang"), None)
 
     @property
+    def stall(self) -> Stall | None:
+        """None as soon as a rank has reported anything since the alert, or while the journal is read."""
+        found = [alert for alert in self.alerts if alert.kind in ev.BLOCKING] if self.is_live else []
+        if not found or self.reading is not None:
+            return None
+        since = max((rank.last_time for rank in self.ranks.values()), default=0.0)
+        found = [alert for alert in found if alert.time >= since]
+        culprits = (number for alert in found for number in (*alert.ranks, alert.rank) if number is not None)
+        return Stall(found[-1], since, frozenset(culprits)) if found else None
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether its speed is that of now: not while its journal is read, or no rank makes progress."""
+        return self.reading is None and self.stall is None
+
+    @property
     def fault(self) -> Fault:
+        if self.reading is not None:
+            return ""
         return "failure" if self.failures else "hang" if self.stacks else ""
 
     @property
@@ -272,17 +320,27 @@ class RunState:
         by_cause = sorted(self.failures, key=lambda failure: (failure.rank != named, failure.mono))
         return by_cause[0] if by_cause else None
 
+    def note_reading(self, share: float | None) -> None:
+        """Sets how much of the journal was read; None once its end was reached."""
+        if share != self.reading:
+            self.changed |= {"run", "ranks", "devices", "alerts"} if None in (share, self.reading) else {"run"}
+            self.reading = share
+
     def elapsed(self, now: float) -> float | None:
+        """Returns the seconds that its attempts took, without the time between them, or that it has been queued."""
         if self.ended is not None and self.ended.summary.seconds > 0:
             return self.ended.summary.seconds
-        if self.first_time is None:
+        if self.first_time is None or self.reading is not None:
             return None
-        return max(0.0, (now if self.is_live else self.last_time) - self.first_time)
+        until, timeline = now if self.is_live else self.last_time, self.curves.timeline
+        if self.queued is not None or timeline.start is None:
+            return max(0.0, until - self.first_time)
+        return timeline.base + max(0.0, until - timeline.start)
 
     def remaining(self) -> float | None:
         """Returns the seconds left at the recent pace, evaluations included; None while not known."""
         pace = self.step_s
-        if not self.is_live or pace is None or not self.total_steps or self.stop_requested or self.hang:
+        if not self.is_live or pace is None or not self.total_steps or self.stop_requested or not self.is_moving:
             return None
         left = max(0, self.total_steps - self.step) * pace
         every = self.config.get("eval_every")

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
+from trainers.config.script_texts import ESCAPES
+
 MISSING = "–"  # where there is no value; never a 0 that nobody measured
 MAX_LINE_CHARACTERS = 2000
 
-_SEQUENCES = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor movements
-    "|(?:\x1b[\\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x9c|\x1b\\\\)?"  # OSC, DCS, SOS, PM, APC
-    "|\x1b[ -/]*[0-~]?"  # all other escapes
-)
 _TAB = "    "
 _DROPPED = dict.fromkeys(
     [
@@ -53,7 +49,7 @@ def sanitize(text: str, limit: int = MAX_LINE_CHARACTERS) -> str:
     if "\r" in text:
         text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     if not (text.isascii() and text.isprintable()):
-        text = _SEQUENCES.sub("", text).translate(_CLEAN)
+        text = ESCAPES.sub("", text).translate(_CLEAN)
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

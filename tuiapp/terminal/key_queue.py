@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any
 
 from textual import events
-from textual.app import App
+from textual.app import App, ScreenStackError
 
 from tuiapp.terminal.focus_moves import move_focus
 from tuiapp.terminal.garbage import put_off
@@ -65,7 +65,9 @@ class KeyQueue:
         return 0.0 if self._busy is not None else time.monotonic() - self._answered_at
 
     async def put(self, event: events.Event) -> None:
-        """Handles a key or a paste, now or in its turn."""
+        """Handles a key or a paste, now or in its turn; none once the program ends."""
+        if not self._app.screen_stack:
+            return
         if isinstance(event, events.Paste):
             event.text = event.text[:MAX_PASTED]
         if self._busy is not None:
@@ -82,6 +84,8 @@ class KeyQueue:
 
     async def put_press(self, event: events.MouseEvent) -> None:
         """Handles a button's press or release at once, or in its turn while keys or the screen wait."""
+        if not self._app.screen_stack:
+            return
         if self._is_ready() and not self._waiting:
             await self._deliver(event)
             return
@@ -97,6 +101,9 @@ class KeyQueue:
                 if not self._move_focus():
                     await self._hand_on(self._next())
                 await self._settle()
+        except ScreenStackError:
+            # The program ends: no screen is left to take what waits.
+            self._waiting.clear()
         finally:
             self._busy = None
             self._answered_at = time.monotonic()

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from trainers.contract import mailbox
 from trainers.contract.events import Alert, AnyEvent, Checkpoint, CheckpointRequested
 from trainers.contract.journal import JournalReader, journal_end
+from trainers.contract.peek import peek_journal
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_only_reason, summarise
+from trainers.contract.wording import describe_alone
 from trainers.launch import LaunchError
 from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run, list_runs, titled
@@ -33,6 +35,8 @@ def stop_run(options: Namespace) -> int:
     run = _live_run(options)
     reader = _send(run, "stop-now" if options.now else "stop")
     print(f"stopping {titled(run)} …", file=sys.stderr)
+    if alone := describe_alone(peek_journal(run.journal).begun()):
+        print(f"tuiapp: {alone}", file=sys.stderr)
     with _on_interrupt("the run still stops"):
         return _wait_for_end(run, reader)
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from trainers.config.environment import telemetry_interval_s
+from trainers.config.gpu_choice import VISIBLE
 from trainers.contract.events import DeviceSample, HostSample, TelemetrySource
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
@@ -106,6 +107,7 @@ def _print_json(state: RunState, *, indent: int | None) -> None:
         "time": state.last_time,
         "host": _facts(state.host) if state.host else None,
         "gpus": [_facts(gpu.sample) for gpu in gpus],
+        "cuda_visible_devices": os.environ.get(VISIBLE),
         "problems": state.telemetry_problems,
     }
     print(json.dumps(found, indent=indent), flush=True)
@@ -163,10 +165,16 @@ def device_lines(state: RunState, width: int, *, clock: bool = False, brief: boo
     views = gpu_views(state)
     when = format_clock(state.last_time) if clock else ""
     heading = join_words([socket.gethostname(), plural(len(views), "GPU"), when])
+    visible = os.environ.get(VISIBLE)
+    limit = (
+        []
+        if visible is None or not views
+        else [line(Span(f'runs started here: {VISIBLE}="{sanitize(visible, 60)}"', "muted"))]
+    )
     problems = [line(Span(f"{source}: {problem}", "warning")) for source, problem in state.telemetry_problems.items()]
     return stacked(
         [
-            [line(Span(heading, "bold")), *problems],
+            [line(Span(heading, "bold")), *limit, *problems],
             one_row_each(views, width) if brief and views else gpu_matrix(views, width),
             foreign_processes(views, width),
             host_rows(state.host, width) if state.host else [],

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainers.config.catalog import BACKENDS
+from trainers.config.catalog import BACKENDS, NEWEST_TESTED, is_newer_than_tested
 from trainers.config.data_files import DATA_DIR, FILES, data_dir, where
 from trainers.config.installed import installed_version
 from trainers.config.machine import Machine, inspect_machine
@@ -44,6 +44,7 @@ def examine(options: Namespace) -> int:
     findings = [
         *_programs(),
         *_backends(environments),
+        *_newer_than_tested(environments),
         *_devices(inspect_machine(), environments),
         *_data(),
         *_places(runs_dir(options)),
@@ -85,12 +86,24 @@ def _backends(environments: Sequence[Environment]) -> Iterator[Finding]:
         yield Finding("backends", "fail", "none can run here")
 
 
+def _newer_than_tested(environments: Sequence[Environment]) -> Iterator[Finding]:
+    found = {(name, version) for one in environments for name, version in one.versions.items()}
+    for name, version in sorted(found):
+        if is_newer_than_tested(name, version):
+            tested = ".".join(map(str, NEWEST_TESTED[name]))
+            yield Finding(
+                name, "info", f"{version} is newer than {tested}, the newest that is tested: runs go on with it"
+            )
+
+
 def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[Finding]:
     memory = format_bytes(machine.memory_total_bytes)
     yield Finding("CPU", "pass", f"{machine.cpu_cores} cores, {memory} memory, up to {machine.max_cpu_ranks} ranks")
     for gpu in machine.gpus:
         total = format_bytes(gpu.memory_total_bytes)
-        yield Finding(f"GPU {gpu.index}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
+        yield Finding(f"GPU {gpu.number}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
+    if machine.gpu_limit:
+        yield Finding("GPUs", "info", machine.gpu_limit)
     for one in environments if machine.gpus else ():
         if not one.unavailable and (reason := one.without_gpus(machine)):
             yield Finding(one.backend, "warn", f"not on the GPUs: {reason}")

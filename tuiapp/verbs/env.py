@@ -54,7 +54,7 @@ def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
 
 
 def create(options: Namespace) -> int:
-    """Makes an environment for a framework; says before how much it downloads, and how far it is."""
+    """Makes an environment for a framework; says before how much it downloads and takes, and how far it is."""
     words = create_environment.describe(options.name, cuda=options.cuda)
     print(sanitize(words), file=sys.stderr)
     done = 0

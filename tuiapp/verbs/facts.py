@@ -39,6 +39,10 @@ def list_facts(info: RunInfo) -> dict[str, object]:
         **config_facts(config),
         "platform": config.platform if config else None,
         "started": info.started,
+        "host": info.host or None,
+        "slurm_job": info.begun.job or None if info.begun else None,
+        "node": info.begun.part[0] if info.begun and info.begun.part else None,
+        "nodes": info.begun.part[1] if info.begun and info.begun.part else None,
         "reason": info.reason,
         "problem": info.problem,
     }
@@ -80,6 +84,12 @@ def checkpoint_facts(checkpoints: list[CheckpointDir], best: CheckpointDir | Non
         }
         for one in checkpoints
     ]
+
+
+def reported_facts(state: RunState) -> list[dict[str, object]]:
+    """Returns the checkpoints that a script says it has saved, ready for JSON; none of a built-in trainer."""
+    found = state.checkpoints if state.is_script else []
+    return [{"name": one.name, "step": one.step, "bytes": one.bytes} for one in found]
 
 
 def resume_command(run: RunDir) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tuiapp.state.condition import describe_queued
+from tuiapp.state.condition import describe_queued, run_words
+from tuiapp.state.metrics import format_accuracy
 from tuiapp.state.rank_state import RankState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
@@ -23,7 +24,9 @@ MAX_RANKS = 4  # shown by name
 
 def live_view(state: RunState, now: float, cells: int) -> list[str]:
     """Returns the lines; `now` in seconds since the epoch, `cells` the terminal's width."""
-    phase, done = sanitize(state.phase or state.status), state.progress
+    name, stands = run_words(state, now)
+    phase = stands.lower() if name == "stalled" else sanitize(state.phase or state.status)
+    done = state.progress
     words = [*_learning(state), *_times(state, now)] if state.queued is None else [describe_queued(state.queued)]
     where, width = join_words(_where(state)), min(BAR_CELLS, max(8, cells - 50))
     if done is not None:
@@ -71,16 +74,15 @@ def _learning(state: RunState) -> list[str]:
     losses = [rank.loss for rank in state.ranks.values() if rank.loss is not None]
     return [
         f"loss {format_metric(sum(losses) / len(losses))}" if losses else "",
-        f"accuracy {format_percent(accuracy, 1)}" if (accuracy := state.test_accuracy) is not None else "",
+        f"accuracy {format_accuracy(accuracy)}" if (accuracy := state.test_accuracy) is not None else "",
         f"{format_rate(state.examples_per_second)} examples/s" if state.examples_per_second is not None else "",
     ]
 
 
 def _times(state: RunState, now: float) -> list[str]:
     left = state.remaining()
-    began = state.started.time if state.started else now
     return [
-        f"elapsed {format_duration(max(0.0, now - began))}",
+        f"elapsed {format_duration(state.elapsed(now) or 0.0)}",
         f"left {format_duration(left)}" if left is not None and state.is_live else "",
     ]
 

@@ -26,8 +26,9 @@ from trainers.contract.events import (
     RunStarted,
     StopRequested,
 )
-from trainers.contract.metrics import TEST_ACCURACY, TEST_LOSS
+from trainers.contract.metrics import evaluation_of
 from trainers.contract.rundir import RunDir
+from trainers.contract.wording import describe_result
 from tuiapp.state.condition import describe_checkpoint, describe_queued
 from tuiapp.state.metrics import metric
 from tuiapp.state.run_clock import RunClock
@@ -35,7 +36,6 @@ from tuiapp.state.run_state import RunState, names
 from tuiapp.state.text import (
     format_clock,
     format_duration,
-    format_percent,
     format_rate,
     join_words,
     plural,
@@ -155,8 +155,7 @@ def describe_end(state: RunState, run: RunDir) -> str:
         return sanitize(f"LOST: the run's supervisor died; see {run.supervisor_log}")
     summary = state.ended.summary
     parts = [f"{state.status.upper()}: {sanitize(state.ended.reason)}"]
-    if summary.test_accuracy is not None:
-        parts.append(f"test accuracy {format_percent(summary.test_accuracy, 1)}")
+    parts += filter(None, [describe_result(summary)])
     if summary.examples_per_second is not None:
         parts.append(f"{format_rate(summary.examples_per_second)} examples/s")
     return " · ".join([*parts, format_duration(summary.seconds), sanitize(str(run.path))])
@@ -177,7 +176,7 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
         case RankStarted():
             return sanitize(f"rank {event.rank} runs on {event.device} {event.device_name}".rstrip())
         case Metrics() if is_logged(event):
-            shown = [metric(name) for name in (TEST_LOSS, TEST_ACCURACY) if name in event.values]
+            shown = [metric(name) for name in evaluation_of(event.values)[1:] if name]
             words = [f"{one.label} {one.format(event.values[one.name][-1])}" for one in shown if event.values[one.name]]
             epoch = f"epoch {state.epoch_of(event.last_step)}/{state.epochs}" if state.epochs else ""
             return join_words([epoch, f"step {event.last_step:,}", *words])
@@ -191,6 +190,8 @@ def _in_words(event: AnyEvent, state: RunState) -> str:
             return "saving a checkpoint after the current step"
         case StopRequested(now=True):
             return "stopping at once"
+        case StopRequested(agreed=True) if state.is_script:
+            return "the script stops after the step that its ranks agree on (Ctrl-C again: at once)"
         case StopRequested() if (grace := state.stop_grace_s) is not None:
             return f"SIGTERM sent; the script has {format_duration(grace)} to end (Ctrl-C again: at once)"
         case StopRequested(by="Slurm" | "Slurm's time limit"):

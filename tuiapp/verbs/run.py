@@ -30,7 +30,7 @@ from tuiapp.library.commands import CannotAskError, send_command
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.state.fold import apply
-from tuiapp.state.memory_warning import memory_warning
+from tuiapp.state.launch_warnings import busy_gpus, describe_use, memory_warning
 from tuiapp.state.notification import ending, notification
 from tuiapp.state.run_state import RunState
 from tuiapp.state.terminal_facts import wants_ascii
@@ -96,7 +96,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         options.source = f"{MODULE}{options.module}"
     if options.resume is None:
         config = _read_new(options, checks)
-        _warn_of_memory(config, machine)
+        _warn(config, machine)
         return launch(config, runs_dir(options), machine, about), 0
     if options.like is not None:
         raise UsageError("--resume continues a run, --like starts a new one: omit one of them.")
@@ -107,7 +107,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         )
     run = find_run(options.resume, runs_dir(options))
     config = read_like(run, options.settings, checks, arguments=options.arguments)
-    _warn_of_memory(config, machine)
+    _warn(config, machine)
     resumed = resume(run, config, machine)
     if change != Change():
         change_about(run, change)
@@ -116,10 +116,12 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     return run, resumed.offset
 
 
-def _warn_of_memory(config: RunConfig, machine: Machine) -> None:
+def _warn(config: RunConfig, machine: Machine) -> None:
     placed = place(config, machine)
-    if can_estimate(placed) and (warning := memory_warning(placed, machine, estimate_memory(placed))):
-        print(f"tuiapp: {warning}", file=sys.stderr)
+    memory = memory_warning(placed, machine, estimate_memory(placed)) if can_estimate(placed) else ""
+    busy = [f"GPU {gpu.number} is in use: {describe_use(gpu)}" for gpu in busy_gpus(placed, machine)]
+    for warning in filter(None, (*busy, memory)):
+        print(f"tuiapp: {sanitize(warning)}", file=sys.stderr)
 
 
 def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:

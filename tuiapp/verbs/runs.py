@@ -5,25 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from shutil import get_terminal_size
+from typing import cast
 
-from trainers.config.catalog import takes
-from trainers.config.options import format_value
-from trainers.config.run_config import to_mapping, to_toml_values
+from trainers.config.options import Value, format_value
+from trainers.config.run_config import to_toml_values
+from trainers.config.secrets import mask_values
 from trainers.contract.lock_note import read_note
 from trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
 from trainers.contract.metrics import LOSS, RATE, TEST_ACCURACY, TEST_LOSS
 from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
+from trainers.contract.wording import describe_alone
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
 from tuiapp.library.queue_watch import keep_watched
 from tuiapp.state.devices.efficiency import efficiency_words
-from tuiapp.state.metrics import KNOWN, metric, ordered
+from tuiapp.state.metrics import KNOWN, format_accuracy, metric, ordered
 from tuiapp.state.predictions import predictions_facts
-from tuiapp.state.run_list import BY_NAME, choose, order, tags
+from tuiapp.state.run_list import BY_NAME, choose, order, state, state_name, tags
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import (
     MISSING,
@@ -33,20 +35,19 @@ from tuiapp.state.text import (
     format_count,
     format_duration,
     format_fact,
-    format_percent,
     join_words,
     plural,
     sanitize,
     sanitize_lines,
 )
-from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, resume_command, resume_hint
+from tuiapp.verbs.facts import checkpoint_facts, list_facts, read_through, reported_facts, resume_command, resume_hint
 from tuiapp.verbs.sources import runs_dir
 
 MAX_ALERTS = 5
 
 KEPT_FIRST = (
     *("run", "state", "name", "accuracy", "backend", "model", "started", "loss", "dataset", "tags", "speed", "took"),
-    *("steps", "devices", "best_loss"),
+    *("steps", "devices", "job", "host", "best_loss"),
 )
 """Columns by importance, for narrow terminals."""
 
@@ -69,6 +70,8 @@ LISTED: dict[str, str] = {
     "speed": "EXAMPLES/S",
     "took": "TOOK",
     "started": "STARTED",
+    "host": "HOST",
+    "job": "JOB",
 }
 
 
@@ -119,16 +122,18 @@ def show_run(options: Namespace) -> int:
     failure = state.first_failure
     alerts = [alert for alert in state.alerts if alert.severity == "error"][-MAX_ALERTS:]
     gaps, reported = state.gaps, _last_values(state)
+    shown: Callable[[Mapping[str, object]], dict[str, object]] = dict if options.secrets else mask_values
+    config = shown(to_toml_values(info.config)) if info.config else {}
     if options.json:
         more = {
-            "config": to_toml_values(info.config) if info.config else None,
+            "config": config or None,
             "traceback": failure.traceback if failure else None,
             "alerts": [alert.text for alert in alerts],
             "efficiency": asdict(efficiency),
-            "checkpoints": checkpoint_facts(checkpoints, best),
+            "checkpoints": checkpoint_facts(checkpoints, best) or reported_facts(state),
             "missing_steps": gaps.spans,
             "predictions": predictions_facts(state.predictions),
-            "script_config": state.facts.config,
+            "script_config": shown(state.facts.config),
             "script_summary": state.facts.summary,
             "script_metrics": reported,
             "resume": (command := resume_command(run)) or None,
@@ -149,7 +154,7 @@ def show_run(options: Namespace) -> int:
     if run.is_live() and (trouble := read_note(run).trouble):
         facts["trouble"] = trouble
     for name, text in facts.items():
-        print(f"{name:12}{sanitize(text)}")
+        print(f"{sanitize(name):12}{sanitize(text)}")
     if info.about.note:
         print("\nnote")
         for line in sanitize_lines(info.about.note):
@@ -158,15 +163,18 @@ def show_run(options: Namespace) -> int:
     if info.config is None:
         print(sanitize(info.problem))
     else:
-        for key, value in to_mapping(info.config).items():
-            if not takes(info.config.backend, key):
-                continue
-            print(f"{key:18}{sanitize(format_value(value))}")
-    _print_facts("the script's configuration", state.facts.config)
+        for key, value in config.items():
+            text = ",".join(value) if isinstance(value, list) else format_value(cast(Value, value))
+            print(f"{key:18}{sanitize(text)}")
+    _print_facts("the script's configuration", shown(state.facts.config))
     _print_facts("the script's summary", state.facts.summary)
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
     hint = resume_hint(run)
     _print_checkpoints(checkpoints, best, damaged, resume_point(run) if hint else None)
+    if state.is_script and state.checkpoints:
+        print("\ncheckpoints that the script reported")
+        for saved in state.checkpoints:
+            print(f"  step {saved.step:<10,}  {format_bytes(saved.bytes):9}  {sanitize(saved.name)}")
     if alerts:
         print("\nlast alerts")
     for alert in alerts:
@@ -188,8 +196,9 @@ def _last_values(state: RunState) -> dict[str, float | None]:
 def _print_facts(title: str, facts: Mapping[str, object]) -> None:
     if facts:
         print(f"\n{title}")
+    width = min(60, max([24, *map(len, facts)]))
     for key, value in facts.items():
-        print(f"  {sanitize(key):24}  {format_fact(value)}")
+        print(f"  {sanitize(key):{width}}  {format_fact(value)}")
 
 
 def _print_checkpoints(
@@ -205,7 +214,7 @@ def _print_checkpoints(
             f"epoch {format_count(round(manifest.epoch, 2)):6}",
             f"{format_bytes(one.bytes):9}",
             f"loss {KNOWN[TEST_LOSS].format(manifest.loss)}" if manifest.loss is not None else "",
-            f"accuracy {format_percent(manifest.accuracy, 1)}" if manifest.accuracy is not None else "",
+            f"accuracy {format_accuracy(manifest.accuracy)}" if manifest.accuracy is not None else "",
             "best" if one is best else "",
             "" if manifest.finite else "weights not finite",
             _resume_words(point) if point and one.path == point.checkpoint.path else "",
@@ -220,15 +229,31 @@ def _resume_words(point: ResumePoint) -> str:
 
 
 def _row(info: RunInfo) -> list[str]:
-    plain = {"state": info.status, "started": _moment(info.started), "tags": tags(info) or MISSING}
+    plain = {"state": _state(info), "started": _moment(info.started), "tags": tags(info) or MISSING}
+    plain |= {"host": info.host or MISSING, "job": _job(info)}
     cells = [plain.get(name) or BY_NAME[name].cell(info) for name in LISTED]
     return [sanitize(cell, WIDEST.get(name, 100)) for name, cell in zip(LISTED, cells, strict=True)]
+
+
+def _state(info: RunInfo) -> str:
+    # What other programs read has the word alone.
+    return state(info) if sys.stdout.isatty() else state_name(info)
+
+
+def _job(info: RunInfo) -> str:
+    """The Slurm job, and the node of several, as "17_3 n0/2"."""
+    begun = info.begun
+    node = f"n{begun.part[0]}/{begun.part[1]}" if begun and begun.part else ""
+    return " ".join(filter(None, (begun.job if begun else "", node))) or MISSING
 
 
 def _kept(infos: Sequence[RunInfo], widths: Sequence[int]) -> list[int]:
     """Returns the indices of the columns to print: on a terminal the most important ones that fit."""
     empty = {"name"} if not any(info.name for info in infos) else set()
     empty |= {"tags"} if not any(info.about.tags for info in infos) else set()
+    # A machine's own list need not say its name.
+    empty |= {"host"} if len({info.host for info in infos if info.host}) < 2 else set()
+    empty |= {"job"} if all(_job(info) == MISSING for info in infos) else set()
     kept = [place for place, name in enumerate(LISTED) if name not in empty]
     if not sys.stdout.isatty():
         return kept
@@ -237,14 +262,17 @@ def _kept(infos: Sequence[RunInfo], widths: Sequence[int]) -> list[int]:
 
 
 def _overview(info: RunInfo) -> dict[str, str]:
-    summary = info.summary
+    summary, loss = info.summary, info.summary.test_loss
     figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
     return {
-        "state": info.status,
+        "state": _state(info),
         "steps": f"{summary.steps:,}",
         **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
+        **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
         "took": format_duration(summary.seconds),
         "started": _moment(info.started),
+        **({"host": info.host} if info.host else {}),
+        **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),
     }
 
 

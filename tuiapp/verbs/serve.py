@@ -2,7 +2,8 @@
 
 A dashboard can start programs. So the server listens on the loopback interface alone, and every request, that for the
 websocket too, must have the token of the printed address. The first request gets it as a cookie, so that it does not
-stay in the address bar. textual-serve starts a dashboard per websocket, and ends it with that.
+stay in the address bar. The page may be opened by any name and port of this machine, as `localhost` or one that ssh
+forwards. textual-serve starts a dashboard per websocket, and ends it with that.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import re
 import secrets
 import shlex
 import signal
 import socket
 import sys
 from argparse import Namespace
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.sources import runs_dir
@@ -87,17 +91,30 @@ async def _serve(listener: socket.socket, command: str) -> None:
         await runner.cleanup()
 
 
+def is_loopback(url: str) -> bool:
+    """Whether an address, such as an Origin, is one of this machine alone, at whatever port."""
+    try:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+        plain = f"{parts.scheme}://{parts.netloc}" == url and "@" not in url and parts.port != 0
+        return plain and (name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback)
+    except ValueError:
+        return False
+
+
 def _guard(token: str, address: str, cookie: str) -> Middleware:
     """Returns a middleware that answers 403 to what does not have the token, or comes from another page."""
     from aiohttp import web
+
+    url = re.compile(rf"(http|ws)://{re.escape(HOST)}:\d+/")
 
     def fits(given: str | None) -> bool:
         return given is not None and secrets.compare_digest(given.encode(errors="replace"), token.encode())
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # Cookies are shared by all ports of a host: another server's page must not open the websocket.
-        elsewhere = request.headers.get("Origin", address) != address
+        # A page from elsewhere must not open the websocket with this browser's cookie.
+        elsewhere = not is_loopback(request.headers.get("Origin", address))
         asked = request.query.get("token")
         if elsewhere or not (fits(asked) or fits(request.cookies.get(cookie))):
             raise web.HTTPForbidden(text="Open the address that tuiapp serve has printed, with its token.\n")
@@ -107,7 +124,9 @@ def _guard(token: str, address: str, cookie: str) -> Middleware:
             raise moved
         response = await handler(request)
         if isinstance(response, web.Response) and response.content_type == "text/html" and response.text:
-            response.text = response.text.replace("</body>", FOCUS)
+            # Not where the server listens, but where the browser has found it.
+            host = request.host if is_loopback(f"http://{request.host}") else address.removeprefix("http://")
+            response.text = url.sub(rf"\1://{host}/", response.text).replace("</body>", FOCUS)
         if not response.prepared:
             response.headers["Content-Security-Policy"] = POLICY
             response.headers["Referrer-Policy"] = "no-referrer"

@@ -17,7 +17,7 @@ from textual.widgets import Static
 from trainers.contract.summary import RunInfo
 from tuiapp.state.comparison import Line, differing, results
 from tuiapp.state.palette import series_color
-from tuiapp.state.run_list import SYMBOLS
+from tuiapp.state.run_list import state
 from tuiapp.state.text import fit, format_percent, sanitize
 from tuiapp.widgets.colors import MUTED
 
@@ -75,7 +75,7 @@ class CompareTable(VerticalScroll):
     ) -> None:
         """Shows runs; `reading` has the fraction read of each (None once complete), `hidden` the hidden indices."""
         states = [
-            f"{SYMBOLS[info.status]} {info.status}" if share is None else f"reading {format_percent(share)}"
+            state(info) if share is None else f"reading {format_percent(share)}"
             for info, share in zip(infos, reading, strict=True)
         ]
         keys, here = differing(infos), [read_out] if read_out else []

@@ -57,6 +57,8 @@ class DevicePanel(TextPanel, NodeScroll):
         """The node that it shows."""
 
     def lines(self, state: RunState, width: int) -> list[Content]:
+        if state.reading is not None:
+            return [styled(line(Span("reading the run's journal…", "muted")), dark=self.app.current_theme.dark)]
         views = gpu_views(state)
         past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         # A small terminal has no room for a border.

@@ -12,6 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from trainers.config.machine import Gpu
+from tuiapp.state.launch_warnings import describe_use, users_of
 from tuiapp.state.text import format_bytes, join_words, sanitize
 
 NAME_CELLS = 24
@@ -25,7 +26,7 @@ VENDOR = "NVIDIA "
 
 
 class GpuChecklist(OptionList):
-    """One line per GPU; none checked means the first ones. Textual's `SelectionList` shows checked by colour alone."""
+    """One line per GPU; none checked means idle ones. Textual's `SelectionList` shows checked by colour alone."""
 
     BINDING_GROUP_TITLE = "GPUs"
 
@@ -48,7 +49,7 @@ class GpuChecklist(OptionList):
         """The user checked or unchecked a GPU."""
 
         device_ids: tuple[str, ...]
-        """Indices of the checked GPUs, in order."""
+        """Numbers of the checked GPUs, in order."""
 
     def __init__(self, *, gpus: Sequence[Gpu]) -> None:
         super().__init__(*(Option(line) for line in describe_gpus(gpus, frozenset())))
@@ -60,7 +61,7 @@ class GpuChecklist(OptionList):
 
     def show(self, device_ids: Sequence[str]) -> None:
         named = set(device_ids)
-        self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {str(gpu.index), gpu.uuid} & named)
+        self._chosen = frozenset(gpu.uuid for gpu in self._gpus if {gpu.number, gpu.uuid} & named)
         self._write()
 
     def on_resize(self) -> None:
@@ -87,7 +88,7 @@ class GpuChecklist(OptionList):
     def _toggle(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         self._chosen ^= {self._gpus[event.option_index].uuid}
-        chosen = tuple(str(gpu.index) for gpu in self._gpus if gpu.uuid in self._chosen)
+        chosen = tuple(gpu.number for gpu in self._gpus if gpu.uuid in self._chosen)
         self.post_message(self.GpusChosen(chosen))
 
 
@@ -111,7 +112,7 @@ def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None 
 
 def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -> list[str]:
     name = gpu.name if vendor else gpu.name.removeprefix(VENDOR)
-    parts = [f"{'[x]' if chosen else '[ ]'} {gpu.index:>2}", sanitize(name, name_cells).ljust(name_cells)]
+    parts = [f"{'[x]' if chosen else '[ ]'} {gpu.number:>2}", sanitize(name, name_cells).ljust(name_cells)]
     if gpu.memory_total_bytes is not None and gpu.memory_used_bytes is not None:
         # In the unit of the total, so that lines can be compared.
         total, unit = format_bytes(gpu.memory_total_bytes).split()
@@ -120,26 +121,10 @@ def _parts(gpu: Gpu, chosen: bool, name_cells: int, vendor: bool, words: bool) -
     if gpu.utilization_percent is not None:
         parts.append(f"{gpu.utilization_percent:3d} %{' busy' if words else ''}")
     if gpu.processes is not None:
-        parts.append(", ".join(_users(gpu)) or "unused")
+        parts.append(", ".join(users_of(gpu)) or "unused")
     return parts
 
 
 def details(gpu: Gpu) -> str:
     """Returns what a GPU's line may omit: its users' memory and its UUID."""
-    held = [f"{user} {words}" for user, words in _users(gpu).items()]
-    busy = "" if gpu.utilization_percent is None else f"{gpu.utilization_percent} % busy"
-    return join_words([busy, ", ".join(held), sanitize(gpu.uuid)])
-
-
-def _users(gpu: Gpu) -> dict[str, str]:
-    """Returns for each user of a GPU's memory the number of processes and the memory, as text."""
-    users: dict[str, list[int | None]] = {}
-    for process in gpu.processes or ():
-        # No name: a user outside this container, or with hidden processes.
-        users.setdefault(sanitize(process.user) or "others", []).append(process.memory_bytes)
-    words = {}
-    for user, held in users.items():
-        count = "1 process" if len(held) == 1 else f"{len(held)} processes"
-        known = [memory for memory in held if memory is not None]
-        words[user] = f"{count} {format_bytes(sum(known))}" if known else count
-    return words
+    return join_words([describe_use(gpu), sanitize(gpu.uuid)])

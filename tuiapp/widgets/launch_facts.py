@@ -10,10 +10,10 @@ from textual.reactive import reactive
 from textual.widgets import Button, Static
 
 from trainers.config.machine import Machine
-from trainers.config.memory import free_memory, on_host
+from trainers.config.memory import free_memory, jax_pool_bytes, on_host
 from trainers.config.script import short_command
 from tuiapp.state.draft import FIELDS, Draft, device_words
-from tuiapp.state.memory_warning import memory_warning
+from tuiapp.state.launch_warnings import busy_gpus, memory_warning, users_of
 from tuiapp.state.text import MISSING, format_bytes, plural, sanitize, sanitize_lines
 
 LABEL_CELLS = 10
@@ -134,10 +134,18 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
         return Content("detecting devices…")
     if draft.placed is None:
         return Content(MISSING)
-    words = device_words(draft.placed)
-    if draft.batch_per_device is None:
-        return Content(words)
-    return Content(f"{words} · {draft.batch_per_device:,} examples a step on each")
+    words = Content(device_words(draft.placed, machine))
+    users: dict[str, list[str]] = {}
+    for gpu in busy_gpus(draft.placed, machine):
+        for user in users_of(gpu) or ("others",):
+            users.setdefault(user, []).append(gpu.number)
+    if users:
+        # The list above has the figures.
+        each = "; ".join(f"GPU {', '.join(numbers)} used by {user}" for user, numbers in users.items())
+        words = Content.assemble(words, BETWEEN, (f"! {each}", "bold $text-warning"))
+    if draft.batch_per_device is not None:
+        words = Content.assemble(words, f"{BETWEEN}{draft.batch_per_device:,} examples a step on each")
+    return words
 
 
 def _training(draft: Draft) -> Content:
@@ -171,6 +179,8 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         words += f", {format_bytes(on_host(placed, estimate))} {'on each node' if placed.nodes > 1 else 'in all'}"
     if free:
         words += f" · {format_bytes(min(held for _, held in free))} free"
+    if pool := jax_pool_bytes(placed, machine):
+        words += f", of which JAX takes {format_bytes(pool)}"
     parts = {
         "parameters": estimate.parameters,
         "gradients": estimate.gradients,

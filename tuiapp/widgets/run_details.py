@@ -8,13 +8,13 @@ from textual.widgets import Static
 from trainers.config.options import format_value
 from trainers.config.run_config import RunConfig, changed_keys
 from trainers.contract.summary import RunInfo
-from tuiapp.state.run_list import SYMBOLS, tags
+from tuiapp.state.metrics import format_accuracy
+from tuiapp.state.run_list import state, tags
 from tuiapp.state.text import (
     format_count,
     format_fact,
     format_metric,
     format_path,
-    format_percent,
     join_words,
     sanitize,
 )
@@ -49,14 +49,15 @@ class RunDetails(Static):
 
 
 def _lines(info: RunInfo) -> list[Content]:
-    summary, steps = info.summary, format_count(info.summary.steps)
+    summary, steps, on = info.summary, format_count(info.summary.steps), info.summary.evaluated_on
     came_to = join_words(
         [
-            f"{SYMBOLS[info.status]} {info.status}",
+            state(info),
             sanitize(info.reason),
+            sanitize(info.where),
             f"step {steps}" if summary.steps and steps not in info.reason else "",
-            f"test accuracy {format_percent(summary.test_accuracy, 1)}" if summary.test_accuracy is not None else "",
-            f"test loss {format_metric(summary.test_loss)}" if summary.test_loss is not None else "",
+            f"{on} accuracy {format_accuracy(summary.test_accuracy)}" if summary.test_accuracy is not None else "",
+            f"{on} loss {format_metric(summary.test_loss)}" if summary.test_loss is not None else "",
         ]
     )
     second = Content.styled(sanitize(info.problem), "$text-warning") if info.problem else Content(_changed(info))

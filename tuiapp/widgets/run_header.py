@@ -7,9 +7,11 @@ from typing import ClassVar
 from textual.content import Content
 from textual.widget import Widget
 
-from tuiapp.state.condition import describe_queued
+from tuiapp.state.condition import describe_queued, run_words
 from tuiapp.state.devices.spans import join_fitting
-from tuiapp.state.run_state import RunState, RunStatus, names
+from tuiapp.state.metrics import format_accuracy
+from tuiapp.state.run_state import RunState, names
+from tuiapp.state.signs import SIGNS
 from tuiapp.state.text import (
     format_duration,
     format_percent,
@@ -20,15 +22,18 @@ from tuiapp.state.text import (
 )
 from tuiapp.widgets.colors import MUTED
 
-SYMBOLS: dict[RunStatus, tuple[str, str]] = {
-    "queued": ("◌", MUTED),
-    "starting": ("◌", MUTED),
-    "running": ("●", "$text-primary"),
-    "completed": ("✔", "$text-success"),
-    "failed": ("✖", "$text-error"),
-    "stopped": ("■", "$text-warning"),
-    "lost": ("✖", "$text-error"),
+STYLES = {
+    "queued": MUTED,
+    "starting": MUTED,
+    "reading": MUTED,
+    "running": "$text-primary",
+    "stalled": "$text-error",
+    "completed": "$text-success",
+    "failed": "$text-error",
+    "stopped": "$text-warning",
+    "lost": "$text-error",
 }
+"""Of the states in `SIGNS`."""
 
 
 class RunHeader(Widget):
@@ -60,8 +65,7 @@ class RunHeader(Widget):
 
     def _build(self, width: int) -> Content:
         state = self._state
-        symbol, style = SYMBOLS[state.status]
-        status = Content.assemble((f"{symbol} {state.status.upper()}", f"bold {style}"), f" {state.phase}")
+        status, style = state_words(state, self._now)
         what, run_id = Content.styled(self._what(), "bold"), Content.styled(state.run_id, MUTED)
         if state.name:
             run_id = Content.assemble((state.name, "bold"), " · ", run_id)
@@ -99,6 +103,8 @@ class RunHeader(Widget):
         state = self._state
         if state.queued is not None and state.is_live:
             return join_fitting(describe_queued(state.queued).split(" · "), room)
+        if state.reading is not None:
+            return "reading the run's journal…"
         if state.status == "starting":
             return "waiting for the first event…"
         if not state.step and state.is_live:
@@ -114,20 +120,22 @@ class RunHeader(Widget):
     def _speeds(self) -> list[str]:
         """Returns speed and accuracy, the longest words first."""
         state = self._state
-        # There is no speed while the ranks hang.
-        rate = state.examples_per_second if state.hang is None else None
-        pace = _pace(state.step_s if state.hang is None and state.is_live else None)
+        if state.reading is not None:
+            return [""]
+        rate = state.examples_per_second
+        pace = _pace(state.step_s if state.is_live and state.is_moving else None)
         accuracy = state.test_accuracy
-        learns = f"test accuracy {format_percent(accuracy, 1)}" if accuracy is not None else ""
+        learns = f"{state.evaluated_on} accuracy {format_accuracy(accuracy)}" if accuracy is not None else ""
         long, short = (f"{format_rate(rate)} {unit}" if rate is not None else pace for unit in ("examples/s", "ex/s"))
         return [join_words([long, learns]), join_words([short, learns]), short]
 
     def _progress(self, width: int, style: str) -> Content:
         state = self._state
         elapsed, left = state.elapsed(self._now), state.remaining()
+        progress = state.progress if state.reading is None else state.reading
         times = join_words(
             [
-                f"{format_percent(state.progress):>5}" if state.progress is not None else "",
+                f"{format_percent(progress):>5}" if progress is not None else "",
                 f"{'waiting' if state.status == 'queued' else 'elapsed'} {format_duration(elapsed)}"
                 if elapsed is not None
                 else "",
@@ -135,12 +143,19 @@ class RunHeader(Widget):
             ]
         )
         room = max(0, width - len(times) - 1)
-        if state.started is not None and state.progress is None:
+        if state.started is not None and progress is None:
             return Content.assemble(" " * (room + 1), times)
-        done = round((state.progress or 0.0) * room * 2)
+        done = round((progress or 0.0) * room * 2)
         full, half = divmod(done, 2)
         line = "━" * full + ("╸" if half else "")
         return Content.assemble((line, style), ("─" * (room - len(line)), "$foreground 30%"), " ", times)
+
+
+def state_words(state: RunState, now: float) -> tuple[Content, str]:
+    """Returns a run's state with its sign, and the style of both."""
+    name, words = run_words(state, now)
+    phase = f" {state.phase}" if name == state.status else ""
+    return Content.assemble((f"{SIGNS[name]} {words}", f"bold {STYLES[name]}"), phase), STYLES[name]
 
 
 def _pace(step_s: float | None) -> str:

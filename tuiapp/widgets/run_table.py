@@ -19,7 +19,7 @@ from textual.strip import Strip
 
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, RunStatus
-from tuiapp.state.run_list import COLUMNS, Column
+from tuiapp.state.run_list import COLUMNS, Column, is_stalled
 from tuiapp.state.text import GAP_CELLS, fit, fitting_columns
 from tuiapp.widgets.selected_text import mark_selection
 
@@ -218,7 +218,8 @@ class RunTable(ScrollView, can_focus=True):
         segments = [Segment(mark.ljust(MARK_CELLS), base + self.get_component_rich_style("runs--mark", partial=True))]
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
-        state = self.get_component_rich_style(f"runs--{_CLASSES[info.status]}", partial=True) if colored else Style()
+        kind = "bad" if is_stalled(info) else _CLASSES[info.status]
+        state = self.get_component_rich_style(f"runs--{kind}", partial=True) if colored else Style()
         faint = self.get_component_rich_style("runs--muted", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
         for column in self._columns:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 @dataclass
 class Race:
-    """One bare run: `python -m tests.benchmarks.bare.NAME DATA MODEL DEVICES EPOCHS BATCH PLATFORM`."""
+    """One bare run: `python -m tests.benchmarks.bare.NAME DATA SETTINGS`, an object of JSON with the keys below."""
 
     data: str
     """An .npz file with x_train, uint8 [N, H, W, C], and y_train, int64 [N]."""
@@ -24,6 +24,9 @@ class Race:
     global_batch_size: int
     platform: str
     """cpu or cuda."""
+    precision: str
+    """As the key of that name."""
+    compile: bool
     first_step: float = 0.0
     """When it was done, in seconds on the monotonic clock."""
     seconds: float = 0.0
@@ -32,8 +35,8 @@ class Race:
 
     @classmethod
     def from_command_line(cls) -> Race:
-        data, model, devices, epochs, batch, platform = sys.argv[1:]
-        return cls(data, model, int(devices), int(epochs), int(batch), platform)
+        data, settings = sys.argv[1:]
+        return cls(data, **json.loads(settings))
 
     def load(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Images scaled to 0–1, float32 [N, H, W, C], and labels, int64 [N]."""

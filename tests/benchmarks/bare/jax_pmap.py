@@ -21,7 +21,10 @@ from flax import jax_utils  # noqa: E402
 from flax.training import train_state  # noqa: E402
 from flax.training.common_utils import shard, shard_prng_key  # noqa: E402
 
+from trainers.jax_devices import PRECISIONS  # noqa: E402
 from trainers.models import flax_models  # noqa: E402
+
+jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 
 
 class TrainState(train_state.TrainState):
@@ -42,7 +45,7 @@ def train_step(state: TrainState, x: Any, y: Any, key: Any) -> tuple[TrainState,
 
 def main() -> None:
     images, labels = race.load()
-    model = flax_models.build(race.model, 10)
+    model = flax_models.build(race.model, 10, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])), train=False)
     state = TrainState.create(
         apply_fn=model.apply,
@@ -62,7 +65,7 @@ def main() -> None:
             if not race.first_step:
                 loss.block_until_ready()
                 race.step_done()
-        loss.block_until_ready()
+        jax.block_until_ready(state)
         race.end_epoch(epoch)
     race.print_result(len(images))
 

@@ -21,7 +21,10 @@ from flax.training import train_state  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from trainers.jax_devices import PRECISIONS  # noqa: E402
 from trainers.models import flax_models  # noqa: E402
+
+jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 
 
 class TrainState(train_state.TrainState):
@@ -43,7 +46,7 @@ def main() -> None:
     images, labels = race.load()
     mesh = Mesh(np.array(jax.devices()[: race.devices]), ("batch",))
     split, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
-    model = flax_models.build(race.model, 10)
+    model = flax_models.build(race.model, 10, jnp.bfloat16 if race.precision == "bfloat16" else jnp.float32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])), train=False)
     state = TrainState.create(
         apply_fn=model.apply,
@@ -64,7 +67,7 @@ def main() -> None:
             if not race.first_step:
                 loss.block_until_ready()
                 race.step_done()
-        loss.block_until_ready()
+        jax.block_until_ready(state)
         race.end_epoch(epoch)
     race.print_result(len(images))
 

@@ -19,13 +19,17 @@ import numpy as np  # noqa: E402
 from jax.sharding import Mesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from trainers.jax_devices import PRECISIONS  # noqa: E402
 from trainers.models import keras_models  # noqa: E402
+
+jax.config.update("jax_default_matmul_precision", PRECISIONS[race.precision])
 
 
 def main() -> None:
     images, labels = race.load()
     keras.utils.set_random_seed(0)
-    model = keras_models.build(race.model, (images.shape[1], images.shape[2], images.shape[3]), 10)
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    model = keras_models.build(race.model, shape, 10, race.precision)
     optimizer = keras.optimizers.Adam(1e-3)
     loss_fn = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer.build(model.trainable_variables)
@@ -57,7 +61,7 @@ def main() -> None:
             if not race.first_step:
                 loss.block_until_ready()
                 race.step_done()
-        loss.block_until_ready()
+        jax.block_until_ready(state)
         race.end_epoch(epoch)
     race.print_result(len(images))
 

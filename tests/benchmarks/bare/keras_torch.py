@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
+from tests.benchmarks.bare.on_torch import finish, set_arithmetic
 from trainers.models import keras_models
 
 
@@ -28,6 +29,7 @@ def work(rank: int, port: int, race: Race) -> None:
     else:
         # More threads than cores would only slow it down.
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // race.devices))
+    set_arithmetic(race)
     dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=race.devices)
     images, labels = race.load()
     dataset = TensorDataset(torch.from_numpy(images), torch.from_numpy(labels))
@@ -35,7 +37,8 @@ def work(rank: int, port: int, race: Race) -> None:
     local = race.global_batch_size // race.devices
     loader = DataLoader(dataset, batch_size=local, sampler=sampler, pin_memory=on_gpu, drop_last=True)
     keras.utils.set_random_seed(0)
-    model = keras_models.build(race.model, (images.shape[1], images.shape[2], images.shape[3]), 10)
+    shape = (images.shape[1], images.shape[2], images.shape[3])
+    model = keras_models.build(race.model, shape, 10, race.precision)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_fn = torch.nn.CrossEntropyLoss()
     ddp = torch.nn.parallel.DistributedDataParallel(model.to(device), device_ids=[rank] if on_gpu else None)
@@ -52,7 +55,7 @@ def work(rank: int, port: int, race: Race) -> None:
             if not race.first_step:
                 loss.item()
                 race.step_done()
-        loss.item()
+        finish(race)
         race.end_epoch(epoch)
     if rank == 0:
         race.print_result(len(images))

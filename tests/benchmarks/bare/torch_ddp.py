@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from tests.benchmarks.bare.common import Race
+from tests.benchmarks.bare.on_torch import autocast, compiled, finish, memory_format, set_arithmetic
 from trainers.models import torch_models
 
 
@@ -27,6 +28,7 @@ def work(rank: int, port: int, race: Race) -> None:
     else:
         # More threads than cores would only slow it down.
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // race.devices))
+    set_arithmetic(race)
     dist.init_process_group("nccl" if on_gpu else "gloo", rank=rank, world_size=race.devices)
     images, labels = race.load()
     dataset = TensorDataset(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
@@ -35,20 +37,23 @@ def work(rank: int, port: int, race: Race) -> None:
     loader = DataLoader(dataset, batch_size=local, sampler=sampler, pin_memory=on_gpu, drop_last=True)
     torch.manual_seed(0)
     shape = (images.shape[1], images.shape[2], images.shape[3])
-    model = DDP(torch_models.build(race.model, shape, 10).to(device), device_ids=[rank] if on_gpu else None)
+    layout = memory_format(race)
+    model = torch_models.build(race.model, shape, 10).to(device, memory_format=layout)  # type: ignore[call-overload]
+    ddp = DDP(compiled(race, model), device_ids=[rank] if on_gpu else None)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for epoch in range(race.epochs):
         race.begin_epoch()
         sampler.set_epoch(epoch)
         for x, y in loader:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            with autocast(race):
+                loss = F.cross_entropy(ddp(x.to(device, memory_format=layout)), y.to(device))
             loss.backward()
             optimizer.step()
             if not race.first_step:
                 loss.item()
                 race.step_done()
-        loss.item()
+        finish(race)
         race.end_epoch(epoch)
     if rank == 0:
         race.print_result(len(images))

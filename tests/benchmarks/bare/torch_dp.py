@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from tests.benchmarks.bare.common import Race
+from tests.benchmarks.bare.on_torch import autocast, compiled, finish, memory_format, set_arithmetic
 from trainers.models import torch_models
 
 
@@ -16,24 +17,29 @@ def main() -> None:
     race = Race.from_command_line()
     on_gpu = race.platform == "cuda"
     device = torch.device("cuda:0" if on_gpu else "cpu")
+    set_arithmetic(race)
     images, labels = race.load()
     dataset = TensorDataset(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels))
     loader = DataLoader(dataset, batch_size=race.global_batch_size, shuffle=True, pin_memory=on_gpu, drop_last=True)
     torch.manual_seed(0)
     model = torch_models.build(race.model, (images.shape[1], images.shape[2], images.shape[3]), 10)
-    model = nn.DataParallel(model).to(device)
+    layout = memory_format(race)
+    model = model.to(device, memory_format=layout)  # type: ignore[call-overload]
+    # By default it takes all GPUs that it sees.
+    parallel = nn.DataParallel(compiled(race, model), list(range(race.devices)) if on_gpu else None)
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     for epoch in range(race.epochs):
         race.begin_epoch()
         for x, y in loader:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(x.to(device)), y.to(device))
+            with autocast(race):
+                loss = F.cross_entropy(parallel(x.to(device, memory_format=layout)), y.to(device))
             loss.backward()
             optimizer.step()
             if not race.first_step:
                 loss.item()
                 race.step_done()
-        loss.item()
+        finish(race)
         race.end_epoch(epoch)
     race.print_result(len(images))
 

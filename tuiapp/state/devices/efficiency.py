@@ -22,7 +22,9 @@ def efficiency_words(found: Efficiency) -> list[str]:
 
 
 def efficiency_line(state: RunState, width: int) -> Line:
-    """Returns the recent efficiency, as far as it fits into the width."""
+    """Returns the recent efficiency, as far as it fits into the width; nothing while a live run stands still."""
+    if state.is_live and not state.is_moving:
+        return []
     text = _within(state.meter.efficiency(), width - 2)
     return line("  ", Span(text, "bold")) if text else []
 

@@ -1,0 +1,74 @@
+"""Several devices: GPUs over NCCL, or CPU ranks over gloo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import msgspec
+
+from tests.gpu.box import FREED_S, Box, apart, losses
+from tests.gpu.speed import BATCH, EPOCHS, config_of
+from tests.processes.harness import Watched
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import RankFailed
+
+BACKENDS = ("torch-ddp", "jax-sharding", "jax-pmap")
+
+STEPS = 20
+
+LEAST_SCALING = 0.7
+"""Images per second of all devices, beside those of one times as many, at the same batch for each."""
+
+
+def several(box: Box) -> None:
+    count = len(box.gpus) or 2
+    for backend in box.able(*BACKENDS[: 1 if box.on_cpu else None]):
+        with box.find.part(backend):
+            # Without BatchNorm the global batch's mean gradient is the same however it is split.
+            config = {"backend": backend, "model": "mlp", "optimizer": "sgd", "learning_rate": 0.05, "max_steps": STEPS}
+            config["global_batch_size"] = 8 * count
+            runs = {f"{backend} on {devices}": box.config(devices, **config) for devices in (1, count)}
+            one, all_devices = (losses(run) for run in train(box, backend, runs))
+            far = apart(one, all_devices, STEPS)
+            box.find.at_most(f"{backend}: loss on {count} from that on 1 in {STEPS} steps", far, 1e-4, ".1e")
+    with box.find.part("kill -9 of a rank"):
+        killed_rank(box, count)
+    if not box.on_cpu:
+        with box.find.part("scaling"):
+            scaling(box, count)
+
+
+def train(box: Box, backend: str, configs: dict[str, RunConfig]) -> list[Watched]:
+    """JAX's processes would want the same GPU's memory: they take turns."""
+    if "torch" in backend or box.on_cpu:
+        return list(box.train_together(configs).values())
+    return [box.train_together({name: config})[name] for name, config in configs.items()]
+
+
+def killed_rank(box: Box, count: int) -> None:
+    """One rank dies, and the others wait for it in an all-reduce."""
+    before = box.used_bytes()
+    with box.endless(devices=count, device_ids=box.gpus[:count], model="mlp", global_batch_size=8 * count) as run:
+        run.at_step(STEPS)
+        killed = time.monotonic()
+        os.kill(run.pid(count - 1), signal.SIGKILL)
+        end = run.end()
+        freed = box.time_until_free(before, [run], killed)
+    box.find.holds("a run whose rank is killed has failed", end.status == "failed", end.reason)
+    box.find.holds("the rank that was killed is named", end.failed_rank == count - 1, end.failed_rank)
+    box.find.holds("its signal is told", any(failed.signal == "SIGKILL" for failed in run.of(RankFailed)))
+    box.find.at_most("s until all ranks and their memory are gone", freed, FREED_S, ".2f")
+
+
+def scaling(box: Box, count: int) -> None:
+    one = config_of(box, "bfloat16")
+    many = msgspec.structs.replace(
+        one, devices=count, device_ids=box.gpus[:count], global_batch_size=BATCH * count, epochs=EPOCHS["bfloat16"] + 2
+    )
+    rates = []
+    for name, config in (("speed-bfloat16", one), (f"speed-bfloat16-on-{count}", many)):
+        rates.append(box.shared(name, config).end().summary.examples_per_second or 0.0)
+    what = f"images/s: on 1 {rates[0]:,.0f}, on {count} {rates[1]:,.0f}, of {count} times one"
+    box.find.at_least(what, rates[1] / (count * rates[0]), LEAST_SCALING, ".2f")

@@ -1,0 +1,160 @@
+"""What a run took is what its attempts took that count: in its last event, in every view, and if it is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.processes.harness import MLP, launched, resumed
+from trainers.config.run_config import RunConfig
+from trainers.contract import mailbox
+from trainers.contract.events import AnyEvent, Checkpoint, Metrics, RunStarted, SoFar
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import EXAMPLES, STEP_TIME, total
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import summarise
+from tuiapp.feeds.feed import JournalFeed
+from tuiapp.state.fold import apply
+from tuiapp.state.run_state import RunState
+
+APART_S = 4.0
+"""Time between two attempts, in which nothing trains."""
+
+
+def events_of(run: RunDir) -> list[AnyEvent]:
+    reader, events = JournalReader(run.journal), list[AnyEvent]()
+    while more := reader.read():
+        events += more
+    return events
+
+
+def seen(run: RunDir, *, whole: bool) -> RunState:
+    """What a view comes to, of all of the journal or from the digest on."""
+    state, feed, deadline = RunState(), JournalFeed(run, whole=whole), time.monotonic() + 60
+    feed.start()
+    while feed.reading is not None:
+        for event in feed.take(1000):
+            apply(state, event)
+        assert time.monotonic() < deadline
+    feed.close()
+    return state
+
+
+def wait_apart() -> None:
+    time.sleep(APART_S)  # what is tested: time that passes while nothing trains
+
+
+def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Callable[..., None]) -> None:
+    fake(step=0.005)
+    with launched(MLP, runs_dir) as run:
+        run.at_step(600)
+        mailbox.send(run.run.commands, "stop")
+        first = run.end().summary
+    assert first.seconds > 3
+    wait_apart()
+    with resumed(run.run) as again:
+        # A reader that begins with this attempt is told at once what the earlier one took.
+        assert again.wait(SoFar).summary.seconds == pytest.approx(first.seconds, abs=1.0)
+        again.at_step(first.steps + 50)
+        live = summarise(run.run)
+        assert live.summary.seconds > first.seconds
+        state = seen(run.run, whole=True)
+        assert state.elapsed(time.time()) == pytest.approx(live.summary.seconds, abs=3.0)
+        mailbox.send(run.run.commands, "stop")
+        second = again.end().summary
+    events = events_of(run.run)
+    starts = [event for event in events if isinstance(event, RunStarted)]
+    own = events[-1].time - starts[1].time
+    assert second.seconds == pytest.approx(first.seconds + own, abs=1.0)
+    assert second.seconds < events[-1].time - starts[0].time - APART_S + 1.0
+    # The mean of both, each without its own beginning: not that of the last few steps.
+    steps = [event for event in events if isinstance(event, Metrics) and event.rank == 0 and STEP_TIME in event.values]
+    mean = 2 * sum(total(each.values[EXAMPLES]) for each in steps)
+    mean /= sum(total(each.values[STEP_TIME], each.counts) for each in steps)
+    assert second.examples_per_second == pytest.approx(mean, rel=0.2)
+    assert summarise(run.run).summary == second
+    for whole in (True, False):
+        state = seen(run.run, whole=whole)
+        assert state.elapsed(0.0) == second.seconds
+        # What a fold without that sum comes to is the same.
+        assert state.curves.timeline.end == pytest.approx(second.seconds, abs=1.0)
+
+    wait_apart()
+    with resumed(run.run) as lost:
+        lost.at_step(second.steps + 50)
+        os.kill(lost.started.pid, signal.SIGKILL)
+        lost.wait_gone()
+    info = summarise(run.run)
+    assert info.status == "lost"
+    last = events_of(run.run)
+    attempt = last[-1].time - next(event for event in reversed(last) if isinstance(event, RunStarted)).time
+    assert info.summary.seconds == pytest.approx(second.seconds + attempt, abs=1.5)
+    assert info.summary.steps >= second.steps + 50
+
+
+def test_steps_that_were_made_again_count_once(runs_dir: Path, fake: Callable[..., None]) -> None:
+    """The supervisor is killed long after the only checkpoint."""
+    fake(step=0.005)
+    with launched(msgspec.structs.replace(MLP, checkpoint_every=100_000), runs_dir) as run:
+        run.at_step(600)
+        mailbox.send(run.run.commands, "checkpoint")
+        saved = run.wait(Checkpoint)
+        run.at_step(saved.step + 800)
+        os.kill(run.started.pid, signal.SIGKILL)
+        run.wait_gone()
+    until = min(event.time for event in run.reports() if event.last_step >= saved.step) - run.started.time
+    whole = run.events[-1].time - run.started.time
+    assert until > 3
+    assert whole - until > 3
+    wait_apart()
+    with resumed(run.run) as again:
+        again.at_step(saved.step + 50)
+        assert again.started.resumed_from == saved.step
+        mailbox.send(run.run.commands, "stop")
+        end = again.end()
+        own = end.time - again.started.time
+    assert end.summary.seconds == pytest.approx(until + own, abs=1.0)
+    assert seen(run.run, whole=True).curves.timeline.end == pytest.approx(end.summary.seconds, abs=1.0)
+
+
+def test_of_a_script_that_fails_before_its_first_step_and_then_begins_anew(tmp_path: Path, runs_dir: Path) -> None:
+    """What the first attempt came to stays until the last one makes a step, which replaces all of it."""
+    script, attempt = tmp_path / "train.py", tmp_path / "attempt"
+    script.write_text(
+        "import pathlib, time, tuiapp\n"
+        f"attempt = int(pathlib.Path({str(attempt)!r}).read_text())\n"
+        "assert attempt != 2\n"
+        "run = tuiapp.init()\n"
+        "for step in range(1, 16):\n"
+        "    tuiapp.log({'loss': 1 / step}, step=step)\n"
+        "    time.sleep(0.2)\n"  # it trains
+        "assert attempt == 3\n"
+    )
+    attempt.write_text("1")
+    with launched(RunConfig(backend="script", script=str(script), platform="cpu", devices=1), runs_dir) as run:
+        first = run.end().summary
+    assert (first.steps, first.loss) == (15, 1 / 15)
+    attempt.write_text("2")
+    with resumed(run.run) as again:
+        end = again.end()
+        assert (end.status, end.summary.steps, end.summary.loss) == ("failed", 15, first.loss)
+        assert end.summary.seconds > first.seconds
+        again.wait_gone()
+    info = summarise(run.run)
+    assert (info.status, info.summary) == ("failed", end.summary)
+    attempt.write_text("3")
+    with resumed(run.run) as last:
+        last.wait(Metrics, lambda event: event.last_step >= 10)
+        live = summarise(run.run).summary
+        assert 9 <= live.steps <= 15
+        assert live.seconds < time.time() - last.started.time + 1.0
+        own = last.end().summary
+        assert own.steps == 15
+        assert own.seconds == pytest.approx(last.events[-1].time - last.started.time, abs=1.0)
+    assert seen(run.run, whole=True).elapsed(0.0) == own.seconds

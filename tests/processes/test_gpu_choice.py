@@ -1,0 +1,170 @@
+"""Which GPUs a run really gets, on machines of 1, 4 and 8 scripted GPUs: busy ones, MIG, and what the user has hidden.
+
+`tuiapp run` launches a script whose ranks say what they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.telemetry.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
+
+pytestmark = needs_compiler
+
+SCRIPT = """\
+import os
+print("given", os.environ["CUDA_VISIBLE_DEVICES"])
+assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+"""
+BUSY = {"memory_used": 79 * GIB, "utilization": 99, "no_processes": None}
+PARTS = [f"mig MIG-{name} 1g.10gb {10 * GIB} {used}" for name, used in (("b0", 9 * GIB), ("b1", 0))]
+
+
+class Given:
+    """What a launch said, and gave each rank."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str], runs_dir: Path) -> None:
+        self.code, self.said = done.returncode, done.stderr
+        result = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+        logs = sorted(Path(result["directory"]).glob("ranks/*/stdout.log")) if result else []
+        words = [log.read_text().split() for log in logs]
+        self.gpus = [one[1].split(",") if len(one) > 1 else [] for one in words]
+
+
+def run(tmp_path: Path, nvml: FakeNvml, *settings: str, **environment: str) -> Given:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    passed = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-P", "-m", "tuiapp", "run", str(script), *passed, "--json"]
+    done = subprocess.run(
+        [*command, "--runs-dir", str(tmp_path / "runs")],
+        env={**nvml.run_environment(), "TUIAPP_TELEMETRY_HOST_PIDS": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return Given(done, tmp_path / "runs")
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("count", "visible", "devices", "given"),
+    [
+        (1, None, 0, ["GPU-0000"]),
+        (4, None, 2, ["GPU-0000", "GPU-0001"]),
+        (4, "2", 0, ["GPU-0002"]),
+        (4, "2,3", 0, ["GPU-0002", "GPU-0003"]),
+        (4, "3,1", 1, ["GPU-0003"]),
+        (4, "GPU-0003,GPU-0001", 2, ["GPU-0003", "GPU-0001"]),
+        (8, "5,6,7", 2, ["GPU-0005", "GPU-0006"]),
+    ],
+)
+def test_what_the_user_left_visible_is_what_there_is_to_choose_from(
+    tmp_path: Path, count: int, visible: str | None, devices: int, given: list[str]
+) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = run(tmp_path, FakeNvml(tmp_path, several(count)), f"devices={devices}", **environment)
+    assert (found.code, found.gpus) == (0, [given] * len(given)), found.said
+
+
+@pytest.mark.parametrize(
+    ("visible", "why"), [("", 'CUDA_VISIBLE_DEVICES="" hides'), ("-1", 'CUDA_VISIBLE_DEVICES="-1" hides')]
+)
+def test_hidden_gpus_are_not_trained_on(tmp_path: Path, visible: str, why: str) -> None:
+    nvml = FakeNvml(tmp_path, several(4))
+    found = run(tmp_path, nvml, "devices=1", CUDA_VISIBLE_DEVICES=visible)
+    assert (found.code, found.gpus) == (0, [[]])
+    refused = run(tmp_path, nvml, "platform=cuda", CUDA_VISIBLE_DEVICES=visible)
+    assert refused.code == 2
+    assert f"platform: cuda cannot be used here: {why} all 4 GPUs of this machine." in refused.said
+
+
+def test_more_than_the_user_left_visible_is_refused(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, several(4))
+    found = run(tmp_path, nvml, "devices=3", CUDA_VISIBLE_DEVICES="2,3")
+    assert '3 is more than this machine has: 2 GPUs; CUDA_VISIBLE_DEVICES="2,3" leaves 2 of 4 GPUs.' in found.said
+    found = run(tmp_path, nvml, "device_ids=0", CUDA_VISIBLE_DEVICES="2,3")
+    assert 'available: 2 (GPU-0002), 3 (GPU-0003); CUDA_VISIBLE_DEVICES="2,3" leaves 2 of 4 GPUs.' in found.said
+    assert found.code == 2
+
+
+@pytest.mark.parametrize(
+    ("devices", "given"),
+    [(1, ["GPU-0002"]), (2, ["GPU-0002", "GPU-0003"]), (0, ["GPU-0002", "GPU-0003"])],
+)
+def test_idle_gpus_come_first(tmp_path: Path, devices: int, given: list[str]) -> None:
+    nvml = FakeNvml(tmp_path, several(2, **BUSY) + gpu("GPU-0002") + gpu("GPU-0003"))
+    found = run(tmp_path, nvml, f"devices={devices}")
+    assert (found.code, found.gpus) == (0, [given] * len(given))
+    assert "in use" not in found.said
+
+
+def test_who_uses_the_others_is_said_before_the_launch(tmp_path: Path) -> None:
+    mine = f"process {os.getpid()} {70 * GIB}"
+    nvml = FakeNvml(tmp_path, gpu("GPU-0000", "Fake 0", mine, **BUSY) + gpu("GPU-0001"))
+    found = run(tmp_path, nvml, "devices=2")
+    assert found.gpus == [["GPU-0000", "GPU-0001"]] * 2
+    warning = next(line for line in found.said.splitlines() if "in use" in line)
+    assert warning.startswith("tuiapp: GPU 0 is in use: 99 % busy · ")
+    # The user's name is not known where pids are the host's.
+    assert warning.endswith(" 1 process 70.0 GiB")
+    assert found.said.index("in use") < found.said.index("given")
+
+
+@pytest.mark.parametrize(
+    ("settings", "visible", "given"),
+    [
+        # Whole GPUs before parts, where neither is in use.
+        (["devices=1"], None, "GPU-0000"),
+        (["devices=1"], "1", "MIG-b1"),
+        (["devices=1"], "MIG-b0", "MIG-b0"),
+        (["device_ids=1:0"], None, "MIG-b0"),
+        (["device_ids=MIG-b1"], None, "MIG-b1"),
+    ],
+)
+def test_a_mig_instance_is_a_device(tmp_path: Path, settings: list[str], visible: str | None, given: str) -> None:
+    nvml = FakeNvml(tmp_path, gpu("GPU-0000") + gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = run(tmp_path, nvml, *settings, **environment)
+    assert (found.code, found.gpus) == (0, [[given]]), found.said
+
+
+def test_several_mig_instances_are_refused(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, gpu("GPU-0001", "Fake 1", *PARTS, mig_mode=1, utilization=None))
+    found = run(tmp_path, nvml, "devices=2")
+    assert (
+        "2 is more than this machine has: 0 GPUs, and 2 MIG instances, of which a run can use one alone." in found.said
+    )
+    found = run(tmp_path, nvml, "device_ids=0:0,0:1")
+    assert "0:0, 0:1 names a MIG instance beside others; a run can use one alone." in found.said
+    nvml.say(gpu("GPU-0001", "Fake 1", mig_mode=1))
+    assert "GPU 0 is in MIG mode, and has no instance" in run(tmp_path, nvml, "platform=cuda").said
+
+
+def test_indices_are_cudas_where_the_fastest_gpu_is_counted_first(tmp_path: Path) -> None:
+    slow, fast = (f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in (1, 2))
+    nvml = FakeNvml(tmp_path, gpu(slow, "Slow") + gpu(fast, "Fast"))
+    source = Path(__file__).parents[1] / "telemetry" / "fake_cuda.c"
+    target = Path(nvml.environment["LD_LIBRARY_PATH"]) / "libcuda.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", target, source], check=True)
+    order = {"FAKE_CUDA_ORDER": f"{fast},{slow}", "CUDA_VISIBLE_DEVICES": "0"}
+    assert run(tmp_path, nvml, **order).gpus == [[fast]]
+    assert run(tmp_path, nvml, **order, CUDA_DEVICE_ORDER="PCI_BUS_ID").gpus == [[slow]]
+
+
+def test_gpus_that_a_control_group_withholds_do_not_count(tmp_path: Path) -> None:
+    """As in a job of Slurm's, whose CUDA_VISIBLE_DEVICES counts what the job may use."""
+    withheld = gpu("GPU-0000", "Fake 0", "fault nvmlDeviceGetHandleByIndex_v2 return 4")
+    found = run(tmp_path, FakeNvml(tmp_path, withheld + gpu("GPU-0001")), CUDA_VISIBLE_DEVICES="0")
+    assert (found.code, found.gpus) == (0, [["GPU-0001"]]), found.said

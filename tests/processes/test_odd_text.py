@@ -1,0 +1,184 @@
+"""What a script prints, writes and names cannot end its run, nor where it runs: steps of any size, any bytes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from msgspec.structs import replace
+
+from tests.processes.harness import launched, resumed
+from tests.processes.own_scripts import Start, curve, ends_well, the_run
+from trainers.config.options import ConfigError
+from trainers.config.plan import make_plan, write_plan
+from trainers.config.run_config import RunConfig
+from trainers.contract.events import Alert, Checkpoint, LogLine, Metrics, Predictions, RunEnded, Sharding
+from trainers.contract.journal import JournalReader
+from trainers.contract.rundir import RunDir
+from trainers.contract.summary import read_config
+from trainers.launch import LaunchError, launch
+from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime.supervisor import Supervisor
+
+ODD = os.fsdecode(b"odd-\xff")
+
+
+def _of_script(directory: Path, text: str, **keys: object) -> RunConfig:
+    (directory / "train.py").write_text(dedent(text))
+    config = RunConfig(backend="script", platform="cpu", devices=1, script=str(directory / "train.py"))
+    return replace(config, working_directory=str(directory), **keys)
+
+
+@pytest.mark.parametrize("step", ["9000000000", "1e300", str(2**53)])
+def test_a_step_that_is_out_of_range_is_dropped_and_said_once(tmp_path: Path, runs_dir: Path, step: str) -> None:
+    text = f"""
+        print("step 1 loss 1.0")
+        print("step {step} loss 0.5\\n" * 3, flush=True)
+        print("step 2 loss 0.25")
+        """
+    config = _of_script(tmp_path, text, output_pattern=r"step (?P<step>\S+) loss (?P<loss>\S+)")
+    with launched(config, runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.summary.steps, end.summary.loss) == ("completed", 2, 0.25)
+        (said,) = (alert.text for alert in run.of(Alert) if alert.kind == "metric")
+        assert said.startswith("output_pattern: step ")
+        assert said.endswith("not recorded")
+
+
+def test_a_folder_and_a_step_of_event_files(tmp_path: Path, runs_dir: Path) -> None:
+    pytest.importorskip("tensorboard")
+    text = """
+        import os
+        from torch.utils.tensorboard import SummaryWriter
+        for name, step in (("logs", 1), ("far", 2**60), ("farther", 2**53)):
+            writer = SummaryWriter(name)
+            writer.add_scalar("loss", 0.5, step)
+            writer.close()
+        os.makedirs(b"logs/odd-\\xff")
+        os.rename("far", "logs/far")
+        os.rename("farther", b"logs/odd-\\xff/farther")
+        with open(b"logs/odd-\\xff/events.out.tfevents.9", "wb") as file:
+            file.write(b"x" * 100)
+        """
+    with launched(_of_script(tmp_path, text, tensorboard_dir=str(tmp_path / "logs")), runs_dir) as run:
+        end = run.end()
+        assert (end.status, end.summary.loss) == ("completed", 0.5), end
+        names = {name for event in run.of(Metrics) for name in event.values}
+        assert names == {"loss", "odd-\\xff/farther/loss"}
+        (said,) = (alert.text for alert in run.of(Alert) if alert.kind == "metric")
+        assert f"step {2**60:,}" in said
+        assert any("odd-\\xff/events.out.tfevents.9 is not an event file" in line.text for line in run.of(LogLine))
+
+
+def test_a_script_that_reports_names_and_paths(tmp_path: Path) -> None:
+    text = """
+        import os
+        import numpy, tuiapp
+        import jax.numpy as jnp
+        odd = os.fsdecode(b"odd-\\xff")
+        run = tuiapp.init(name=odd, config={odd: odd})
+        for step in range(1, 60):
+            tuiapp.log({"loss": 1.0, odd: 2.0}, step=step)
+            if step == 5:
+                open(odd, "w").close()
+                run.checkpoint(odd)
+                run.sharding(odd, jnp.zeros(3))
+        """
+    # The runs directory has such a name as well.
+    with launched(_of_script(tmp_path, text), tmp_path / "runs" / ODD) as run:
+        assert run.end().summary.steps == 59
+        assert run.of(Checkpoint)[0].name == "odd-\\xff"
+        assert run.of(Sharding)[0].array == "odd-\\xff"
+        # Of steps that follow each other at once one entry may stand for several.
+        assert max(curve(run, 0, "odd-\\xff")) == 59
+
+
+def test_a_built_in_trainer_in_a_runs_directory_and_on_classes_of_such_names(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    import numpy as np
+    from PIL import Image
+
+    for name in (ODD, "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(10):
+            picture = Image.fromarray(np.full((8, 8, 3), 20 * number, np.uint8))
+            picture.save(tmp_path / "images" / name / f"{number}.png")
+    config = RunConfig(
+        dataset=f"folder:{tmp_path / 'images'}", image_size=8, model="mlp", platform="cpu", devices=1,
+        global_batch_size=4, epochs=1,
+    )  # fmt: skip
+    with launched(config, tmp_path / ODD) as run:
+        assert run.end().status == "completed"
+        assert run.of(Predictions)[0].names == ["dog", "odd-\\xff"]
+        run.wait_gone()
+    with resumed(run.run, replace(read_config(run.run), epochs=2)) as again:
+        assert again.end().status == "completed"
+        again.wait_gone()
+
+
+def test_a_working_directory(tmp_path: Path, runs_dir: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ODD).mkdir()
+    # What nobody starts again is recorded; what a configuration names must stand in a file of text.
+    text = f"import os; os.chdir({os.fsencode(ODD)!r}); import tuiapp; tuiapp.log({{'loss': 1.0}})"
+    assert "tuiapp attach" in ends_well(start(text))
+    watched = the_run(runs_dir)
+    assert watched.end().status == "completed"
+    assert read_config(watched.run).working_directory.endswith("odd-\\xff")
+    watched.wait_gone()
+    monkeypatch.chdir(tmp_path / ODD)
+    (tmp_path / "train.py").write_text("print('hello')")
+    config = RunConfig(backend="script", platform="cpu", devices=1, script=str(tmp_path / "train.py"))
+    with pytest.raises(ConfigError, match=r"working_directory: .*odd-\\xff is no UTF-8 text"):
+        launch(config, runs_dir)
+
+
+def test_an_exception_of_a_data_function(tmp_path: Path, runs_dir: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text("def arrays():\n    raise ValueError('no file \\udcff')\n")
+    with pytest.raises(LaunchError) as caught:
+        launch(RunConfig(dataset=f"py:{file}:arrays", platform="cpu"), runs_dir)
+    assert str(caught.value).splitlines()[-1] == r"ValueError: no file \xff"
+
+
+def test_what_torchs_error_file_holds(tmp_path: Path, runs_dir: Path) -> None:
+    text = """
+        import os, sys
+        from torch.distributed.elastic.multiprocessing.errors import record
+        @record
+        def main():
+            raise ValueError("no file \\udcff")
+        try:
+            main()
+        except ValueError:
+            sys.exit(1)  # without a traceback: only the file says why
+        """
+    with launched(_of_script(tmp_path, text), runs_dir) as run:
+        assert run.end().reason == r"rank 0 failed: ValueError: no file \xff"
+
+
+def test_a_supervisor_that_fails_records_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path / "20261120T101500-torch-ddp-net-3fa1")
+    run.commands.mkdir(parents=True)
+    plan = make_plan(RunConfig(model="mlp", platform="cpu", devices=1))
+    write_plan(run.plan, plan)
+
+    def fail(*_: object) -> None:
+        raise OSError(f"no file {ODD}")
+
+    supervisor = Supervisor(run, plan)
+    monkeypatch.setattr(supervisor, "_start_processes", fail)
+    supervisor._out.append(Alert(kind="x", text=ODD))
+    begun = supervisor._write
+
+    def write(*, durable: bool = False) -> None:
+        begun(durable=durable)
+        # From the first event on.
+        monkeypatch.setattr(DigestWriter, "write_due", fail)
+
+    monkeypatch.setattr(supervisor, "_write", write)
+    supervisor.run()
+    *_, end = JournalReader(run.journal).read()
+    assert isinstance(end, RunEnded)
+    assert end.reason == r"the run's supervisor failed: OSError: no file odd-\xff; see supervisor.log"

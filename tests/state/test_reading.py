@@ -1,0 +1,126 @@
+"""Until a reader has reached the journal's end, nothing is said of what the run does now."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import histories as h
+from tests.contract.test_digest import digest_of, write_journal
+from trainers.contract.events import Alert, AnyEvent
+from trainers.contract.rundir import RunDir
+from tuiapp.feeds import feed as feeds
+from tuiapp.feeds.feed import JournalFeed
+from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.screens.run_reader import RunReader
+from tuiapp.state.condition import headline
+from tuiapp.state.rank_list import rank_rows
+
+LAST = 6000
+NOW = h.START + 2.5 + LAST / 20
+"""Half a second after the last step."""
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
+    """A run that makes its 6,000th step just now, with a hang near its beginning that has long been over."""
+    monkeypatch.setattr(feeds, "CHUNK_BYTES", 4096)
+    run = RunDir(tmp_path)
+    run.take_lock()
+    write_journal(run, journal())
+    return run
+
+
+def journal() -> list[AnyEvent]:
+    events = h.running(last_step=LAST)
+    hang = Alert(kind="hang", severity="error", rank=1, text="no progress", **h.at(10))
+    over = Alert(kind="hang", severity="info", rank=1, text="it goes on", ended=True, **h.at(11))
+    return sorted([*events, hang, over], key=lambda event: event.time)
+
+
+def watch(reader: RunReader) -> list[tuple[int, float | None]]:
+    """Reads to the end, in pieces; returns the steps and shares on the way, none taken for the present."""
+    reader.start()
+    seen: list[tuple[int, float | None]] = []
+    deadline = time.monotonic() + 60
+    while True:
+        more = reader.read(0.0005).more
+        state = reader.state
+        rows = rank_rows(state, reader.now)
+        if not more and state.step == LAST:
+            return seen
+        assert time.monotonic() < deadline
+        if state.step == LAST and getattr(state, "reading", None) is None:
+            # All of it is known; what is left of the batch says nothing new.
+            continue
+        if not state.step or (seen and seen[-1] == (state.step, getattr(state, "reading", None))):
+            continue
+        seen.append((state.step, getattr(state, "reading", None)))
+        assert state.remaining() is None
+        assert state.examples_per_second is None
+        assert state.elapsed(reader.now) is None
+        assert state.phase == state.fault == ""
+        assert not state.can_resume
+        assert headline(state) is None
+        assert {row.condition.text for row in rows} == {"reading"}
+        assert {(row.silent_s, row.pace.seconds_per_step) for row in rows} == {(None, None)}
+
+
+@pytest.mark.parametrize("digested", [False, True], ids=["journal", "digest"])
+def test_what_is_past_is_not_shown_as_live(live: RunDir, digested: bool) -> None:
+    if digested:
+        # A digest that was made some time ago.
+        digest_of(live, journal()[:1000])
+        write_journal(live, journal())
+    reader = RunReader(live, JournalFeed(live, poll_s=0.005), lambda: NOW)
+    seen = watch(reader)
+    assert len(seen) > 5
+    shares = [share for _, share in seen if share is not None]
+    assert len(shares) == len(seen)
+    assert shares == sorted(shares)
+    state = reader.state
+    assert state.reading is None
+    assert state.examples_per_second == pytest.approx(2 * 24 / 0.05)
+    assert {row.condition.text for row in rank_rows(state, reader.now)} == {"training"}
+    reader.close()
+
+
+def test_a_program_that_was_suspended_reads_again(live: RunDir) -> None:
+    feed = JournalFeed(live, poll_s=0.005)
+    looks = feed._poll()
+    while feed.reading is not None:
+        next(looks)
+        feed.take(1000)
+    write_journal(live, [*journal(), *(h.steps(0, LAST + n, LAST + n, 500 + n) for n in range(200))])
+    next(looks)
+    assert 0.9 < (feed.reading or 0.0) < 1.0
+    while feed.reading is not None:
+        next(looks)
+        feed.take(1000)
+    looks.close()
+
+
+def test_a_replay_that_was_moved_reads_up_to_its_clock(live: RunDir) -> None:
+    now = [0.0]
+    replay = ReplayFeed(live, clock=lambda: now[0])
+    reader = RunReader(live, replay, lambda: NOW)
+    reader.start()
+    deadline = time.monotonic() + 60
+    while not replay.duration:
+        reader.read(0.01)
+        assert time.monotonic() < deadline
+    now[0] = 5.0
+    while reader.state.step < 40 or reader.state.reading is not None:
+        reader.read(0.01)
+        assert time.monotonic() < deadline
+    replay.seek(280)
+    reader.read(0.0001)
+    assert reader.state.reading is not None
+    while reader.state.reading is not None:
+        assert {row.condition.text for row in rank_rows(reader.state, reader.now)} == {"reading"}
+        reader.read(0.01)
+        assert time.monotonic() < deadline
+    assert reader.state.step > 5000
+    reader.close()
