@@ -27,20 +27,28 @@ def collectives() -> Collectives | None:
 
 
 def read_trace(trace: dict[str, Any]) -> Collectives | None:
-    """Reads the recorder's output; all collectives are counted from 1, on each rank in the same order."""
+    """Reads the recorder's output; all collectives are counted from 1, on each rank in the same order.
+
+    What is done is read from each collective: gloo's threads note their last one in any order, so that number may stay
+    behind for good.
+    """
     group = trace.get("pg_status", {}).get(DEFAULT_GROUP)
     if group is None:
         return None
     # −1: none so far.
-    given = max(0, int(group["last_enqueued_collective"]))
-    done = min(given, max(0, int(group["last_completed_collective"])))
-    waiting = [
-        entry
-        for entry in trace.get("entries", ())
-        if str(entry["pg_id"]) == DEFAULT_GROUP and not entry["is_p2p"] and entry["collective_seq_id"] > done
-    ]
-    first = min(waiting, key=lambda entry: int(entry["collective_seq_id"]), default=None)
-    return Collectives(given, done, describe(first) if first else "")
+    begun = max(0, int(group["last_enqueued_collective"]))
+    waiting = [entry for entry in trace.get("entries", ()) if _is_waited_for(entry)]
+    if not waiting:
+        return Collectives(begun, begun, "")
+    first = min(waiting, key=lambda entry: int(entry["collective_seq_id"]))
+    return Collectives(begun, int(first["collective_seq_id"]) - 1, describe(first))
+
+
+def _is_waited_for(entry: dict[str, Any]) -> bool:
+    if str(entry["pg_id"]) != DEFAULT_GROUP or entry["is_p2p"]:
+        return False
+    # NCCL's is completed some time before its watchdog retires it; gloo's has one state only.
+    return not entry["retired"] and entry["state"] != "completed"
 
 
 def describe(entry: dict[str, Any]) -> str:

@@ -49,7 +49,10 @@ def trace(begun: int, done: int, *entries: dict[str, Any]) -> dict[str, Any]:
         (trace(1, -1, entry(1, profiling_name="gloo:broadcast")), Collectives(1, 0, "broadcast of Float [225226]")),
         (trace(-1, -1), Collectives(0, 0, "")),
         # Of another group, or from one rank to another.
-        (trace(5, 4, entry(5, pg_id=1), entry(5, is_p2p=True)), Collectives(5, 4, "")),
+        (trace(5, 5, entry(5, pg_id=1), entry(5, is_p2p=True)), Collectives(5, 5, "")),
+        # gloo: the thread of collective 23 came last to note that its own is done.
+        (trace(24, 23, entry(23, retired=True), entry(24, retired=True)), Collectives(24, 24, "")),
+        (trace(25, 23, entry(24, retired=True), entry(25)), Collectives(25, 24, "all_reduce of Float [225226]")),
         ({"version": "2.10", "pg_status": {}}, None),
     ],
 )
