@@ -131,7 +131,7 @@ class AttachedRank:
         """Its output is its parent's."""
         return []
 
-    def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+    def failure(self, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes how it ended, if not by `finish`, and whether that looks like a consequence of another failure."""
         if self.done:
             return None
@@ -142,7 +142,7 @@ class AttachedRank:
             exit_code=self.exit_code,
             error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
             traceback=record.traceback if record else "",
-            step=step,
+            step=0,
             mono=record.mono if record else monotonic(),
         )
         return failed, bool(record and record.consequence)

@@ -14,45 +14,34 @@ from __future__ import annotations
 
 import os
 import secrets
-import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic, sleep
 from typing import cast
 
 import msgspec
 
-from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_data
 from trainers.config.files import make_private
-from trainers.config.machine import inspect_machine
-from trainers.config.memory import jax_memory_words
 from trainers.config.network import NotHereError, interface_of
 from trainers.config.plan import Plan, write_plan
-from trainers.contract.events import AnyEvent, Event, LogLine, Phase, Stacks, StopRequested
+from trainers.contract.events import AnyEvent, Event, Stacks, StopRequested
 from trainers.contract.rundir import SECRET_VARIABLE, RunDir
-from trainers.contract.strays import kill_carriers
 from trainers.runtime import node_wire, wire
+from trainers.runtime.agreement import Voter
 from trainers.runtime.channel import MAX_KEPT_BYTES, Channel, is_proved, prove
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
-from trainers.runtime.helper import Helper
 from trainers.runtime.listener import AttachedRank, Connection
+from trainers.runtime.local_node import Failure, LocalNode, LocalRank, StartError
 from trainers.runtime.node_wire import Begin, Challenge, Greeting, Welcome
-from trainers.runtime.out_of_memory import OomWatch
-from trainers.runtime.place import Place, pick_gpus
-from trainers.runtime.processes import RankProcess, device_environment, rank_environment, start_reaper
-from trainers.runtime.reporters import Reporters
-from trainers.runtime.run_events import script_started_events
-from trainers.runtime.sampling import keep_sampler
-from trainers.runtime.script_metrics import ScriptMetrics
-from trainers.runtime.script_process import script_environment, script_start
+from trainers.runtime.place import Place
+from trainers.runtime.processes import RankProcess
+from trainers.runtime.reactor import Reactor
 from trainers.runtime.stacks import StackDump
 from trainers.runtime.watchdog import LOOK_S
-from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -80,27 +69,20 @@ class Agent:
         self._early = early
         self._host, self._port, self._secret = host, port, secret
         self._session = secrets.token_hex(16)
-        self._selector = selectors.DefaultSelector()
-        self._channel = Channel(node_wire.to_node, self._forget)
-        self._node: int | None = None
+        self._reactor = Reactor()
+        self._channel = Channel(node_wire.to_node, self._reactor.forget)
+        self._number: int | None = None
         self._grace_s = FIRST_CONNECT_S
         self._lost_at = monotonic()
         self._refused_since: float | None = None
         self._retry_at = 0.0
         self._tried = False
-        self._run: RunDir | None = None
-        self._token = ""
-        self._live: dict[int, RankProcess | AttachedRank] = {}
-        self._reporters: Reporters | None = None
-        self._metrics: ScriptMetrics | None = None
-        """Of a script, as its reporters."""
+        self._node: LocalNode | None = None
+        """None before the supervisor has all ranks start."""
         self._ending = False
         self._dumps: list[tuple[int, StackDump]] = []
         self._looked = 0.0
         self._stopped: set[int] = set()
-        self._reaper: Helper | None = None
-        self._sampler: SamplerKeeper | None = None
-        self._oom = OomWatch(monotonic())
         self._paused = False
         self._signals: list[int] = []
         self._stopping = False
@@ -111,8 +93,7 @@ class Agent:
         """Serves until all is recorded, or the supervisor cannot be reached any more; returns an exit code."""
         polled = 0.0
         while self._code is None:
-            for key, _ in self._selector.select(TICK_S):
-                key.data()
+            self._reactor.wait(TICK_S)
             now = monotonic()
             if self._channel.connected:
                 self._channel.confirmed = self._channel.received
@@ -141,25 +122,25 @@ class Agent:
             return
         except OSError as error:
             refused = isinstance(error, ConnectionRefusedError)
-            if self._node is None and not refused and not self._tried:
+            if self._number is None and not refused and not self._tried:
                 self._tried = True
                 again = f"trying again for {FIRST_CONNECT_S:.0f} s"
                 print(f"{self._host}:{self._port} does not answer yet: {_why(error)}; {again}", file=sys.stderr)
             self._refused_since = (self._refused_since or now) if refused else None
-            if refused and now - (self._refused_since or now) > GONE_S and not (self._early and self._node is None):
-                joined = self._node is not None
+            if refused and now - (self._refused_since or now) > GONE_S and not (self._early and self._number is None):
+                joined = self._number is not None
                 gone = "is gone" if joined else f"does not listen on port {self._port}: has its run ended?"
                 self._give_up(f"the supervisor on {self._host} {gone}")
             elif now - self._lost_at > self._grace_s:
                 self._give_up(f"{self._host}:{self._port} was not reached for {self._grace_s:.0f} s: {_why(error)}")
             return
-        if self._node is None:
+        if self._number is None:
             print(f"node {welcome.node}: joined {self._host}:{self._port}", file=sys.stderr)
-        self._node = welcome.node
+        self._number = welcome.node
         self._grace_s, self._refused_since = welcome.grace_s, None
         self._interface = interface_of(connection.getsockname()[0])
         self._channel.attach(connection, welcome.received)
-        self._selector.register(self._channel.fileno(), selectors.EVENT_READ, self._hear)
+        self._reactor.watch(self._channel.fileno(), self._hear)
 
     def _give_up(self, why: str) -> None:
         print(f"tuiapp: {why}", file=sys.stderr)
@@ -170,197 +151,120 @@ class Agent:
             match message:
                 case Begin():
                     self._begin(message)
-                case node_wire.ToRankOf(rank, content) if rank in self._live:
-                    self._send(self._live[rank], content)
-                case node_wire.Signal(rank, number) if rank in self._live:
+                case node_wire.ToRankOf(rank, content) if rank in self._ranks:
+                    self._send(self._ranks[rank], content)
+                case node_wire.Signal(rank, number) if self._node is not None and rank in self._ranks:
                     self._ending = True
-                    beside = self._reporters.beside() if self._reporters is not None else []
-                    for one in (self._live[rank], *(other for other in beside if other.rank == rank)):
+                    beside = [one for one in self._node.processes_beside() if one.rank == rank]
+                    for one in (self._ranks[rank], *beside):
                         one.kill(signal.Signals(number))
-                case node_wire.AskStacks(rank) if rank in self._live:
-                    self._dumps.append((rank, StackDump({rank: self._live[rank]}, monotonic())))
+                case node_wire.AskStacks(rank) if rank in self._ranks:
+                    self._dumps.append((rank, StackDump({rank: self._ranks[rank]}, monotonic())))
                 case node_wire.Finish():
                     self._code = 0
+
+    @property
+    def _ranks(self) -> Mapping[int, LocalRank]:
+        return self._node.ranks if self._node is not None else {}
 
     def _begin(self, begin: Begin) -> None:
         """Starts the ranks; a supervisor that starts this node again first ended what was here."""
         plan = msgspec.json.decode(begin.plan, type=Plan)
         try:
-            self._run = run = _run_directory(begin, plan)
-            machine = inspect_machine()
-            gpus = pick_gpus(plan.config, machine)
-            plan = plan.on_gpus(machine, gpus)
-            assert self._node is not None
-            place = Place(begin.port, begin.address, self._node, self._interface, gpus)
-            self._start(run, plan, begin, place)
+            run = _run_directory(begin, plan)
+            assert self._number is not None
+            place = Place(begin.port, begin.address, self._number, self._interface)
+            # Processes of two nodes may be on one machine: each agent ends its own.
+            self._node = LocalNode(run, plan, begin.token, self._reactor, self, of_supervisor=False)
+            self._node.start_reaper()
+            self._node.start(place, begin.attempt, begin.ranks, os.fsdecode(begin.resume_from))
+        except StartError as error:
+            self._channel.send(node_wire.Failed(_why(error.cause)))
         except (OSError, NotHereError) as error:
             self._channel.send(node_wire.Failed(_why(error)))
 
-    def _start(self, run: RunDir, plan: Plan, begin: Begin, place: Place) -> None:
-        # Processes of two nodes may be on one machine: each agent ends its own.
-        self._token = begin.token
-        without = "training continues, but if this node's agent died too, its ranks would not end at once"
-        self._reaper = Helper("reaper", partial(start_reaper, run, self._token, notify=False), self._report, without)
-        self._reaper.advance(monotonic())
-        if (fraction := plan.jax_memory_fraction) is not None:
-            text = f"{socket.gethostname()}: {jax_memory_words(fraction)}"
-            self._report(LogLine(rank=None, stream="run", text=text))
-        if BACKENDS[plan.config.backend].builtin:
-            script, environment = None, rank_environment(plan, self._token, place)
-        else:
-            script = script_start(run, plan)
-            hands = self._watch, self._forget, self._admit, self._take, self._leave, self._on_rank_exit
-            self._reporters = Reporters(run, None, self._live, *hands, lambda: self._ending)
-            self._metrics = ScriptMetrics(plan.config)
-            environment = script_environment(run, self._reporters.name, plan, place, begin.attempt)
-            environment |= device_environment(gpus=place.gpus, token=self._token)
-        if begin.resume_from:
-            environment[wire.RESUME_FROM] = os.fsdecode(begin.resume_from)
-        for number, rank in enumerate(begin.ranks):
-            process = RankProcess(run, rank, environment, None, plan.python, script, plan.ranks.index(rank), number)
-            self._live[rank] = process
-            self._watch_rank(process)
-            if self._metrics is not None:
-                self._metrics.listen(process)
-                self._forward(rank, script_started_events(plan.config, rank, process.pid, number, place.gpus))
-        self._sampler = keep_sampler(
-            run, plan.config, self._live, environment, self._report, self._watch, self._forget, place.gpus
-        )
+    def _send(self, rank: LocalRank, message: wire.ToRank) -> None:
+        if rank.connection is not None:
+            rank.connection.send(message)
+        elif isinstance(rank, RankProcess) and self._node is not None and self._node.reporters is None:
+            rank.send(message)
 
-    def _watch(self, fd: int, react: Callable[[], None]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, react)
+    # What is heard of the node: `local_node.Sink`.
 
-    def _watch_rank(self, process: RankProcess) -> None:
-        self._watch(process.messages.fd, partial(self._drain, process))
-        self._watch(process.exit_fd, partial(self._on_rank_exit, process))
-
-    def _forget(self, fd: int) -> None:
-        if fd in self._selector.get_map():
-            self._selector.unregister(fd)
-
-    def _drain(self, process: RankProcess) -> None:
-        self._forward(process.rank, process.messages.read())
-        if process.messages.ended:
-            self._forget(process.messages.fd)
-
-    def _send(self, process: RankProcess | AttachedRank, message: wire.ToRank) -> None:
-        if process.connection is not None:
-            process.connection.send(message)
-        elif isinstance(process, RankProcess) and self._reporters is None:
-            process.send(message)
-
-    def _admit(self, rank: AttachedRank) -> None:
-        self._live[rank.rank] = rank
-        self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
-        self._channel.send(node_wire.RankAttached(rank.rank))
-
-    def _take(self, rank: RankProcess | AttachedRank, messages: list[wire.FromRank], via: Connection) -> None:
-        # To the supervisor a rank is one process: it votes for those that it starts.
-        others = via is not rank.connection
-        self._forward(rank.rank, [one for one in messages if not (others and isinstance(one, _VOTES))])
-
-    def _leave(self, connection: Connection) -> None:
-        rank = self._live.get(connection.rank)
-        if rank is not None and rank.connection is connection:
-            self._forward(rank.rank, [wire.Leaves(rank.rank, 0)])
-
-    def _forward(self, rank: int, messages: Sequence[wire.FromRank]) -> None:
-        for message in messages:
-            process = self._live[rank]
-            if isinstance(message, wire.Failed):
-                process.error = message.error
-                continue
-            process.done |= isinstance(message, Phase) and message.phase == "done"
-            self._channel.send(node_wire.FromRankOf(rank, message))
-
-    def _report(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         self._channel.send(node_wire.Reported(cast(AnyEvent, event)))
 
-    def _on_rank_exit(self, process: RankProcess | AttachedRank) -> None:
-        if self._live.get(process.rank) is not process:
-            return
-        if isinstance(process, RankProcess):
-            self._forward(process.rank, process.messages.read_all())
-            self._forget(process.messages.fd)
-        if self._reporters is not None and process.connection is not None:
-            self._reporters.hear(process.connection, final=True)
-        self._forget(process.exit_fd)
-        process.wait()
-        for line in process.new_lines(final=True):
-            self._report(line)
-        del self._live[process.rank]
-        self._report_found(last=not self._live)
-        failed, consequence = process.failure(0, self._oom.struck) or (None, False)
-        process.close()
-        self._channel.send(node_wire.RankExited(process.rank, failed, consequence))
+    def on_messages(self, rank: LocalRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
+        # To the supervisor a rank is one process: it votes for those that it starts.
+        beside = via is not rank and via is not rank.connection
+        for message in messages:
+            if not (beside and isinstance(message, _VOTES)):
+                self._channel.send(node_wire.FromRankOf(rank.rank, message))
 
-    def _report_found(self, *, last: bool = False) -> None:
-        if self._metrics is not None:
-            for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
-                self._report(event)
+    def on_attached(self, rank: AttachedRank) -> None:
+        self._channel.send(node_wire.RankAttached(rank.rank))
+
+    def on_left(self, connection: Connection) -> None:
+        rank = self._ranks.get(connection.rank)
+        if rank is not None and rank.connection is connection:
+            self._channel.send(node_wire.FromRankOf(rank.rank, wire.Leaves(rank.rank, 0)))
+
+    def rank_elsewhere(self, rank: int) -> None:
+        """Only the supervisor knows those of other nodes."""
+
+    def is_ending(self) -> bool:
+        return self._ending
+
+    def on_rank_exited(self, rank: LocalRank, failure: Failure | None) -> None:
+        if self._node is not None and not self._ranks:
+            self._node.finish_metrics()
+        failed, consequence = failure or (None, False)
+        self._channel.send(node_wire.RankExited(rank.rank, failed, consequence))
 
     def _report_stacks(self, now: float) -> None:
         complete = [one for one in self._dumps if one[1].is_complete(now)]
         for rank, dump in complete:
-            if rank in self._live:
-                self._forward(rank, dump.read() or [Stacks(rank=rank, pid=self._live[rank].pid, text="")])
+            if (own := self._ranks.get(rank)) is not None:
+                for stacks in dump.read() or [Stacks(rank=rank, pid=own.pid, text="")]:
+                    self._channel.send(node_wire.FromRankOf(rank, stacks))
         self._dumps = [one for one in self._dumps if one not in complete]
 
     def _report_stopped(self) -> None:
-        stopped = {rank for rank, process in self._live.items() if process.is_stopped()}
-        for rank in (stopped ^ self._stopped) & self._live.keys():
-            self._channel.send(node_wire.RankStopped(rank, self._live[rank].pid, rank in stopped))
+        stopped = {rank for rank, process in self._ranks.items() if process.is_stopped()}
+        for rank in (stopped ^ self._stopped) & self._ranks.keys():
+            self._channel.send(node_wire.RankStopped(rank, self._ranks[rank].pid, rank in stopped))
         self._stopped = stopped
 
     def _poll(self, now: float) -> None:
-        if self._reaper is not None:
-            self._reaper.advance(now)
-        if self._sampler is not None:
-            self._sampler.advance(now)
-        self._oom.look(now)
         full = self._channel.kept_bytes > MAX_KEPT_BYTES
-        if not full:
-            # Their files keep what is not read yet.
-            for process in self._live.values():
-                for line in process.new_lines():
-                    self._report(line)
-        self._report_found()
+        if self._node is not None:
+            self._node.poll(now, read_logs=not full)
+            if full != self._paused:
+                self._paused = full
+                self._node.read_pipes(not full)
         self._report_stacks(now)
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._report_stopped()
-        if full != self._paused:
-            # A rank whose pipe is not read thins what it reports, and trains on.
-            self._paused = full
-            for process in self._live.values():
-                if not isinstance(process, RankProcess):
-                    continue
-                if full:
-                    self._forget(process.messages.fd)
-                elif not process.messages.ended:
-                    self._watch(process.messages.fd, partial(self._drain, process))
         while self._signals:
             self._signals.pop()
             if self._stopping:
-                for process in self._live.values():
+                for process in self._ranks.values():
                     process.kill(signal.SIGTERM)
-            elif self._live:
+            elif self._ranks:
                 # Slurm preempts a job that has time left by a signal to its steps, as this one.
                 who = "Slurm" if "SLURM_STEP_ID" in os.environ else f"SIGTERM on {socket.gethostname()}"
-                self._report(StopRequested(save=True, by=who))
+                self.on_event(StopRequested(save=True, by=who))
             else:
                 self._give_up("ended by a signal")
             self._stopping = True
 
     def _end(self) -> None:
-        if self._sampler is not None:
-            self._sampler.end()
-        for process in self._live.values():
+        for process in self._ranks.values():
             process.kill(signal.SIGKILL)
-        if self._token:
-            kill_carriers(self._token)
-        if self._reaper is not None:
-            self._reaper.end()
+        if self._node is not None:
+            self._node.close()
+            self._node.dismiss_reaper()
         self._channel.detach()
 
 

@@ -51,7 +51,9 @@ from trainers.contract.wording import listed
 from trainers.runtime import node_wire, wire
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
+from trainers.runtime.local_node import Sink
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
+from trainers.runtime.reactor import Reactor
 from trainers.runtime.srun import SrunAgents
 from trainers.runtime.ssh import SshAgent
 
@@ -69,7 +71,7 @@ FAILING_S = 3.0
 
 _OF_RANKS = (
     Phase | RankStarted | Metrics | Sharding | Checkpoint | Predictions | FrameworkMemory | Alert | Facts | Stacks
-    | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees | wire.Leaves | wire.Failed
+    | StopRequested | wire.Vote | wire.Heartbeat | wire.Hello | wire.Agrees | wire.Leaves
 )  # fmt: skip
 """What a rank on another node may say."""
 _OF_AGENTS = (
@@ -79,9 +81,8 @@ _OF_AGENTS = (
 
 
 class RemoteRank:
-    """A rank process on another node; stands where a `RankProcess` would."""
+    """A rank process on another node."""
 
-    exit_fd = -1
     directory = None
 
     def __init__(self, rank: int, channel: Channel, *, agrees: bool) -> None:
@@ -92,7 +93,7 @@ class RemoteRank:
         self.done = False
         self.agrees = agrees
         self.connection: Connection | None = None
-        self.failed: tuple[RankFailed, bool] | None = None
+        """Of a process on the supervisor's machine that reports as this rank."""
 
     def send(self, message: wire.ToRank) -> None:
         self._channel.send(node_wire.ToRankOf(self.rank, message))
@@ -106,26 +107,6 @@ class RemoteRank:
 
     def is_stopped(self) -> bool:
         return self.stopped
-
-    def wait(self) -> None:
-        """Its agent has waited for it."""
-
-    def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        """Its agent reports them."""
-        return []
-
-    @property
-    def is_lost(self) -> bool:
-        return self.failed is not None and self.failed[0].lost
-
-    def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
-        if self.failed is None:
-            return None
-        failed, consequence = self.failed
-        return msgspec.structs.replace(failed, step=step or failed.step), consequence
-
-    def close(self) -> None:
-        """Nothing of it is open here."""
 
 
 class _Link:
@@ -151,28 +132,13 @@ class _Link:
 class Nodes:
     """Listens for agents from its construction on; raises OSError if it cannot.
 
-    `admit(rank)` gets ranks that no agent has started, `take(rank, messages)` what ranks report, `bury(rank)` those
-    that have ended, `emit` events, `stop` a node's request.
+    `sink` gets what happens on the nodes, as from the supervisor's own; events bear their node.
     """
 
-    def __init__(
-        self,
-        run: RunDir,
-        plan: Plan,
-        address: str,
-        emit: Callable[[Event], None],
-        watch: Callable[[int, Callable[[], None]], None],
-        forget: Callable[[int], None],
-        admit: Callable[[RemoteRank], None],
-        take: Callable[[RemoteRank, list[wire.FromRank]], None],
-        bury: Callable[[RemoteRank], None],
-        stop: Callable[[StopRequested], None],
-    ) -> None:
-        self._run, self._plan, self.address = run, plan, address
-        self._emit, self._watch, self._forget = emit, watch, forget
-        self._admit, self._take, self._bury, self._stop = admit, take, bury, stop
+    def __init__(self, run: RunDir, plan: Plan, address: str, reactor: Reactor, sink: Sink) -> None:
+        self._run, self._plan, self.address, self._reactor, self._sink = run, plan, address, reactor, sink
         self._secret = secrets.token_hex(32).encode()
-        self._links = {number: _Link(number, forget) for number in range(1, plan.config.nodes)}
+        self._links = {number: _Link(number, reactor.forget) for number in range(1, plan.config.nodes)}
         each = plan.world_size // plan.processes
         self._planned = {
             first + device: number
@@ -200,7 +166,7 @@ class Nodes:
         ]
         if plan.config.launcher == "slurm":
             self._starters.append(SrunAgents(run, len(self._links)))
-        watch(self._listener.fileno(), self._accept)
+        reactor.watch(self._listener.fileno(), self._accept)
 
     def refusal(self) -> str:
         """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
@@ -210,6 +176,11 @@ class Nodes:
     def missing(self) -> int:
         """How many nodes have not joined yet."""
         return sum(not link.session for link in self._links.values())
+
+    @property
+    def ranks(self) -> dict[int, RemoteRank]:
+        """Those of all other nodes that have not ended."""
+        return {number: rank for link in self._links.values() for number, rank in link.ranks.items()}
 
     def place_of(self, rank: int) -> str:
         """The node that a rank, or a device, is on: its number and its host."""
@@ -222,10 +193,9 @@ class Nodes:
             rank: link.name for link in self._links.values() if link.silent_since is not None for rank in link.ranks
         }
 
-    def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> dict[int, RemoteRank]:
-        """Has all agents start their ranks, whose rendezvous is at `port`; returns these."""
+    def begin(self, token: str, attempt: int, port: int, resume_from: str = "") -> None:
+        """Has all agents start their ranks, whose rendezvous is at `port`."""
         self._begun = True
-        ranks: dict[int, RemoteRank] = {}
         for link in self._links.values():
             numbers = list(self._plan.ranks_of(link.number))
             link.ranks = {rank: self._rank(link, rank) for rank in numbers}
@@ -241,8 +211,6 @@ class Nodes:
                     resume_from=os.fsencode(resume_from),
                 )
             )
-            ranks |= link.ranks
-        return ranks
 
     def advance(self, now: float, *, failing: bool, at_once: bool) -> None:
         """Pings agents, names those that are silent, and gives up those that stay so.
@@ -263,13 +231,13 @@ class Nodes:
                 lasted, link.silent_since = now - link.silent_since, None
                 text = f"{link.name} is connected again, after {lasted:.0f} s"
                 self._note(link, "back")
-                self._emit(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
+                self._sink.on_event(Alert(kind="node", severity="info", node=link.number, text=text, ended=True))
             elif quiet and link.silent_since is None and (link.ranks or not self._begun):
                 link.silent_since = link.channel.heard
                 grace = f"{self._plan.config.node_grace_s:.0f} s"
                 text = f"{link.name} is not connected; it is given up after {grace}"
                 self._note(link, "silent")
-                self._emit(Alert(kind="node", node=link.number, text=text))
+                self._sink.on_event(Alert(kind="node", node=link.number, text=text))
             grace_s = FAILING_S if failing else self._plan.config.node_grace_s
             if at_once and link.ranks and now - link.channel.heard > FAILING_S:
                 link.silent_since = link.silent_since or link.channel.heard
@@ -298,7 +266,7 @@ class Nodes:
             link.channel.detach()
         for one in self._starters:
             one.end()
-        self._forget(self._listener.fileno())
+        self._reactor.forget(self._listener.fileno())
         self._listener.close()
         for fd in list(self._strangers):
             self._dismiss(fd)
@@ -321,7 +289,7 @@ class Nodes:
             nonce = secrets.token_hex(16)
             fd = connection.fileno()
             self._strangers[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
-            self._watch(fd, partial(self._hear_stranger, fd))
+            self._reactor.watch(fd, partial(self._hear_stranger, fd))
             self._answer(connection, Challenge(nonce))
 
     def _hear_stranger(self, fd: int) -> None:
@@ -354,7 +322,7 @@ class Nodes:
             self._answer(connection, Welcome(refused=found))
             self._dismiss(fd)
             return
-        self._forget(fd)
+        self._reactor.forget(fd)
         del self._strangers[fd]
         self._join(found, greeting, connection, nonce)
 
@@ -375,7 +343,7 @@ class Nodes:
             connection, Welcome(proof=proof, node=link.number, received=link.channel.received, grace_s=grace_s)
         )
         link.channel.attach(connection, greeting.received)
-        self._watch(link.channel.fileno(), partial(self._hear, link))
+        self._reactor.watch(link.channel.fileno(), partial(self._hear, link))
         if first:
             self._note(link, "joined")
 
@@ -385,39 +353,38 @@ class Nodes:
                 if not link.refused:
                     link.refused = True
                     text = f"{link.name} reports {why}, which is not its own: dropped"
-                    self._emit(Alert(kind="node", severity="error", node=link.number, text=text))
+                    self._sink.on_event(Alert(kind="node", severity="error", node=link.number, text=text))
                 continue
             match message:
                 case node_wire.FromRankOf(rank, content):
                     if (process := link.ranks.get(rank)) is not None:
                         mine = self._own(link, content) if isinstance(content, Event) else content
-                        self._take(process, [mine])
+                        self._sink.on_messages(process, [mine], process)
                 case node_wire.Reported(StopRequested() as request):
-                    self._stop(self._own(link, request))
+                    self._sink.on_event(self._own(link, request))
                 case node_wire.Reported(Alert() as alert):
                     text = f"{link.name}: {alert.text}"
-                    self._emit(self._own(link, msgspec.structs.replace(alert, text=text)))
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(alert, text=text)))
                 case node_wire.Reported(TelemetrySource() as source):
                     name = f"{source.source} on {link.name}"
-                    self._emit(self._own(link, msgspec.structs.replace(source, source=name)))
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(source, source=name)))
                 case node_wire.Reported(DeviceSample() as sample) if sample.uuid.startswith(PLACE):
                     uuid = place_name(sample.index, link.number)
-                    self._emit(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
+                    self._sink.on_event(self._own(link, msgspec.structs.replace(sample, uuid=uuid)))
                 case node_wire.Reported(event):
-                    self._emit(self._own(link, event))
+                    self._sink.on_event(self._own(link, event))
                 case node_wire.RankAttached(rank):
                     link.numbers.add(rank)
                     link.ranks[rank] = self._rank(link, rank)
-                    self._admit(link.ranks[rank])
+                    self._sink.on_attached(link.ranks[rank])
                 case node_wire.RankStopped(rank, pid, stopped):
                     if (process := link.ranks.get(rank)) is not None:
                         process.pid, process.stopped = pid, stopped
                 case node_wire.RankExited(rank, failed, consequence):
                     if (process := link.ranks.pop(rank, None)) is not None:
                         if failed is not None:
-                            failed = msgspec.structs.replace(failed, rank=rank)
-                            process.failed = self._own(link, failed), consequence
-                        self._bury(process)
+                            failed = self._own(link, msgspec.structs.replace(failed, rank=rank))
+                        self._sink.on_rank_exited(process, (failed, consequence) if failed else None)
                 case node_wire.Failed(reason):
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
 
@@ -460,11 +427,11 @@ class Nodes:
         link.silent_since = None
         ranks, link.ranks = link.ranks, {}
         for process in ranks.values():
-            process.failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since, lost=True), False
-            self._bury(process)
+            failed = RankFailed(rank=process.rank, node=link.number, error=why, mono=since, lost=True)
+            self._sink.on_rank_exited(process, (failed, False))
 
     def _note(self, link: _Link, state: NodeState) -> None:
-        self._emit(Node(node=link.number, host=link.host, state=state))
+        self._sink.on_event(Node(node=link.number, host=link.host, state=state))
 
     def _answer(self, connection: socket.socket, message: msgspec.Struct) -> None:
         try:
@@ -474,7 +441,7 @@ class Nodes:
 
     def _dismiss(self, fd: int) -> None:
         connection, *_ = self._strangers.pop(fd)
-        self._forget(fd)
+        self._reactor.forget(fd)
         connection.close()
 
 

@@ -260,7 +260,7 @@ class RankProcess:
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
         return [line for tail in self.tails for line in tail.poll(final=final)]
 
-    def failure(self, step: int, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+    def failure(self, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
 
         Call once it has ended and its logs were read to their end. `struck`: whether the OOM killer was active.
@@ -278,7 +278,7 @@ class RankProcess:
             error=record.error if record else "",
             traceback=record.traceback if record else "",
             last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
-            step=None if self._script and not step else step,
+            step=None if self._script else 0,
             mono=record.mono if record else monotonic(),
         )
         return failed, bool(record and record.consequence)

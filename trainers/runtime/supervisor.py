@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import selectors
 import signal
-import socket
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -32,8 +30,6 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from trainers.config.catalog import BACKENDS
-from trainers.config.machine import inspect_machine
-from trainers.config.memory import jax_memory_words
 from trainers.config.mirror import OFF
 from trainers.config.network import interface_of, own_address
 from trainers.config.plan import Plan, read_plan
@@ -62,28 +58,22 @@ from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.helper import Helper
 from trainers.runtime.journal_watch import JournalWatch
 from trainers.runtime.listener import AttachedRank, Connection
+from trainers.runtime.local_node import Failure, LocalNode, LocalRank, StartError
 from trainers.runtime.nodes import Nodes, RemoteRank, join_hint, node_token
-from trainers.runtime.out_of_memory import OomWatch
-from trainers.runtime.place import LOOPBACK, Place, pick_gpus
+from trainers.runtime.place import LOOPBACK, Place
 from trainers.runtime.processes import (
     RankProcess,
     bind_rendezvous,
-    device_environment,
-    rank_environment,
-    start_reaper,
 )
+from trainers.runtime.reactor import Reactor
 from trainers.runtime.recorder import Recorder
-from trainers.runtime.reporters import Reporters
 from trainers.runtime.requests import SIGNALS, Requests
-from trainers.runtime.run_events import run_ended_event, run_started_event, script_started_events
-from trainers.runtime.sampling import keep_sampler
-from trainers.runtime.script_metrics import ScriptMetrics
-from trainers.runtime.script_process import reserve_port, script_environment, script_start
+from trainers.runtime.run_events import run_ended_event, run_started_event
+from trainers.runtime.script_process import reserve_port
 from trainers.runtime.tail_keeper import TailKeeper
 from trainers.runtime.tally import Tally
-from trainers.runtime.teardown import Process, Teardown
+from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
-from trainers.telemetry.keeper import SamplerKeeper
 
 TICK_S = 0.05
 POLL_S = 0.1
@@ -103,6 +93,7 @@ class Supervisor:
 
     def __init__(self, run: RunDir, plan: Plan, resumed: CheckpointDir | None = None, lock: int | None = None) -> None:
         self._run, self._plan, self._config = run, plan, plan.config
+        self._is_script = not BACKENDS[self._config.backend].builtin
         self._token = node_token(f"{run.run_id}-{secrets.token_hex(8)}", 0)
         self._started = monotonic()
         self._resumed = resumed
@@ -119,43 +110,28 @@ class Supervisor:
         self._tail = TailKeeper(run, self._journal, self._summary, lambda: self._digest.earlier)
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
-        self._selector = selectors.DefaultSelector()
-        self._live: dict[int, Rank] = {}
-        self._script = None if BACKENDS[self._config.backend].builtin else script_start(run, plan)
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
-        self._resample_at: float | None = None
-        self._failures: list[tuple[RankFailed, bool]] = []
+        self._failures: list[Failure] = []
         self._agreement = Agreement()
-        self._metrics = ScriptMetrics(self._config) if self._script else None
-        self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._script else None)
-        self._reporters: Reporters | None = None
-        """None unless a script trains."""
-        if self._script is not None:
-            hands = self._watch, self._forget, self._admit, self._take, self._leave, self._on_rank_exit
-            self._reporters = Reporters(run, run.address, self._live, *hands, lambda: self._teardown.killing)
+        self._teardown = Teardown(self._agreement, self._config.stop_grace_s if self._is_script else None)
         self._watchdog = Watchdog(self._emit, self._place_of, self._away)
-        self._oom = OomWatch(self._started)
-        without = "training continues, but if the supervisor died too, the ranks would not end at once"
-        self._reaper = Helper("reaper", partial(start_reaper, run, self._token), self._emit, without)
         self._mirror: Helper | None = None
         """Ends by itself, once it has read the end of the run."""
-        self._sampler: SamplerKeeper | None = None
+        self._reactor = Reactor()
+        self._node = LocalNode(run, plan, self._token, self._reactor, self)
         self._nodes: Nodes | None = None
         """The others; None until their agents may connect, and on one machine."""
         self._waits_for_nodes = False
         self._say_waiting_at = 0.0
-        self._gpus: tuple[str, ...] = ()
-        self._shared: dict[str, str] = {}
-        """The environment of all ranks."""
         self._held = ExitStack()
         self.requests = Requests(run, in_job=self._config.launcher == "slurm")
 
     def run(self, notes: Sequence[str] = ()) -> None:
         """Runs from the first event to the last; `notes` say how this attempt began."""
         # A script resumes from a checkpoint of its own.
-        resumed_from = None if self._script is not None and self._attempt > 1 else self._from
+        resumed_from = None if self._is_script and self._attempt > 1 else self._from
         self._emit(run_started_event(self._run, self._plan, self._attempt, resumed_from))
         for note in notes:
             self._emit(Alert(kind="checkpoint", text=note))
@@ -174,19 +150,17 @@ class Supervisor:
 
     def _event_loop(self) -> None:
         polled = monotonic()
-        while self._live or self._waits_for_nodes or monotonic() < self._wait_until:
-            for key, _ in self._selector.select(TICK_S):
-                key.data()
+        while self._ranks or self._waits_for_nodes or monotonic() < self._wait_until:
+            self._reactor.wait(TICK_S)
             now = monotonic()
             if now - polled >= POLL_S:
                 polled = now
                 self._poll(now)
-            self._teardown.advance(now, self._processes(), self._emit)
+            self._teardown.advance(now, [*self._ranks.values(), *self._node.processes_beside()], self._emit)
             self._write()
 
     def _start_processes(self) -> None:
-        # Before any rank, so that none is ever without.
-        self._reaper.advance(monotonic())
+        self._node.start_reaper()
         if self._config.mirror != OFF:
             # Other runs need not wait for its import.
             from trainers.runtime.mirror import start_mirror
@@ -197,18 +171,7 @@ class Supervisor:
         if self._config.nodes == 1:
             self._start_ranks(LOOPBACK)
             return
-        self._nodes = Nodes(
-            self._run,
-            self._plan,
-            own_address(self._config.network),
-            emit=self._record,
-            watch=self._watch,
-            forget=self._forget,
-            admit=self._admit_remote,
-            take=self._take_remote,
-            bury=self._on_rank_exit,
-            stop=self._request_stop,
-        )
+        self._nodes = Nodes(self._run, self._plan, own_address(self._config.network), self._reactor, self)
         self._waits_for_nodes = True
         self._say_waiting(monotonic())
 
@@ -222,48 +185,30 @@ class Supervisor:
         text = f"waiting for {count} more {'node' if count == 1 else 'nodes'}: on each run `{hint}`"
         self._emit(LogLine(rank=None, stream="run", text=text))
 
-    def _take_remote(self, rank: RemoteRank, messages: list[wire.FromRank]) -> None:
-        self._take(rank, messages, rank)
-
-    def _admit_remote(self, rank: RemoteRank) -> None:
-        if self._teardown.killing:
-            rank.kill(signal.SIGTERM)
-        # The process that a node started may have its number.
-        self._live.setdefault(rank.rank, rank)
-
-    def _pick_gpus(self) -> tuple[str, ...]:
-        if self._config.launcher == "local":
-            # At the launch.
-            return self._config.device_ids
-        machine = inspect_machine()
-        picked = pick_gpus(self._config, machine)
-        self._plan = self._plan.on_gpus(machine, picked)
-        return picked
-
     def _start_ranks(self, address: str) -> None:
-        self._gpus = self._pick_gpus()
-        if (fraction := self._plan.jax_memory_fraction) is not None:
-            self._emit(LogLine(rank=None, stream="run", text=jax_memory_words(fraction)))
+        # A program that serves the rendezvous by itself listens on its port later.
+        listens = BACKENDS[self._config.backend].takes_listener
+        interface = "lo" if self._nodes is None else interface_of(address)
+        resume_from = str(self._resumed.path) if self._resumed is not None else ""
         with ExitStack() as held:
-            # A program that serves the rendezvous by itself listens on its port later.
-            listens = BACKENDS[self._config.backend].takes_listener
             store = bind_rendezvous(address) if listens else reserve_port(address)
             # It is kept for it until the run ends.
             (held if listens else self._held).enter_context(store)
             port = store.getsockname()[1]
-            interface = "lo" if self._nodes is None else interface_of(address)
-            environment = self._shared = self._environment(Place(port, address, 0, interface, self._gpus))
-            resume_from = str(self._resumed.path) if self._resumed is not None else ""
-            if resume_from:
-                environment[wire.RESUME_FROM] = resume_from
-            for number, rank in enumerate(self._plan.ranks_of(0)):
-                if not self._start_rank(rank, number, environment, store if rank == 0 and listens else None):
-                    break
-            else:
-                if self._nodes is not None:
-                    self._live |= self._nodes.begin(self._token, self._attempt, port, resume_from)
-        if self._plan.processes:
-            self._start_sampler()
+            place, passed = Place(port, address, 0, interface), store if listens else None
+            try:
+                self._node.start(place, self._attempt, list(self._plan.ranks_of(0)), resume_from, passed)
+            except StartError as error:
+                self._fail(RankFailed(rank=error.rank, error=str(error), step=self._from))
+                self._teardown.fail(monotonic())
+                return
+            if self._nodes is not None:
+                self._nodes.begin(self._token, self._attempt, port, resume_from)
+
+    @property
+    def _ranks(self) -> Mapping[int, LocalRank | RemoteRank]:
+        """Those that have not ended, on all nodes."""
+        return self._node.ranks if self._nodes is None else {**self._nodes.ranks, **self._node.ranks}
 
     def _place_of(self, rank: int) -> str:
         """The node of a rank as text; "" on one machine."""
@@ -280,9 +225,7 @@ class Supervisor:
         if self._waits_for_nodes and not self._teardown.stopping and (why := self._nodes.refusal()):
             # Nothing trains yet: the run ends here.
             self._waits_for_nodes = False
-            failed = RankFailed(rank=0, error=why, step=None, lost=True)
-            self._failures.append((failed, False))
-            self._emit(failed)
+            self._fail(RankFailed(rank=0, error=why, step=None, lost=True))
         if self._waits_for_nodes and (self._teardown.stopping or not self._nodes.missing):
             self._waits_for_nodes = False
             if not self._teardown.stopping:
@@ -290,71 +233,31 @@ class Supervisor:
         if self._waits_for_nodes:
             self._say_waiting(now)
 
-    def _start_sampler(self) -> None:
-        if self._sampler is not None:
-            self._sampler.end()
-        hands = self._emit, self._watch, self._forget
-        own = {number: rank for number, rank in self._live.items() if not isinstance(rank, RemoteRank)}
-        self._sampler = keep_sampler(self._run, self._config, own, self._shared, *hands, self._gpus)
-
-    def _environment(self, place: Place) -> dict[str, str]:
-        if self._reporters is None:
-            return rank_environment(self._plan, self._token, place)
-        own = script_environment(self._run, self._reporters.name, self._plan, place, self._attempt)
-        return {**own, **device_environment(self._gpus, self._token)}
-
-    def _start_rank(self, rank: int, number: int, environment: Mapping[str, str], store: socket.socket | None) -> bool:
-        try:
-            process = RankProcess(self._run, rank, environment, store, self._plan.python, self._script, number, number)
-        except OSError as error:
-            text = f"its process could not be started: {error.strerror or error}"
-            failed = RankFailed(rank=rank, error=text, step=self._from)
-            self._failures.append((failed, False))
-            self._emit(failed)
-            self._teardown.fail(monotonic())
-            return False
-        self._live[rank] = process
-        if self._metrics is not None:
-            self._out += script_started_events(self._config, rank, process.pid, number, self._gpus)
-            self._metrics.listen(process)
-        self._watch(process.messages.fd, partial(self._drain, process))
-        self._watch(process.exit_fd, partial(self._on_rank_exit, process))
-        return True
-
-    def _watch(self, fd: int, react: Callable[[], None]) -> None:
-        self._selector.register(fd, selectors.EVENT_READ, react)
-
-    def _drain(self, process: RankProcess) -> None:
-        if process.rank not in self._live:
-            return  # it was buried a moment ago, in the same round
-        self._take(process, process.messages.read(), process)
-        if process.messages.ended:
-            self._forget(process.messages.fd)
-
-    def _admit(self, rank: AttachedRank) -> None:
-        self._live[rank.rank] = rank
-        self._attached.add(rank.rank)
-        self._wait_until = 0.0
-        self._watch(rank.exit_fd, partial(self._on_rank_exit, rank))
-        self._resample_at = monotonic() + RESAMPLE_S
-
-    def _leave(self, connection: Connection) -> None:
-        # It may go on without reports, to save its model or to another run: that is no hang.
-        self._watchdog.forget(connection.rank)
-        self._agreement.leave(0, self._voters())
+    def _fail(self, failed: RankFailed) -> None:
+        self._failures.append((failed, False))
+        self._emit(failed)
 
     def _voters(self) -> list[Voter]:
-        if self._reporters is None:
-            return [rank for rank in self._live.values() if not isinstance(rank, AttachedRank)]
+        ranks = self._ranks
+        if self._node.reporters is None:
+            return [rank for rank in ranks.values() if not isinstance(rank, AttachedRank)]
         # Agents send the votes of a script's ranks on other nodes.
-        remote = [rank for rank in self._live.values() if isinstance(rank, RemoteRank)]
-        return [*(one for one in self._reporters.connections if one.rank in self._live), *remote]
+        remote = [rank for rank in ranks.values() if isinstance(rank, RemoteRank)]
+        return [*(one for one in self._node.reporters.connections if one.rank in ranks), *remote]
 
-    def _processes(self) -> list[Process]:
-        """What a stop ends: the ranks, and other processes that report as one."""
-        return [*self._live.values(), *(self._reporters.beside() if self._reporters is not None else [])]
+    # What is heard of the nodes: `local_node.Sink`.
 
-    def _take(self, process: Rank, messages: list[wire.FromRank], via: Voter) -> None:
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, StopRequested):
+            self._request_stop(event)
+            return
+        if isinstance(event, Metrics):
+            if event.node:
+                self._node.note_found()
+            self._tally.add(event)
+        self._emit(event)
+
+    def on_messages(self, rank: LocalRank | RemoteRank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         for message in messages:
             if isinstance(message, wire.Heartbeat):
                 self._watchdog.hear(message, monotonic())
@@ -370,18 +273,13 @@ class Supervisor:
             elif isinstance(message, wire.Leaves):
                 via.agrees = False
                 self._agreement.leave(message.step, self._voters())
-            elif isinstance(message, wire.Failed):
-                if isinstance(process, RankProcess):
-                    process.error = message.error
-            elif isinstance(message, wire.Hello):
-                continue
-            else:
+            elif not isinstance(message, wire.Hello | wire.Failed):
                 if isinstance(message, Phase):
-                    process.done |= message.phase == "done"
+                    rank.done |= message.phase == "done"
                     if message.phase == "checkpointing":
                         self._teardown.give_time_to_save(monotonic())
                 elif isinstance(message, Checkpoint):
-                    if self._script is not None and (message.step, message.name) == self._saved:
+                    if self._is_script and (message.step, message.name) == self._saved:
                         # All ranks of a script may report it.
                         continue
                     self._saved = message.step, message.name
@@ -389,51 +287,50 @@ class Supervisor:
                 self._tally.add(message)
                 self._emit(message)
 
-    def _on_rank_exit(self, process: Rank) -> None:
-        if self._live.get(process.rank) is not process:
-            return
-        if isinstance(process, RankProcess):
-            self._take(process, process.messages.read_all(), process)
-            self._forget(process.messages.fd)
-        if self._reporters is not None and (connection := process.connection) is not None:
-            self._reporters.hear(connection, final=True)
-        self._forget(process.exit_fd)
-        process.wait()
-        self._out += process.new_lines(final=True)
-        self._take_found()
-        del self._live[process.rank]
-        self._watchdog.forget(process.rank)
-        last_step = self._tally.last_step(process.rank)
-        failure = process.failure(last_step, self._oom.struck)
-        process.close()
+    def on_attached(self, rank: AttachedRank | RemoteRank) -> None:
+        if isinstance(rank, AttachedRank):
+            self._attached.add(rank.rank)
+            self._wait_until = 0.0
+        elif self._teardown.killing:
+            rank.kill(signal.SIGTERM)
+
+    def on_left(self, connection: Connection) -> None:
+        # It may go on without reports, to save its model or to another run: that is no hang.
+        self._watchdog.forget(connection.rank)
+        self._agreement.leave(0, self._voters())
+
+    def rank_elsewhere(self, rank: int) -> RemoteRank | None:
+        return self._nodes.ranks.get(rank) if self._nodes is not None else None
+
+    def is_ending(self) -> bool:
+        return self._teardown.killing
+
+    def on_rank_exited(self, rank: LocalRank | RemoteRank, failure: Failure | None) -> None:
+        self._watchdog.forget(rank.rank)
         if self._plan.processes == 0 and len(self._attached) < self._plan.world_size:
             self._wait_until = monotonic() + LATE_RANK_S
-        lost = isinstance(process, RemoteRank) and process.is_lost
-        if self._teardown.killing and (self._teardown.at_once or not lost):
+        if self._teardown.killing and (self._teardown.at_once or failure is None or not failure[0].lost):
             return
+        last_step = self._tally.last_step(rank.rank)
         if failure is None:
-            if not process.done:
-                self._emit(Phase(rank=process.rank, phase="done"))
-            if self._script is None:
+            if not rank.done:
+                self._emit(Phase(rank=rank.rank, phase="done"))
+            if not self._is_script:
                 self._agreement.leave(last_step, self._voters())
             return
-        self._failures.append(failure)
-        self._emit(failure[0])
+        failed, consequence = failure
+        failed = replace(failed, step=last_step or failed.step)
+        self._failures.append((failed, consequence))
+        self._emit(failed)
         self._write(durable=True)
         if self._plan.processes:
             self._teardown.fail(monotonic())
 
     def _poll(self, now: float) -> None:
-        self._reaper.advance(now)
+        self._node.poll(now)
         if self._mirror is not None:
             self._mirror.advance(now)
-        if self._resample_at is not None and now >= self._resample_at:
-            self._resample_at = None
-            self._start_sampler()
-        if self._sampler is not None:
-            self._sampler.advance(now)
-        self._watchdog.advance(now, self._live)
-        self._oom.look(now)
+        self._watchdog.advance(now, self._ranks)
         for request in self.requests.take(stopping=self._teardown.stopping):
             if isinstance(request, StopRequested):
                 self._request_stop(request)
@@ -444,26 +341,7 @@ class Supervisor:
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
-        for process in self._live.values():
-            self._out += process.new_lines()
-        self._take_found()
         self._out += self._tail.due()
-
-    def _take_found(self, *, last: bool = False) -> None:
-        """Takes the metrics that were found in a script's output and files."""
-        if self._metrics is not None:
-            for event in self._metrics.finish() if last else self._metrics.take(monotonic()):
-                self._tally.add(event)
-                self._emit(event)
-            if last:
-                self._out += self._metrics.idle()
-
-    def _record(self, event: Event) -> None:
-        """Records what an agent reports of itself; metrics are those that it has found as `ScriptMetrics` does here."""
-        if isinstance(event, Metrics) and self._metrics is not None:
-            self._metrics.note_found()
-            self._tally.add(event)
-        self._emit(event)
 
     def _request_stop(self, request: StopRequested) -> None:
         if self._teardown.stopping and request.by.startswith("Slurm"):
@@ -478,18 +356,15 @@ class Supervisor:
         # Whoever started the ranks ends them, or lets them train on: a script may save its model after Ctrl-C.
         self._teardown.interrupt(request)
         if request.by == "removal":
-            self._live.clear()
+            self._node.ranks.clear()
 
     def _end(self) -> None:
-        if self._sampler is not None:
-            self._sampler.end()
         if self._nodes is not None:
             self._nodes.end()
-        if self._reporters is not None:
-            self._reporters.close()
-        self._take_found(last=True)
-        for pid in kill_carriers(self._token):
+        for pid in self._node.close():
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
+        self._node.finish_metrics()
+        self._out += self._node.unused_settings()
         summary = self._summary()
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
@@ -503,7 +378,7 @@ class Supervisor:
         self._journal_watch.end()
 
     def dismiss_reaper(self) -> None:
-        self._reaper.end()
+        self._node.dismiss_reaper()
 
     def _give_up(self, error: Exception) -> None:
         kill_carriers(self._token)
@@ -532,13 +407,9 @@ class Supervisor:
         self._journal.sync_due()
         if self._nodes is not None and not self._journal.blocked:
             self._nodes.confirm()
-        writer = self._live.get(0)
+        writer = self._node.ranks.get(0)
         self._recorder.report_covered(self._tally.step, writer if isinstance(writer, RankProcess) else None)
         self._out += self._journal_watch.check()
-
-    def _forget(self, fd: int) -> None:
-        if fd >= 0 and fd in self._selector.get_map():
-            self._selector.unregister(fd)
 
 
 def main() -> None:
