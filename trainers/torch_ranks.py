@@ -26,8 +26,8 @@ from trainers.data.prefetch import prefetch
 from trainers.data.stored import StoredImages
 from trainers.evaluation import WORST, Sums, columns
 from trainers.models import torch_models
-from trainers.runtime.hangs import PHASE_LIMITS_S
 from trainers.runtime.reporter import Reporter
+from trainers.runtime.watchdog import PHASE_LIMITS_S
 from trainers.torch_collectives import collectives
 from trainers.torch_copies import Copies, Filled
 

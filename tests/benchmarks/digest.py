@@ -16,7 +16,7 @@ from tests.benchmarks.stream import STEPS_PER_SECOND, Stream
 from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime.journal_keeper import DigestWriter
 
 
 def measure(ranks: int, minutes: int) -> None:

@@ -189,7 +189,7 @@ def test_the_last_attempt_as_noted(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainers.runtime.journal_watch import JournalWatch
+    from trainers.runtime.journal_keeper import JournalWatch
 
     writer = JournalWriter(tmp_path / "events.jsonl")
     watch = JournalWatch(writer, None, 1)

@@ -120,7 +120,7 @@ def test_a_run_that_waits_for_its_nodes_says_so_every_ten_minutes(tmp_path: Path
     supervisor._nodes = SimpleNamespace(missing=1, address="127.0.0.1", port=41705)  # type: ignore[assignment]
     for second in range(3600):
         supervisor._say_waiting(1e6 + second)
-    said = [event.text for event in supervisor._out if isinstance(event, LogLine)]
+    said = [event.text for event in supervisor._journal._events if isinstance(event, LogLine)]
     assert len(said) == 6
     assert {text.split(" --")[0] for text in said} == {
         "waiting for 1 more node: on each run `tuiapp join 127.0.0.1:41705"

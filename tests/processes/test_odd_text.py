@@ -19,7 +19,7 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import read_config
 from trainers.launch import LaunchError, launch
-from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime.journal_keeper import DigestWriter
 from trainers.runtime.supervisor import Supervisor
 
 ODD = os.fsdecode(b"odd-\xff")
@@ -169,7 +169,7 @@ def test_a_supervisor_that_fails_records_why(tmp_path: Path, monkeypatch: pytest
 
     supervisor = Supervisor(run, plan)
     monkeypatch.setattr(supervisor, "_start_processes", fail)
-    supervisor._out.append(Alert(kind="x", text=ODD))
+    supervisor._emit(Alert(kind="x", text=ODD))
     begun = supervisor._write
 
     def write(*, durable: bool = False) -> None:

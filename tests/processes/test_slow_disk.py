@@ -30,7 +30,7 @@ from trainers.contract.about import Change, change_about, read_about
 from trainers.contract.digest import read_digest
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime.journal_keeper import DigestWriter
 from tuiapp.library.liveness import AWAY_S
 
 TUIAPP = [sys.executable, "-P", "-m", "tuiapp"]

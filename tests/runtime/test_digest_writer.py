@@ -21,8 +21,8 @@ from trainers.contract.digest_keeper import DigestKeeper
 from trainers.contract.events import AnyEvent, LogLine, encode
 from trainers.contract.journal import JournalReader, JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.runtime import digest_writer
-from trainers.runtime.digest_writer import DigestWriter
+from trainers.runtime import journal_keeper
+from trainers.runtime.journal_keeper import DigestWriter
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ from pathlib import Path
 from tests.contract.digest_runs import history
 from trainers.contract.journal import JournalWriter
 from trainers.contract.rundir import RunDir
-from trainers.runtime import digest_writer
-digest_writer.WRITE_EVERY_BYTES = 1 << 14
+from trainers.runtime import journal_keeper
+journal_keeper.WRITE_EVERY_BYTES = 1 << 14
 run = RunDir(Path(sys.argv[1]))
 journal = JournalWriter(run.journal)
-digest = digest_writer.DigestWriter(run, journal)
+digest = journal_keeper.DigestWriter(run, journal)
 print("ready", flush=True)
 for seed in range(int(sys.argv[2]), 10_000):
     for event in history(seed):
@@ -109,7 +109,7 @@ def test_killed_at_any_moment_it_loses_nothing(run: RunDir) -> None:
 
 
 def test_it_is_replaced_as_the_journal_grows(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digest_writer, "WRITE_EVERY_BYTES", 1000)
+    monkeypatch.setattr(journal_keeper, "WRITE_EVERY_BYTES", 1000)
     journal = JournalWriter(run.journal)
     digest, offsets = DigestWriter(run, journal), []
     for number in range(100):
@@ -184,7 +184,7 @@ def test_a_journal_that_is_long_without_a_digest_gets_none(run: RunDir, monkeypa
     journal = JournalWriter(run.journal)
     journal.append(history(1))
     journal.close()
-    monkeypatch.setattr(digest_writer, "MAX_UNREAD_BYTES", 1000)
+    monkeypatch.setattr(journal_keeper, "MAX_UNREAD_BYTES", 1000)
     journal = JournalWriter(run.journal)
     digest = DigestWriter(run, journal)
     journal.append(history(2))

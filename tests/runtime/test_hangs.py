@@ -11,7 +11,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import PhaseName
 from trainers.launch import launch
-from trainers.runtime.hangs import PHASE_LIMITS_S, HangWatch, Standing, describe
+from trainers.runtime.watchdog import PHASE_LIMITS_S, HangWatch, Standing, describe
 
 
 class Run:

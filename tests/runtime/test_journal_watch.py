@@ -12,16 +12,16 @@ import pytest
 
 from trainers.contract.events import LogLine
 from trainers.contract.journal import JournalWriter
-from trainers.runtime import journal_watch
-from trainers.runtime.journal_watch import END_WAIT_S, JournalWatch
+from trainers.runtime import journal_keeper
+from trainers.runtime.journal_keeper import END_WAIT_S, JournalWatch
 
 LINE = LogLine(rank=0, stream="stdout", text="x")
 
 
 def test_it_waits_once_however_often_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(journal_watch, "time", SimpleNamespace(sleep=slept.append))
-    monkeypatch.setattr(journal_watch, "monotonic", lambda: 1000.0 + sum(slept))
+    monkeypatch.setattr(journal_keeper, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(journal_keeper, "monotonic", lambda: 1000.0 + sum(slept))
     writer = JournalWriter(tmp_path / "events.jsonl")
     full, file = os.open("/dev/full", os.O_WRONLY), os.dup(writer._fd)
     os.dup2(full, writer._fd)
@@ -46,7 +46,7 @@ from trainers.contract.events import LogLine
 from trainers.contract.journal import JournalWriter
 from trainers.contract.lock_note import read_note
 from trainers.contract.rundir import RunDir
-from trainers.runtime.journal_watch import JournalWatch
+from trainers.runtime.journal_keeper import JournalWatch
 
 run = RunDir(Path(sys.argv[1]))
 writer = JournalWriter(run.journal)

@@ -11,7 +11,7 @@ from tests import histories as h
 from tests.runtime.test_agreement import Voter
 from trainers.contract.journal import JournalWriter
 from trainers.runtime import wire
-from trainers.runtime.recorder import Recorder
+from trainers.runtime.journal_keeper import Recorder
 
 
 def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:

@@ -49,13 +49,12 @@ from trainers.contract.metrics import MAX_RANKS
 from trainers.contract.rundir import RunDir
 from trainers.contract.wording import listed
 from trainers.runtime import node_wire, wire
+from trainers.runtime.agent_starters import SrunAgents, SshAgent
 from trainers.runtime.channel import Channel, is_proved, prove
 from trainers.runtime.listener import Connection
 from trainers.runtime.local_node import Sink
 from trainers.runtime.node_wire import Challenge, Greeting, Welcome
 from trainers.runtime.reactor import Reactor
-from trainers.runtime.srun import SrunAgents
-from trainers.runtime.ssh import SshAgent
 
 E = TypeVar("E", bound=Event)
 

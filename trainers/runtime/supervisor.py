@@ -47,16 +47,14 @@ from trainers.contract.events import (
     StopRequested,
     Summary,
 )
-from trainers.contract.journal import JournalWriter
 from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
 from trainers.contract.summary import last_attempt, summarise
 from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement, Voter
-from trainers.runtime.digest_writer import DigestWriter
 from trainers.runtime.helper import Helper
-from trainers.runtime.journal_watch import JournalWatch
+from trainers.runtime.journal_keeper import JournalKeeper
 from trainers.runtime.listener import AttachedRank, Connection
 from trainers.runtime.local_node import Failure, LocalNode, LocalRank, StartError
 from trainers.runtime.nodes import Nodes, RemoteRank, join_hint, node_token
@@ -66,11 +64,9 @@ from trainers.runtime.processes import (
     bind_rendezvous,
 )
 from trainers.runtime.reactor import Reactor
-from trainers.runtime.recorder import Recorder
 from trainers.runtime.requests import SIGNALS, Requests
 from trainers.runtime.run_events import run_ended_event, run_started_event
 from trainers.runtime.script_process import reserve_port
-from trainers.runtime.tail_keeper import TailKeeper
 from trainers.runtime.tally import Tally
 from trainers.runtime.teardown import Teardown
 from trainers.runtime.watchdog import Watchdog
@@ -102,12 +98,7 @@ class Supervisor:
         self._attempt = last_attempt(run) + 1
         before = summarise(run).summary if self._attempt > 1 else None
         self._tally = Tally(plan, plan.world_size, self._from, best, before)
-        self._out: list[Event] = []
-        self._journal = JournalWriter(run.journal)
-        self._digest = DigestWriter(run, self._journal)
-        self._journal_watch = JournalWatch(self._journal, lock, self._attempt)
-        self._recorder = Recorder(self._journal)
-        self._tail = TailKeeper(run, self._journal, self._summary, lambda: self._digest.earlier)
+        self._journal = JournalKeeper(run, lock, self._attempt, self._summary)
         self._saved: tuple[int, str] | None = None
         """Step and name of the last checkpoint."""
         self._attached: set[int] = set()
@@ -138,7 +129,7 @@ class Supervisor:
         self._write(durable=True)
         if self._attempt > 1:
             # What the digest knows of earlier attempts, now that it knows from which step this one resumes.
-            self._out += self._tail.repeat()
+            self._journal.repeat()
         try:
             self._start_processes()
             self._event_loop()
@@ -283,7 +274,6 @@ class Supervisor:
                         # All ranks of a script may report it.
                         continue
                     self._saved = message.step, message.name
-                    self._recorder.add(message)
                 self._tally.add(message)
                 self._emit(message)
 
@@ -341,7 +331,7 @@ class Supervisor:
                     self._emit(Alert(kind="checkpoint", severity="info", text=text))
         # After the requests: what ends Slurm's job ends its agents, too.
         self._advance_nodes(now)
-        self._out += self._tail.due()
+        self._journal.repeat_due()
 
     def _request_stop(self, request: StopRequested) -> None:
         if self._teardown.stopping and request.by.startswith("Slurm"):
@@ -364,18 +354,16 @@ class Supervisor:
         for pid in self._node.close():
             self._emit(LogLine(rank=None, stream="run", text=f"killed process {pid}, which a rank had left behind"))
         self._node.finish_metrics()
-        self._out += self._node.unused_settings()
+        for note in self._node.unused_settings():
+            self._emit(note)
         summary = self._summary()
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
-        self._journal_watch.wait_for_room(self._is_given_up)
-        self._out += [*self._tail.due(), *self._journal_watch.check()]
+        self._journal.wait_for_room(self._is_given_up)
         self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
-        self._journal_watch.wait_for_room(self._is_given_up)
-        self._digest.write()
+        self._journal.wait_for_room(self._is_given_up)
         self._journal.close()
-        self._journal_watch.end()
 
     def dismiss_reaper(self) -> None:
         self._node.dismiss_reaper()
@@ -384,8 +372,7 @@ class Supervisor:
         kill_carriers(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
         self._emit(RunEnded(status="failed", reason=reason, summary=self._summary()))
-        # By the journal alone: what else `_write` does may be what failed.
-        self._journal.append(self._out, durable=True)
+        self._journal.write_at_once()
 
     def _is_given_up(self) -> bool:
         """Whether somebody asks the run to end although its end cannot be written."""
@@ -393,23 +380,16 @@ class Supervisor:
 
     def _summary(self) -> Summary:
         """What the run has come to."""
-        return self._tally.summary(monotonic() - self._started, self._digest.earlier)
+        return self._tally.summary(monotonic() - self._started, self._journal.earlier)
 
     def _emit(self, event: Event) -> None:
-        self._tail.add(event)
-        self._out.append(event)
+        self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:
-        if self._out or self._journal.blocked:
-            self._journal.append(self._out, durable=durable)
-            self._out.clear()
-            self._digest.write_due()
-        self._journal.sync_due()
-        if self._nodes is not None and not self._journal.blocked:
+        saver = self._node.ranks.get(0)
+        self._journal.write(self._tally.step, saver if isinstance(saver, RankProcess) else None, durable=durable)
+        if self._nodes is not None and not self._journal.is_blocked:
             self._nodes.confirm()
-        writer = self._node.ranks.get(0)
-        self._recorder.report_covered(self._tally.step, writer if isinstance(writer, RankProcess) else None)
-        self._out += self._journal_watch.check()
 
 
 def main() -> None:

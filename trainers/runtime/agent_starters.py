@@ -1,17 +1,20 @@
-"""Starts the agents of a run's other nodes by OpenSSH, as the user has configured it.
+"""Starts the agents of a run's other nodes: by OpenSSH, as the user has configured it, or in the run's own Slurm job.
 
-Each gets the run's secret by its stdin. With `launcher = "ssh"` tuiapp has to be installed on every host at the same
-path. A node that does not share the runs directory keeps its ranks' files after the run; nothing else of ours stays.
+Over ssh each gets the run's secret by its stdin, and tuiapp has to be installed on every host at the same path. A node
+that does not share the runs directory keeps its ranks' files after the run; nothing else of ours stays.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from trainers.config.files import read_end
+from trainers.contract.rundir import RunDir
 from trainers.runtime.node_wire import VERSION
 
 OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
@@ -56,3 +59,43 @@ class SshAgent:
     def end(self) -> None:
         self._ssh.terminate()
         self._ssh.wait()
+
+
+FINISH_S = 2.0
+
+
+class SrunAgents:
+    """One on each node but this; each reads address and secret from the run's directory. Raises OSError."""
+
+    def __init__(self, run: RunDir, count: int) -> None:
+        command = [
+            "srun",
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            f"--exclude={os.environ['SLURMD_NODENAME']}",
+            "--kill-on-bad-exit=1",
+        ]
+        environment = dict(os.environ)
+        if environment.pop("SLURM_GPUS", None) and (gpus := environment.get("SLURM_GPUS_ON_NODE")):
+            # `--gpus` counts those of all nodes, and srun would ask as many of these.
+            command.append(f"--gpus-per-node={gpus}")
+        with run.supervisor_log.open("ab") as file:
+            self._srun = subprocess.Popen(
+                [*command, sys.executable, "-P", "-m", "trainers.runtime.node", str(run.path)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def refusal(self) -> str:
+        """Why it has ended; "" while it runs."""
+        code = self._srun.poll()
+        return f"the agents could not be started by srun (exit code {code}); see supervisor.log" if code else ""
+
+    def end(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._srun.wait(FINISH_S)
+        self._srun.kill()
+        self._srun.wait()
