@@ -1,13 +1,12 @@
 """Prints one of README's commands: `python3 .ci/readme.py open|headless|test`.
 
-README's first code block opens the dashboard with its first command and is its headless twin with the second; the
-second block runs the tests.
+They are its first three code blocks for a shell, a command each: open the dashboard, do the same without it, test.
 """
 
 import re
 import sys
 from pathlib import Path
 
-blocks = re.findall(r"^```sh\n(.*?)^```", Path(__file__).parents[1].joinpath("README.md").read_text(), re.M | re.S)
-lines = {"open": blocks[0].splitlines()[0], "headless": blocks[0].splitlines()[1], "test": blocks[1].splitlines()[0]}
-print(lines[sys.argv[1]])
+page = Path(__file__).parents[1].joinpath("README.md").read_text()
+commands = re.findall(r"^```sh\n(.*)\n```", page, re.M)
+print(commands[("open", "headless", "test").index(sys.argv[1])])

@@ -63,7 +63,8 @@ class TuiApp(ReliableTimers, App[None]):
     CSS_PATH = ["app.tcss", "screens/configure.tcss"]  # noqa: RUF012, Textual's type
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1,question_mark", "toggle_help", "Keys", id="app.help", show=False),
+        Binding("f1", "manual", "Help", tooltip="Open the handbook", id="app.manual", show=False),
+        Binding("question_mark", "toggle_help", "Keys", id="app.help", show=False),
         Binding("f3", "devices", "Devices", tooltip="Watch the devices", id="app.devices", show=False),
         Binding("ctrl+g", "show_runs", "Runs", id="app.runs", show=False),
         Binding("ctrl+p", "command_palette", "More", tooltip="Find an action by name", id="app.palette", priority=True),
@@ -302,6 +303,16 @@ class TuiApp(ReliableTimers, App[None]):
             self._stopping.update(runs)
         if decided != "stay":
             self.exit()
+
+    def action_manual(self) -> None:
+        """Opens the handbook at the page of the uppermost screen that has one."""
+        from tuiapp.screens.manual import ManualScreen
+
+        if isinstance(self.screen, ManualScreen):
+            self.screen.dismiss()
+            return
+        pages = [screen.MANUAL for screen in reversed(self.screen_stack) if hasattr(screen, "MANUAL")]
+        self.push_screen(ManualScreen(pages[0] if pages else "configure"))
 
     def action_toggle_help(self) -> None:
         if not isinstance(self.screen, ModalScreen):

@@ -150,6 +150,9 @@ def build_parser() -> argparse.ArgumentParser:
     _json(doctor)
     _runs_dir(doctor, again=True)
     doctor.set_defaults(does="doctor:examine")
+    pages = verbs.add_parser("help", help="show the handbook: its pages, or one of them")
+    pages.add_argument("topic", nargs="?", metavar="TOPIC", help="a page; default: list them")
+    pages.set_defaults(does="help:show")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""README's lines that take a trained model along: as they stand, they give the run's accuracy on images of bytes."""
+"""The handbook's lines that take a model along: as they stand, they give the run's accuracy on images of bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from trainers.config.datasets import find_dataset
 from trainers.config.run_config import RunConfig
 from trainers.data import datasets
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "tuiapp/manual/models.md"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ README = Path(__file__).parents[2] / "README.md"
         ("mxnet-gluon", "mxnet", ""),
     ],
 )
-def test_the_model_is_loaded_as_readme_says(
+def test_the_model_is_loaded_as_the_handbook_says(
     backend: str, framework: str, elsewhere: str, runs_dir: Path, tmp_path: Path
 ) -> None:
     devices = 1 if backend == "torch-dp" else 2
@@ -41,7 +42,7 @@ def test_the_model_is_loaded_as_readme_says(
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
         evaluation = run.evaluations()[-1]
-    blocks = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (lines,) = (block for block in blocks if f"{framework}" in block.splitlines()[0] and "DIR" in block)
     arrays = datasets.load(find_dataset("digits"))
     assert arrays.x_test.dtype == np.uint8
@@ -53,7 +54,7 @@ def test_the_model_is_loaded_as_readme_says(
             f"np.save({str(tmp_path / 'logits.npy')!r}, np.asarray(logits))",
         ]
     )
-    environment = {**os.environ, "KERAS_BACKEND": elsewhere, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(README.parent)}
+    environment = {**os.environ, "KERAS_BACKEND": elsewhere, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     python = interpreter_of(backend) or sys.executable
     subprocess.run([python, "-c", program], check=True, env=environment, stdout=subprocess.DEVNULL)
     logits = np.load(tmp_path / "logits.npy").astype(np.float64)

@@ -28,6 +28,7 @@ from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.keys_help import KeysHelp
+from tuiapp.screens.manual import ManualScreen
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver
@@ -230,7 +231,7 @@ async def test_q_is_a_letter_in_a_text_field(tmp_path: Path, machine: Machine) -
         await pilot.press("q", "question_mark")
         assert box.value == "q?"
         await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, KeysHelp))
+        await until(pilot, lambda: isinstance(app.screen, ManualScreen))
 
 
 async def test_a_paste_of_a_whole_log_is_cut(tmp_path: Path, machine: Machine) -> None:

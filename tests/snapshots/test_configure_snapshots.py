@@ -126,7 +126,12 @@ async def little_memory(pilot: Pilot[Any]) -> None:
 
 
 async def help_panel(pilot: Pilot[Any]) -> None:
+    await pilot.app.run_action("toggle_help")
+
+
+async def handbook(pilot: Pilot[Any]) -> None:
     await pilot.press("f1")
+    await pilot.pause()
 
 
 async def palette(pilot: Pilot[Any]) -> None:
@@ -183,6 +188,7 @@ SCENES: dict[str, Scene] = {
     "rename-preset": Scene(rename_preset),
     "little-memory": Scene(little_memory),
     "help": Scene(help_panel),
+    "handbook": Scene(handbook),
     "palette": Scene(palette),
     "themes": Scene(themes),
     "strays-question": Scene(strays),

@@ -43,6 +43,7 @@ class CompareScreen(CoveredScreenFix[None]):
     """One chart with a curve per run, and a table that is its legend; takes two to eight runs."""
 
     CSS_PATH = "compare.tcss"
+    MANUAL = "runs"
 
     AUTO_FOCUS: ClassVar[str | None] = "CompareChart"
 

@@ -45,6 +45,7 @@ Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
 
 class ConfigureScreen(ResizeLoopFix[None]):
     CSS_PATH = "configure.tcss"
+    MANUAL = "configure"
 
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (60, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012, Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-least"), (18, "-short"), (40, "-tall"), (52, "-high")]  # noqa: RUF012, Textual's type
@@ -56,7 +57,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
         Binding("ctrl+y", "copy_command", "Copy", tooltip="Copy the command", id="configure.copy"),
         Binding("ctrl+o", "app.watch", "Watch", tooltip="Watch the newest run", id="app.watch"),
         Binding("ctrl+g", "app.show_runs", "Runs", tooltip="List all runs", id="app.runs"),
-        Binding("f1,question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help"),
+        Binding("f1", "app.manual", "Help", tooltip="Open the handbook", id="app.manual"),
+        Binding("question_mark", "app.toggle_help", "Keys", tooltip="List the keys", id="app.help", show=False),
         Binding("ctrl+q", "app.leave", "Leave", tooltip="Quit tuiapp", id="app.leave", priority=True),
         Binding("ctrl+z", "undo", "Undo", tooltip="Undo the last load", id="configure.undo", show=False),
         Binding("f5", "restore", "Restore the preset", id="configure.restore", show=False),

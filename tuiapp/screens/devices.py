@@ -24,6 +24,7 @@ class DevicesScreen(CoveredScreenFix[None]):
     """The device panel with its own sampler, which ends with the screen; `runs_dir` names the disk shown."""
 
     CSS_PATH = "devices.tcss"
+    MANUAL = "devices"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "sort", "Sort", tooltip="Sort the processes", id="devices.sort"),

@@ -22,6 +22,7 @@ class EnvironmentDialog(ModalScreen[bool], ResizeLoopFix[bool]):
     """Returns whether the environment was made. Escape cancels at any time, and leaves nothing behind."""
 
     CSS_PATH = "environment_dialog.tcss"
+    MANUAL = "backends"
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "Cancel", id="dialog.cancel"),

@@ -31,7 +31,8 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
     CSS_PATH = "keys_help.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,question_mark,f1,q", "dismiss(None)", "Close", id="help.close", show=False),
+        Binding("escape,question_mark,q", "dismiss(None)", "Close", id="help.close", show=False),
+        Binding("f1", "app.manual", "Help", tooltip="Open the handbook", id="app.manual", show=False),
     ]
 
     def __init__(self, beneath: Screen[Any]) -> None:
@@ -41,7 +42,7 @@ class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog") as dialog:
             dialog.border_title = Content("Keys")
-            dialog.border_subtitle = Content("esc closes · ^p finds by name")
+            dialog.border_subtitle = Content("esc closes · ^p finds by name · f1 handbook")
             yield Static(self._text(self.app.size.width), id="keys")
 
     def on_mount(self) -> None:

@@ -45,6 +45,7 @@ class MetricsGrid(CoveredScreenFix[None]):
     """Covers the screen that it belongs to, which calls `update` when there is something new to draw."""
 
     CSS_PATH = "metrics_grid.tcss"
+    MANUAL = "run"
 
     AUTO_FOCUS: ClassVar[str | None] = ""
 

@@ -126,6 +126,7 @@ RUN_KEYS: list[BindingType] = [
 
 class RunScreen(CoveredScreenFix[None]):
     CSS_PATH = "run.tcss"
+    MANUAL = "run"
 
     AUTO_FOCUS: ClassVar[str | None] = ""
 

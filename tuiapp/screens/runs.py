@@ -56,6 +56,7 @@ OF_A_RUN = frozenset(
 
 class RunsScreen(CoveredScreenFix[None]):
     CSS_PATH = "runs.tcss"
+    MANUAL = "runs"
 
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
 

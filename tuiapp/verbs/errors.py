@@ -8,6 +8,7 @@ from trainers.launch import LaunchError
 from tuiapp.library.create_environment import CreateError
 from tuiapp.library.export import ExportError
 from tuiapp.library.find import UnknownRunError
+from tuiapp.library.manual import TopicError
 from tuiapp.library.presets import PresetError
 from tuiapp.library.removal import RemovalError
 from tuiapp.verbs.facts import UsageError
@@ -21,5 +22,6 @@ FOR_THE_USER = (
     LaunchError,
     RemovalError,
     ExportError,
+    TopicError,
     UsageError,
 )

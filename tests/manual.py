@@ -1,0 +1,113 @@
+"""Makes the generated parts of the handbook anew: `python -m tests.manual`.
+
+The tables of configuration keys, verbs and key bindings come from their declarations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from trainers.config.options import WORDS, Value
+from trainers.config.run_config import OPTIONS
+from tuiapp.cli import build_parser
+from tuiapp.library.manual import DIRECTORY
+
+BEGIN, END = "<!-- generated: python -m tests.manual -->\n", "<!-- end -->\n"
+
+
+def main() -> None:
+    """Writes the pages that are stale, and names them."""
+    for topic, page in pages().items():
+        path = DIRECTORY / f"{topic}.md"
+        if path.read_text() != page:
+            path.write_text(page)
+            print(path)
+
+
+def pages() -> dict[str, str]:
+    """Returns the pages with generated parts as they should be."""
+    parts = {"configuration": configuration, "command-line": command_line, "keys": keys}
+    return {topic: _filled((DIRECTORY / f"{topic}.md").read_text(), make()) for topic, make in parts.items()}
+
+
+def configuration() -> str:
+    """A table of all options."""
+    return _table(
+        ["Key", "Default", "Values", ""],
+        [
+            [
+                f"`{option.key}`",
+                _shown(option.default),
+                option.allowed().removeprefix("one of "),
+                _about(option.only, option.help),
+            ]
+            for option in OPTIONS.values()
+        ],
+    )
+
+
+def command_line() -> str:
+    """All verbs with their arguments and options, a table each."""
+    return "\n".join(_verbs("tuiapp", build_parser()))
+
+
+def keys() -> str:
+    """A table of all key bindings."""
+    import tuiapp.app  # noqa: F401 (its keys count as well)
+    from tuiapp.preferences import bindings
+
+    return _table(
+        ["Action", "Keys", ""], [[f"`{one.name}`", one.keys.replace(",", ", "), one.does] for one in bindings()]
+    )
+
+
+def _verbs(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    rows = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            about = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for verb, inner in action.choices.items():
+                yield f"### {name} {verb}\n\n{_sentence(about[verb])}\n"
+                yield from _verbs(f"{name} {verb}", inner)
+        elif not isinstance(action, argparse._HelpAction | argparse._VersionAction) and action.dest != "runs_dir":
+            words = ", ".join(action.option_strings) or str(action.metavar)
+            takes = f" {action.metavar}" if action.option_strings and action.nargs != 0 else ""
+            rows.append([f"`{words}{takes}`", action.help or ""])
+    if rows and " " in name:
+        yield _table(["", ""], rows)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _about(only: tuple[str, tuple[str, ...]] | None, words: str) -> str:
+    condition = f"with `{only[0]}` {' or '.join(only[1])}" if only is not None else ""
+    return "; ".join(filter(None, (words, condition)))
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, bool):
+        return next(word for word, meaning in WORDS.items() if meaning is value)
+    return "" if value in ("", ()) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [
+        head,
+        ["---"] * len(head),
+        *([cell.replace("|", "\\|").replace("<", "\\<") for cell in row] for row in rows),
+    ]
+    return "".join("|" + "|".join(f" {cell} " if cell else " " for cell in line) + "|\n" for line in lines)
+
+
+def _filled(page: str, part: str) -> str:
+    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
+    assert pattern.search(page)
+    return pattern.sub(lambda _: f"{BEGIN}\n{part.rstrip()}\n\n{END}", page)
+
+
+if __name__ == "__main__":
+    main()
