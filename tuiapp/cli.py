@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuiapp import __version__
+from tuiapp.library.exporters import EXPORTERS, TABLES, names_of
 from tuiapp.verbs import arguments
 from tuiapp.verbs.arguments import SORTS
 
@@ -262,16 +263,16 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     export = verbs.add_parser("export", help="write a run's metrics or samples for other programs")
     export.add_argument("run", metavar="RUN")
-    formats = ("csv", "jsonl", "parquet", "tensorboard", "wandb-offline")
-    known = "csv, jsonl, parquet, tensorboard or wandb-offline; default: the extension of -o, or csv"
-    export.add_argument("--format", choices=formats, metavar="FORMAT", help=known)
-    tables = ("steps", "evaluations", "metrics", "samples", "predictions")
+    directories = ", ".join(names_of(directories=True))
+    known = f"{', '.join(EXPORTERS)}; default: the extension of -o, or csv"
+    export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=known)
     what = (
-        "step metrics (default), evaluation metrics, both (default of tensorboard, wandb-offline), device samples, or "
-        "predictions by class"
+        f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, or predictions "
+        "by class"
     )
-    export.add_argument("--what", choices=tables, help=what)
-    target = "file, for tensorboard and wandb-offline directory; written atomically; default for csv and jsonl: stdout"
+    export.add_argument("--what", choices=TABLES, help=what)
+    stdout = ", ".join(row.name for row in EXPORTERS.values() if row.is_text)
+    target = f"file, for {directories} directory; written atomically; default for {stdout}: stdout"
     export.add_argument("-o", "--output", metavar="PATH", help=target)
     export.add_argument("--force", action="store_true", help="overwrite PATH")
     _runs_dir(export, again=True)

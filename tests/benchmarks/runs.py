@@ -29,7 +29,7 @@ from trainers.contract.events import AnyEvent
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.library.export import Format, export_to
+from tuiapp.library.export import export_to
 from tuiapp.library.run_index import RunIndex
 
 ROUNDS = 5
@@ -130,7 +130,7 @@ def _time_reading(runs: list[RunDir]) -> None:
 
 
 def _time_export(run: RunDir, home: Path) -> None:
-    forms: tuple[Format, ...] = ("csv", "jsonl", "parquet")
+    forms = ("csv", "jsonl", "parquet")
     for form in forms:
         target, began, worked = home / f"steps.{form}", time.perf_counter(), time.process_time()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

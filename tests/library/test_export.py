@@ -6,7 +6,9 @@ import csv
 import json
 import math
 import os
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pyarrow.parquet
@@ -17,10 +19,13 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tests import histories as h
 from tests import interrupted
 from tests.contract.recorded import CONFIG, record
+from tests.manual import command_line
 from trainers.contract.events import Facts, Metrics
 from trainers.contract.rundir import RunDir
 from trainers.runtime.event_files import EventFiles
+from tuiapp.cli import main
 from tuiapp.library.export import ExportError, export_to
+from tuiapp.library.exporters import EXPORTERS, Exporter
 
 RUN_ID = "20261120T101500-torch-ddp-net-3fa1"
 
@@ -133,7 +138,7 @@ def test_a_full_disk_leaves_nothing(
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
         with pytest.raises(ExportError, match=r"Cannot write .*File too large"):
-            export_to(tmp_path / "x", completed, "metrics", form)  # type: ignore[arg-type]
+            export_to(tmp_path / "x", completed, "metrics", form)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -158,7 +163,7 @@ def test_a_package_that_is_missing_is_named(completed: RunDir, tmp_path: Path, m
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for form, install in (("tensorboard", "pip install tensorboard"), ("parquet", "pip install pyarrow")):
         with pytest.raises(ExportError, match=f"not installed: {install}"):
-            export_to(tmp_path / "x", completed, "metrics", form)  # type: ignore[arg-type]
+            export_to(tmp_path / "x", completed, "metrics", form)
     assert sorted(os.listdir(tmp_path)) == ["home", "runs"]
 
 
@@ -211,3 +216,17 @@ def _wandb_history(path: Path) -> list[dict[str, float]]:
                 items = record.history.item
                 rows.append({each.key or "/".join(each.nested_key): json.loads(each.value_json) for each in items})
     return rows
+
+
+def test_a_new_format_is_a_row(
+    completed: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = ModuleType("tuiapp.library.exporters.fake")
+    fake.write = lambda path, run, what: path.write_text(f"{run.run_id} {what}")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    monkeypatch.setitem(EXPORTERS, "fake", Exporter("fake", "fake", ".fake"))
+    assert main(["export", str(completed.path), "-o", str(tmp_path / "run.fake")]) == 0
+    assert (tmp_path / "run.fake").read_text() == f"{RUN_ID} steps"
+    assert main(["export", str(completed.path), "--format", "fake"]) == 2
+    assert "fake is not written to stdout: give -o FILE." in capsys.readouterr().err
+    assert "parquet, tensorboard, wandb-offline, fake; default" in command_line()

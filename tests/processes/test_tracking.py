@@ -31,7 +31,7 @@ from trainers.contract.events import (
 from trainers.contract.gaps import find_gaps
 from trainers.contract.journal import JournalReader
 from trainers.contract.summary import summarise
-from tuiapp.library.export import rows_of
+from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
 from tuiapp.state.curves import Curves
 from tuiapp.state.fold import apply

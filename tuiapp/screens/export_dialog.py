@@ -16,9 +16,12 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
-from tuiapp.library.export import DIRECTORIES, FORMATS, TABLES, ExportError, Format, What, check_target
+from tuiapp.library.export import ExportError, check_target
+from tuiapp.library.exporters import EXPORTERS, TABLES, What
 from tuiapp.state.text import sanitize
 from tuiapp.terminal.resize import ResizeLoopFix
+
+SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Wanted:
     paths: list[Path]
     """One for each run."""
     what: What
-    form: Format
+    form: str
 
 
 class ShapedRadioButton(RadioButton):
@@ -64,7 +67,7 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
                         yield ShapedRadioButton(name, value=name == "steps")
                 with RadioSet(id="format") as form:
                     form.border_title = "Format"
-                    for form_name in FORMATS:
+                    for form_name in EXPORTERS:
                         yield ShapedRadioButton(form_name, value=form_name == "csv")
             yield Label("Folder" if several else "Path")
             yield Input(self._suggested, id="path", max_length=1000)
@@ -82,8 +85,8 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         box, suggested = self.query_one("#path", Input), self._suggest(self._what, self._format)
         if box.value == self._suggested:
             box.value = suggested
-        elif len(self._run_ids) == 1 and Path(box.value).suffix in [f".{form}" for form in FORMATS]:
-            box.value = str(Path(box.value).with_suffix(_suffix(self._format)))
+        elif len(self._run_ids) == 1 and Path(box.value).suffix in SUFFIXES:
+            box.value = str(Path(box.value).with_suffix(EXPORTERS[self._format].suffix))
         self._suggested = suggested
         self._judge()
 
@@ -118,10 +121,10 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         return TABLES[max(0, self.query_one("#what", RadioSet).pressed_index)]
 
     @property
-    def _format(self) -> Format:
-        return FORMATS[max(0, self.query_one("#format", RadioSet).pressed_index)]
+    def _format(self) -> str:
+        return [*EXPORTERS][max(0, self.query_one("#format", RadioSet).pressed_index)]
 
-    def _suggest(self, what: What, form: Format) -> str:
+    def _suggest(self, what: What, form: str) -> str:
         return _file_name(self._run_ids[0], what, form) if len(self._run_ids) == 1 else "."
 
     def _fault(self) -> str:
@@ -135,9 +138,6 @@ class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
         return ""
 
 
-def _file_name(run_id: str, what: What, form: Format) -> str:
-    return f"{run_id}-{form if form in DIRECTORIES else what}{_suffix(form)}"
-
-
-def _suffix(form: Format) -> str:
-    return "" if form in DIRECTORIES else f".{form}"
+def _file_name(run_id: str, what: What, form: str) -> str:
+    exporter = EXPORTERS[form]
+    return f"{run_id}-{form if exporter.is_directory else what}{exporter.suffix}"

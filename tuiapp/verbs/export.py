@@ -10,13 +10,11 @@ from pathlib import Path
 
 from trainers.contract.gaps import find_gaps
 from trainers.contract.summary import summarise
-from tuiapp.library.export import DIRECTORIES, ExportError, Format, What, export_to, write_rows
+from tuiapp.library.export import ExportError, export_to
+from tuiapp.library.exporters import EXPORTERS, What, names_of
 from tuiapp.library.find import find_run
 from tuiapp.state.text import plural, sanitize
 from tuiapp.verbs.sources import runs_dir
-
-READERS = {"tensorboard": "tensorboard --logdir {}", "wandb-offline": "wandb sync {}/offline-run-*"}
-"""Format -> the command that shows or uploads a directory."""
 
 
 def export_run(options: Namespace) -> int:
@@ -26,19 +24,20 @@ def export_run(options: Namespace) -> int:
     if not info.is_readable:
         raise ExportError(f"{run.run_id} cannot be exported: {info.older or info.problem}")
     if options.output in (None, "-"):
-        form: Format = options.format or "csv"
+        exporter = EXPORTERS[options.format or "csv"]
         what: What = options.what or "steps"
-        if form not in ("csv", "jsonl"):
-            raise ExportError(f"{form} is not written to stdout: give -o {'DIR' if form in DIRECTORIES else 'FILE'}.")
-        count = write_rows(sys.stdout, run, what, form)
+        if not exporter.is_text:
+            where = "DIR" if exporter.is_directory else "FILE"
+            raise ExportError(f"{exporter.name} is not written to stdout: give -o {where}.")
+        count = exporter.print(run, what)
     else:
         path = Path(os.path.expanduser(options.output))
-        form = options.format or _format_of(path)
-        what = options.what or ("metrics" if form in DIRECTORIES else "steps")
-        count = export_to(path, run, what, form, force=options.force)
+        exporter = EXPORTERS[options.format or _format_of(path)]
+        what = options.what or ("metrics" if exporter.is_directory else "steps")
+        count = export_to(path, run, what, exporter.name, force=options.force)
         print(f"{plural(count, 'row')} of {what}: {sanitize(str(path))}", file=sys.stderr)
-        if form in READERS:
-            print(f"to show it: {READERS[form].format(shlex.quote(sanitize(str(path))))}", file=sys.stderr)
+        if exporter.reader:
+            print(f"to show it: {exporter.reader.format(shlex.quote(sanitize(str(path))))}", file=sys.stderr)
     if missing := find_gaps(run.journal).words:
         print(sanitize(f"tuiapp: {run.run_id}: {missing}."), file=sys.stderr)
     if not count:
@@ -47,14 +46,12 @@ def export_run(options: Namespace) -> int:
     return 0
 
 
-def _format_of(path: Path) -> Format:
-    suffix = path.suffix.lower()
-    if suffix in ("", ".csv"):
-        return "csv"
-    if suffix == ".jsonl":
-        return "jsonl"
-    if suffix == ".parquet":
-        return "parquet"
+def _format_of(path: Path) -> str:
+    suffix = path.suffix.lower() or ".csv"
+    for exporter in EXPORTERS.values():
+        if exporter.suffix == suffix:
+            return exporter.name
+    *most, last = [EXPORTERS[name].suffix for name in names_of(directories=False)]
     raise ExportError(
-        f"{path.name}: unknown format {suffix!r}; end the name in .csv, .jsonl or .parquet, or give --format."
+        f"{path.name}: unknown format {suffix!r}; end the name in {', '.join(most)} or {last}, or give --format."
     )

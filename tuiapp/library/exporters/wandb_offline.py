@@ -1,6 +1,6 @@
 """A run's metrics as an offline run of Weights & Biases, by the `wandb` package; `wandb sync` uploads it later.
 
-    python -m tuiapp.library.export_wandb DIRECTORY RUN_DIR WHAT
+    python -m tuiapp.library.exporters.wandb_offline DIRECTORY RUN_DIR WHAT
 
 wandb runs in a process of its own, in offline mode, in which it contacts no server; of the user's settings for it none
 applies. One wandb run has all ranks: a row per step, with `loss/rank1` and so on for those after the first. What rank 0
@@ -27,6 +27,8 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
+from tuiapp.library.exporters import What
+from tuiapp.library.exporters.tables import is_in
 from tuiapp.library.script_facts import with_facts
 from tuiapp.state.comparison import known_values
 
@@ -35,9 +37,9 @@ STEPS_AT_ONCE = 4096  # rows that wait for what other ranks report of their step
 OWN = ("step", "_step", "_timestamp", "_runtime")
 
 
-def write(directory: Path, run: RunDir, what: str) -> int:
+def write(path: Path, run: RunDir, what: What) -> int:
     """Writes `offline-run-…` into a directory; returns the number of entries. Raises OSError."""
-    with tempfile.TemporaryDirectory(dir=directory) as own:
+    with tempfile.TemporaryDirectory(dir=path) as own:
         kept = {name: text for name, text in os.environ.items() if not name.startswith("WANDB_")}
         places = {f"WANDB_{name}_DIR": own for name in ("CONFIG", "CACHE", "DATA")}
         done = subprocess.run(
@@ -52,7 +54,7 @@ def write(directory: Path, run: RunDir, what: str) -> int:
             said = done.stderr.strip().splitlines() or ["it wrote nothing"]
             raise OSError(f"wandb failed: {said[-1]}")
         shutil.rmtree(found[0] / "tmp", ignore_errors=True)
-        found[0].rename(directory / found[0].name)
+        found[0].rename(path / found[0].name)
         return int(done.stdout.split()[-1])
 
 
@@ -118,8 +120,6 @@ def _key(name: str, rank: int, several: bool) -> str:
 def main() -> None:
     """Writes the run that the arguments name, and prints the number of entries."""
     import wandb
-
-    from tuiapp.library.export import is_in
 
     directory, run, what = sys.argv[1], RunDir(Path(sys.argv[2])), sys.argv[3]
     info = with_facts(summarise(run))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.tensorboard import EventFiles
+from tuiapp.library.exporters import What
+from tuiapp.library.exporters.tables import is_in
 from tuiapp.library.script_facts import config_of
 
 
-def write(directory: Path, run: RunDir, wants: Callable[[str], bool]) -> int:
-    """Writes the metrics that `wants` admits; returns the number of entries. Raises OSError."""
+def write(path: Path, run: RunDir, what: What) -> int:
+    """Fills a directory; returns the number of entries."""
     reader, count = JournalReader(run.journal), 0
-    with closing(EventFiles(directory, run.run_id, config_of(run), wants)) as files:
+    with closing(EventFiles(path, run.run_id, config_of(run), lambda name: is_in(name, what))) as files:
         while events := reader.read():
             count += sum(map(files.add, events))
     return count

@@ -1,0 +1,32 @@
+"""A run's figures as comma-separated values."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TextIO
+
+from trainers.contract.rundir import RunDir
+from tuiapp.library.exporters import What
+from tuiapp.library.exporters.tables import columns_of, rows_of
+
+
+def write(path: Path, run: RunDir, what: What) -> int:
+    """Writes a new file; returns the number of rows."""
+    with path.open("x", encoding="utf-8", newline="") as file:
+        return write_rows(file, run, what)
+
+
+def write_rows(file: TextIO, run: RunDir, what: What) -> int:
+    """Writes a table to a file without newline translation; returns the number of rows."""
+    columns, table, count = columns_of(run, what), csv.writer(file, lineterminator="\n"), 0
+    table.writerow(map(_no_formula, columns))
+    for row in rows_of(run, what):
+        table.writerow([_no_formula(row.get(column)) for column in columns])
+        count += 1
+    return count
+
+
+def _no_formula(cell: object) -> object:
+    """Text that a spreadsheet would take for a formula is quoted, as its manuals do."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell

@@ -1,0 +1,27 @@
+"""A run's figures as JSON, an object a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from trainers.contract.rundir import RunDir
+from tuiapp.library.exporters import What
+from tuiapp.library.exporters.tables import rows_of
+
+
+def write(path: Path, run: RunDir, what: What) -> int:
+    """Writes a new file; returns the number of rows."""
+    with path.open("x", encoding="utf-8", newline="") as file:
+        return write_rows(file, run, what)
+
+
+def write_rows(file: TextIO, run: RunDir, what: What) -> int:
+    """Writes the rows to an open file; returns their number."""
+    encoder, count = msgspec.json.Encoder(), 0
+    for row in rows_of(run, what):
+        file.write(encoder.encode(row).decode() + "\n")
+        count += 1
+    return count

@@ -1,0 +1,158 @@
+"""A run's figures as rows: what the formats that are tables have in common.
+
+The journal is read piece by piece. A resumed run has steps that were taken twice, after the checkpoint that it resumed
+from: the rows have both, and `attempt` distinguishes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from trainers.contract.events import (
+    AnyEvent,
+    DeviceSample,
+    Event,
+    HostSample,
+    Metrics,
+    Predictions,
+    RankSample,
+    RunStarted,
+)
+from trainers.contract.journal import JournalReader
+from trainers.contract.metrics import HELD_OUT, group_of
+from trainers.contract.rundir import RunDir
+from tuiapp.library.exporters import What
+from tuiapp.state.predictions import class_name, is_matrix
+from tuiapp.state.text import sanitize
+
+Row: TypeAlias = dict[str, object]
+
+_PLACE = ("attempt", "time", "rank", "step", "steps")
+"""Columns before those of the metrics; `steps` is the length of an entry's window, which ends at `step`."""
+
+SAMPLES = (DeviceSample, RankSample, HostSample)
+
+
+def columns_of(run: RunDir, what: What) -> list[str]:
+    """Returns the columns of a table; those of metrics in order of appearance, which reads the journal."""
+    if what == "samples":
+        fields = [name for kind in SAMPLES for name in kind.__struct_fields__ if name not in _base_fields()]
+        return ["attempt", "time", "kind", *dict.fromkeys(fields)]
+    if what == "predictions":
+        return ["attempt", "time", "step", "label", "predicted", "count"]
+    found, columns = dict.fromkeys(_PLACE), _Columns()
+    for event, _ in _events(run):
+        if isinstance(event, Metrics):
+            for name in event.values:
+                if is_in(name, what):
+                    found |= dict.fromkeys(columns.of(name, end) for end, bound in _BOUNDS if bound(event, name))
+    return list(found)
+
+
+def rows_of(run: RunDir, what: What) -> Iterator[Row]:
+    """Yields the rows of a table, in the journal's order; reads it piece by piece."""
+    columns = _Columns()
+    for event, attempt in _events(run):
+        if isinstance(event, Metrics):
+            if what not in ("samples", "predictions"):
+                yield from _metric_rows(event, attempt, what, columns)
+        elif isinstance(event, Predictions):
+            if what == "predictions":
+                yield from _prediction_rows(event, attempt)
+        elif what == "samples" and isinstance(event, SAMPLES):
+            yield _plain_row(event, attempt)
+
+
+def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
+    reader, attempt = JournalReader(run.journal), 1
+    while events := reader.read():
+        for event in events:
+            if isinstance(event, RunStarted):
+                attempt = event.attempt
+            yield event, attempt
+
+
+def is_in(name: str, what: str) -> bool:
+    """Whether a metric is in a part of a run's figures."""
+    return what == "metrics" or (group_of(name) in HELD_OUT) == (what == "evaluations")
+
+
+class _Columns:
+    """The columns of metrics, in order of appearance: two whose names look the same on a screen stay two."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, name: str, end: str) -> str:
+        """Returns the column of a metric's values, or of the bounds that `end` names."""
+        if (name, end) not in self._of:
+            plain = sanitize(name)
+            wanted = first = (f"metric/{plain}" if plain in _PLACE else plain) + end
+            for number in itertools.count(2):
+                if wanted not in self._taken:
+                    break
+                wanted = f"{first} ({number})"
+            self._of[name, end] = wanted
+            self._taken.add(wanted)
+        return self._of[name, end]
+
+
+_BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], ...] = (
+    ("", lambda event, name: event.values[name]),
+    ("_min", lambda event, name: (event.lows or {}).get(name)),
+    ("_max", lambda event, name: (event.highs or {}).get(name)),
+)
+"""Suffix of a column's name -> its values."""
+
+
+def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) -> Iterator[Row]:
+    names = [name for name in event.values if is_in(name, what)]
+    if not names:
+        return
+    size = len(event.values[names[0]])
+    found = [(name, end, bound(event, name)) for name in names for end, bound in _BOUNDS]
+    lists = {columns.of(name, end): values for name, end, values in found if values}
+    lists = {name: values for name, values in lists.items() if len(values) == size}
+    for place, (step, moment) in enumerate(event.places()):
+        count = event.counts[place] if event.counts else 1
+        row: Row = {"attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step, "steps": count}
+        for name, values in lists.items():
+            row[name] = values[place]
+        yield row
+
+
+def _prediction_rows(event: Predictions, attempt: int) -> Iterator[Row]:
+    matrix = is_matrix(event)
+    for label, row in enumerate(event.counts):
+        for place, count in enumerate(row):
+            predicted = class_name(event, place) if matrix else ("right", "wrong")[place > 0]
+            yield {
+                "attempt": attempt, "time": event.time, "step": event.step, "label": class_name(event, label),
+                "predicted": predicted, "count": count,
+            }  # fmt: skip
+
+
+def _plain_row(event: AnyEvent, attempt: int) -> Row:
+    row: Row = {"attempt": attempt, "time": event.time, "kind": event.__struct_config__.tag}
+    for name in event.__struct_fields__:
+        if name not in _base_fields():
+            row[name] = _cell(getattr(event, name))
+    return row
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return sanitize(value)
+    if isinstance(value, (list, tuple, dict, msgspec.Struct)):
+        # Nested values stay JSON, within csv as well.
+        return sanitize(msgspec.json.encode(value).decode())
+    return value
+
+
+def _base_fields() -> tuple[str, ...]:
+    return Event.__struct_fields__
