@@ -100,6 +100,7 @@ def test_what_to_install_is_said() -> None:
         "s",
         packages=("numpy", "no_such_thing_1", "no_such_thing_2"),
         extras=("torch", "jax"),
+        engine="",
         process_per_device=True,
     )
     assert backend.missing() == ["no_such_thing_1", "no_such_thing_2"]
@@ -112,7 +113,7 @@ def test_what_to_install_is_said() -> None:
 
 
 def test_what_needs_an_environment_of_its_own_says_how_to_make_it() -> None:
-    backend = Backend("b", "m", "s", packages=("no_such_thing",), extras=(), process_per_device=False)
+    backend = Backend("b", "m", "s", packages=("no_such_thing",), extras=(), engine="", process_per_device=False)
     assert backend.unavailable() == "no_such_thing not installed: tuiapp env create no_such_thing"
 
 

@@ -34,6 +34,8 @@ class Backend:
     packages: tuple[str, ...]
     """Import names that must be installed."""
     extras: tuple[str, ...]
+    engine: str
+    """What computes, and owns the devices: "torch", "jax" or "mxnet"; "" for a program of the user's own."""
     process_per_device: bool
     """True if each device has its own rank process; False if one process owns all devices."""
     max_cpu_devices: int | None = None
@@ -101,13 +103,13 @@ class Backend:
 
     def without_gpus(self, installed: Installed = OWN) -> str:
         """Why its framework, as it is installed, cannot use GPUs; "" if it can."""
-        if "jax" in self.packages and not any(map(installed.has, JAX_CUDA_PLUGINS)):
+        if self.engine == "jax" and not any(map(installed.has, JAX_CUDA_PLUGINS)):
             pip = "pip" if installed is OWN else f"{shlex.quote(installed.python)} -m pip"
             return f"jax is installed without CUDA: {pip} install 'jax[cuda13]'"
-        torch = installed.version_of("torch") if "torch" in self.packages else None
+        torch = installed.version_of("torch") if self.engine == "torch" else None
         if torch and torch.endswith("+cpu"):
             return f"torch {torch} is a build for CPUs: install one for CUDA, see https://pytorch.org"
-        if mxnet := installed.version_of("mxnet") if "mxnet" in self.packages else None:
+        if mxnet := installed.version_of("mxnet") if self.engine == "mxnet" else None:
             # Builds for CUDA are distributions of other names.
             return f"mxnet {mxnet} is a build for CPUs: install one for CUDA, such as mxnet-cu112"
         return ""
@@ -233,6 +235,7 @@ BACKENDS = {
             "PyTorch DistributedDataParallel: one process per device, gradients averaged by all-reduce",
             packages=("torch",),
             extras=("torch",),
+            engine="torch",
             process_per_device=True,
             keys=("sync_batch_norm", "compile"),
             autocasts=True,
@@ -243,6 +246,7 @@ BACKENDS = {
             "PyTorch DataParallel: one process copies the model to every GPU at each step; CPU: one device only",
             packages=("torch",),
             extras=("torch",),
+            engine="torch",
             process_per_device=False,
             max_cpu_devices=1,
             max_nodes=1,
@@ -257,6 +261,7 @@ BACKENDS = {
             "JAX: one jit-compiled step over a mesh, the batch sharded, the state on every device",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
+            engine="jax",
             process_per_device=False,
             takes_listener=False,
         ),
@@ -266,6 +271,7 @@ BACKENDS = {
             "JAX pmap: one program per device with its replica, gradients averaged by pmean",
             packages=("jax", "flax", "optax"),
             extras=("jax",),
+            engine="jax",
             process_per_device=False,
             takes_listener=False,
         ),
@@ -275,6 +281,7 @@ BACKENDS = {
             "Keras on JAX: one jit-compiled step over a mesh, the batch sharded, the variables on every device",
             packages=("keras", "jax"),
             extras=("keras", "jax"),
+            engine="jax",
             process_per_device=False,
             takes_listener=False,
             keras_backend="jax",
@@ -285,6 +292,7 @@ BACKENDS = {
             "Keras on PyTorch in DistributedDataParallel: one process per device, gradients averaged by all-reduce",
             packages=("keras", "torch"),
             extras=("keras", "torch"),
+            engine="torch",
             process_per_device=True,
             keras_backend="torch",
         ),
@@ -294,6 +302,7 @@ BACKENDS = {
             "MXNet Gluon: one process splits the batch over its contexts, gradients added up by a key-value store",
             packages=("mxnet",),
             extras=(),
+            engine="mxnet",
             process_per_device=False,
             precisions=("float32",),
             environment=(
@@ -314,6 +323,7 @@ BACKENDS = {
             "your own script, unchanged: a process per device in torchrun's environment, or a single one",
             packages=(),
             extras=(),
+            engine="",
             process_per_device=True,
             takes_listener=False,
             builtin=False,

@@ -142,7 +142,7 @@ def jax_memory_fraction(config: RunConfig, gpus: Iterable[Gpu]) -> float | None:
 
 def _divides(config: RunConfig) -> bool:
     """Whether it is decided here how much of its GPUs a configuration takes: JAX is told, unless the user tells it."""
-    return "jax" in BACKENDS[config.backend].packages and not any(map(os.environ.get, JAX_MEMORY_VARIABLES))
+    return BACKENDS[config.backend].engine == "jax" and not any(map(os.environ.get, JAX_MEMORY_VARIABLES))
 
 
 def _beside_pool(free: int) -> int:
@@ -167,7 +167,7 @@ def jax_memory_words(fraction: float) -> str:
 def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> Sequence[Shortage]:
     """Places with too little free memory: each GPU must hold one device's share, the host all of them."""
     wanted = estimate.total if config.platform == "cuda" else on_host(config, estimate)
-    pools = config.platform == "cuda" and "jax" in BACKENDS[config.backend].packages
+    pools = config.platform == "cuda" and BACKENDS[config.backend].engine == "jax"
     found = [
         Shortage(where, wanted + (_beside_pool(free) if pools else 0), free)
         for where, free in free_memory(config, machine)
@@ -215,7 +215,7 @@ def data_copies(config: RunConfig) -> int:
     backend, devices = BACKENDS[config.backend], config.devices // config.nodes
     if backend.process_per_device:
         return devices
-    return 1 + devices if config.platform == "cpu" and "jax" in backend.packages else 1
+    return 1 + devices if config.platform == "cpu" and backend.engine == "jax" else 1
 
 
 def wants_streaming(config: RunConfig, data: Dataset, machine: Machine) -> bool:

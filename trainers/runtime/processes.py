@@ -61,8 +61,8 @@ def rank_environment(plan: Plan, token: str, place: Place) -> dict[str, str]:
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, cores // teams)),
         "PYTHONUNBUFFERED": "1",
         **_allocator_environment(config),
-        **(_nccl_environment() if backend.collectives == "nccl" and "torch" in backend.packages else {}),
-        **(_jax_environment(plan) if "jax" in backend.packages else {}),
+        **(_nccl_environment() if backend.engine == "torch" else {}),
+        **(_jax_environment(plan) if backend.engine == "jax" else {}),
         # Read when Keras is imported; otherwise it looks for TensorFlow.
         **({"KERAS_BACKEND": backend.keras_backend} if backend.keras_backend else {}),
         **{name: value for name, value in backend.environment if name not in os.environ},
