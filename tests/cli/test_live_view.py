@@ -23,8 +23,7 @@ from tuiapp.library.find import find_run
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
 from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.verbs.live_lines import LiveLines
-from tuiapp.verbs.live_view import live_view, progress_bar
+from tuiapp.verbs.live_view import LiveLines, live_view, progress_bar
 
 
 class Screen:

@@ -12,13 +12,12 @@ from tests import histories as h
 from tests.state.folding import fold
 from trainers.config.machine import GpuProcess
 from trainers.contract.events import AnyEvent, DeviceSample, HostSample, MigInstance, RankSample
-from tuiapp.state.devices.efficiency import efficiency_line
+from tuiapp.state.devices.drawing import Line, plain
 from tuiapp.state.devices.gpu_matrix import foreign_processes, gpu_matrix
-from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
 from tuiapp.state.devices.host import host_line, host_rows
+from tuiapp.state.devices.large import efficiency_line
 from tuiapp.state.devices.processes import process_rows
-from tuiapp.state.devices.spans import Line, plain
-from tuiapp.state.devices.view import gpu_views
+from tuiapp.state.devices.view import gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.state.run_state import RunState
 
 WIDTHS = (38, 44, 60, 76, 96, 120, 196)

@@ -10,10 +10,10 @@ from tests import histories as h
 from tests import interrupted
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent, DeviceSample, RankStarted, TelemetrySource
-from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu import HISTORY, MOST_GPUS, same_uuid
+from tuiapp.state.devices.drawing import plain
 from tuiapp.state.devices.gpu_matrix import gpu_matrix
-from tuiapp.state.devices.spans import plain
+from tuiapp.state.devices.large import efficiency_line
+from tuiapp.state.devices.readings import HISTORY, MOST_GPUS, same_uuid
 from tuiapp.state.devices.view import gpu_views
 from tuiapp.state.fold import apply
 

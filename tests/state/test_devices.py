@@ -9,12 +9,10 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.config.machine import GpuProcess
-from tuiapp.state.devices.figures import gigabytes, joules, share
+from tuiapp.state.devices.drawing import gigabytes, joules, line, pad, plain, share
 from tuiapp.state.devices.gpu_matrix import LABEL_CELLS, foreign_processes, gpu_matrix
-from tuiapp.state.devices.gpu_rows import two_rows_each
 from tuiapp.state.devices.host import host_rows
-from tuiapp.state.devices.spans import line, pad, plain
-from tuiapp.state.devices.view import gpu_views
+from tuiapp.state.devices.view import gpu_views, two_rows_each
 
 
 def test_ranks_on_parts_of_a_gpu() -> None:

@@ -24,7 +24,7 @@ from tuiapp.feeds.compare_feed import CompareFeed
 from tuiapp.feeds.feed import JournalFeed
 from tuiapp.state import curves, rank_state, run_state
 from tuiapp.state.curves import Curves
-from tuiapp.state.devices import gpu
+from tuiapp.state.devices import readings
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.fold import apply
 from tuiapp.state.run_state import RunState
@@ -282,12 +282,12 @@ def test_the_efficiency_of_late(run: RunDir) -> None:
 
 
 def test_a_digest_keeps_as_much_as_views_show() -> None:
-    assert digest_keeper.HISTORY >= gpu.HISTORY
+    assert digest_keeper.HISTORY >= readings.HISTORY
     assert digest_keeper.LOG_LINES >= run_state.MAX_LOG_LINES
     assert digest_keeper.CHECKPOINTS >= run_state.MAX_CHECKPOINTS
     assert digest_keeper.BATCHES_PER_RANK >= rank_state.MAX_BATCHES
     assert digest_keeper.BATCHES_PER_RANK / 5 >= run_state.EFFICIENCY_WINDOW_S
     assert digest_keeper.MAX_NAMES == curves.MAX_NAMES
-    assert digest_keeper.MAX_GPUS == gpu.MOST_GPUS
+    assert digest_keeper.MAX_GPUS == readings.MOST_GPUS
     assert digest_keeper.SAMPLE_BUCKETS == curves.SAMPLE_BUCKETS
     assert RunState().alerts.maxlen == digest_keeper.ALERTS

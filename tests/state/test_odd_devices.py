@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import DeviceSample, place_name
+from tuiapp.state.devices.drawing import plain
 from tuiapp.state.devices.gpu_matrix import gpu_matrix
-from tuiapp.state.devices.spans import plain
 from tuiapp.state.devices.view import gpu_views
 
 

@@ -8,7 +8,8 @@ from tests import device_histories as d
 from tests import histories as h
 from tests.state.folding import fold
 from trainers.contract.events import AnyEvent
-from tuiapp.state.devices.process_list import (
+from tuiapp.state.devices.drawing import plain
+from tuiapp.state.devices.processes import (
     PROCESS_KEYS,
     ProcessKey,
     ProcessRow,
@@ -17,7 +18,6 @@ from tuiapp.state.devices.process_list import (
     process_table,
     sort_keys,
 )
-from tuiapp.state.devices.spans import plain
 from tuiapp.state.devices.view import gpu_views
 
 SEEN = {

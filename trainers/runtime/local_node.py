@@ -6,17 +6,21 @@ as a `Sink`.
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import IO, Any, Protocol, TypeAlias
 
 from trainers.config.catalog import BACKENDS
+from trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from trainers.config.machine import inspect_machine
 from trainers.config.memory import jax_memory_words
+from trainers.config.options import ConfigError
 from trainers.config.plan import Plan
+from trainers.config.run_config import RunConfig
 from trainers.contract.events import Event, LogLine, Phase, RankFailed
 from trainers.contract.rundir import RunDir
 from trainers.contract.strays import kill_carriers
@@ -30,10 +34,52 @@ from trainers.runtime.processes import RankProcess, device_environment, rank_env
 from trainers.runtime.reactor import Reactor
 from trainers.runtime.reporters import Reporters
 from trainers.runtime.run_events import script_started_events
-from trainers.runtime.sampling import keep_sampler
 from trainers.runtime.script_metrics import ScriptMetrics
 from trainers.runtime.script_process import script_environment, script_start
+from trainers.telemetry.config import SamplerConfig
 from trainers.telemetry.keeper import SamplerKeeper
+
+
+class _Rank(Protocol):
+    pid: int
+
+
+def keep_sampler(
+    run: RunDir,
+    config: RunConfig,
+    ranks: Mapping[int, _Rank],
+    environment: Mapping[str, str],
+    emit: Callable[[Event], None],
+    watch: Callable[[int, Callable[[], None]], None],
+    forget: Callable[[int], None],
+    own_gpus: Sequence[str],
+) -> SamplerKeeper:
+    """Returns a keeper of the run's sampler, which starts it on its first `advance`.
+
+    `environment` is `rank_environment`'s; `watch` registers a callback for a readable descriptor, `forget` ends that;
+    `own_gpus` are the UUIDs of this node's.
+    """
+    try:
+        interval_s = telemetry_interval_s()
+    except ConfigError:
+        # Refused at launch; a running supervisor ignores it.
+        interval_s = INTERVAL_S
+    gpus = os.environ.get(GPUS_VARIABLE) or ",".join(own_gpus)
+    if not gpus and config.platform == "cuda":
+        # Somebody else started the ranks: they have the GPUs that its environment shows them.
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+    order = SamplerConfig(
+        run_dir=str(run.path),
+        ranks={rank: process.pid for rank, process in ranks.items()},
+        gpus=gpus,
+        interval_s=interval_s,
+    )
+
+    def log() -> IO[bytes]:
+        return open(os.open(run.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+    return SamplerKeeper(order, environment, log, emit, watch, forget)
+
 
 RESAMPLE_S = 1.0
 """From a rank's connection to sampling its process: others may follow."""

@@ -13,7 +13,16 @@ from collections.abc import Callable
 from trainers.contract.lock_note import LockNote, read_note
 from trainers.contract.process_identity import is_alive, machine
 from trainers.contract.rundir import HeldDirectory, RunDir
-from tuiapp.library.queue_watch import keep_watched
+
+
+def keep_watched(run: RunDir) -> None:
+    """Looks whether a process watches a queued run's job, and starts it where there is none; never waits for Slurm."""
+    if run.queued_job() and not run.is_watched():
+        # Imported by few views otherwise.
+        from trainers.launch import watch_queue
+
+        watch_queue(run)
+
 
 LATE_S = 5.0
 """How long to wait for the end of a run of another machine once its lock is free: a cache may not show it yet."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import psutil
 
-from tuiapp.state.devices.process_list import Seen
+from tuiapp.state.devices.processes import Seen
 from tuiapp.state.text import sanitize
 
 COMMAND_CHARACTERS = 400

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import RunInfo, summarise
 from tuiapp.library.find import find_runs, unreadable
-from tuiapp.library.queue_watch import keep_watched
+from tuiapp.library.liveness import keep_watched
 
 _Stamp: TypeAlias = tuple[int, ...]  # inode, size and change time of two files; zeros for one that is missing
 _NOTHING = (0, 0, 0)

@@ -9,7 +9,7 @@ from trainers.contract.metrics import MAX_RANKS, evaluation_of
 from tuiapp.state.array_state import ArrayState
 from tuiapp.state.condition import describe_checkpoint, describe_failure, describe_node, describe_queued, describe_start
 from tuiapp.state.curves import MAX_NAMES, Curves, SampledCurve
-from tuiapp.state.devices.gpu import MOST_GPUS, new_gpu
+from tuiapp.state.devices.readings import MOST_GPUS, new_gpu
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import metric
 from tuiapp.state.node_state import MAX_NODES, NodeState

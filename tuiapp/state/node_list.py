@@ -1,14 +1,29 @@
-"""The nodes side by side: whose ranks lag, which is slow, silent or lost."""
+"""The nodes side by side: whose ranks lag, which is slow, silent or lost; and which are unfolded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tuiapp.state.condition import Condition, Severity
 from tuiapp.state.node_state import NodeState, NodeStatus
 from tuiapp.state.rank_list import RankRow
 from tuiapp.state.run_state import RunState
+
+
+@dataclass(slots=True)
+class NodeGroups:
+    cursor: int = 0
+    unfolded: set[int] = field(default_factory=set)
+
+    def toggle(self, node: int) -> None:
+        self.unfolded ^= {node}
+
+    def move(self, by: int, order: Sequence[int]) -> None:
+        """Moves the cursor among the nodes in the order in which they are listed."""
+        place = order.index(self.cursor) if self.cursor in order else 0
+        self.cursor = order[min(max(0, place + by), len(order) - 1)]
+
 
 _WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from trainers.contract.events import HostSample
-from tuiapp.state.devices.host_history import HostHistory
+from tuiapp.state.devices.readings import HostHistory
 
 NodeStatus: TypeAlias = Literal["awaited", "joined", "silent", "lost"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainers.contract.events import FrameworkMemory, Metrics, PhaseName, RankFailed, RankSample
 from trainers.contract.metrics import EXAMPLES, LOSS, STEP_TIME, loss_of, total
-from tuiapp.state.devices.gpu import HISTORY
+from tuiapp.state.devices.readings import HISTORY
 
 PACE_WINDOW_S = 15.0  # averaging window of a rank's speed: long enough to be calm, short enough to follow a change
 SILENT_AFTER_S = 5.0  # a rank in training is silent after this long, unless its steps are longer

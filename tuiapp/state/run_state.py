@@ -20,8 +20,7 @@ from trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
 from trainers.contract.resume_point import has_more
 from tuiapp.state.array_state import ArrayState, Device
 from tuiapp.state.curves import Curves, SampledCurve
-from tuiapp.state.devices.gpu import GpuState
-from tuiapp.state.devices.host_history import HostHistory
+from tuiapp.state.devices.readings import GpuState, HostHistory
 from tuiapp.state.efficiency import EfficiencyMeter
 from tuiapp.state.metrics import UTILIZATION, ordered
 from tuiapp.state.node_state import NodeState

@@ -44,8 +44,7 @@ from tuiapp.state.text import (
 )
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.verbs.broken_pipe import redirect_to_devnull
-from tuiapp.verbs.live_lines import LiveLines
-from tuiapp.verbs.live_view import live_view, progress_words
+from tuiapp.verbs.live_view import LiveLines, live_view, progress_words
 
 FRAME_S = 0.2  # between two drawings of the view
 LINE_EVERY_S = 10.0  # longest silence without a terminal

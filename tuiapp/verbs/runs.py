@@ -21,8 +21,8 @@ from trainers.contract.resume_point import ResumePoint, resume_point
 from trainers.contract.summary import RunInfo, summarise
 from trainers.contract.wording import describe_alone
 from tuiapp.library.find import UnknownRunError, find_run, list_runs, unreadable
-from tuiapp.library.queue_watch import keep_watched
-from tuiapp.state.devices.efficiency import efficiency_words
+from tuiapp.library.liveness import keep_watched
+from tuiapp.state.devices.large import efficiency_words
 from tuiapp.state.metrics import KNOWN, format_accuracy, metric, ordered
 from tuiapp.state.predictions import predictions_facts
 from tuiapp.state.run_list import BY_NAME, choose, order, state, state_name, tags

@@ -1,11 +1,15 @@
-"""The colour of bands, the styles of severities, and what can be read on a colour."""
+"""The colour of bands, the styles of severities, what can be read on a colour, and drawn lines in a theme's colours."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
+from tuiapp.state.devices.drawing import Line, Span
+from tuiapp.state.palette import series_color
+
 if TYPE_CHECKING:
-    # Imports numpy, which not every screen needs.
     from tuiapp.state.condition import Severity
 
 BAND_COLOR = "#808080"
@@ -37,3 +41,20 @@ def text_on(color: str) -> str:
 def to_rgb(color: str) -> tuple[int, int, int]:
     """Converts a "#RRGGBB" colour to three numbers."""
     return int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)
+
+
+def styled(spans: Line, *, dark: bool) -> Content:
+    """Returns a line for a dark or light theme."""
+    return Content.assemble(*((span.text, _style(span, dark)) for span in spans))
+
+
+def _style(span: Span, dark: bool) -> str:
+    role = span.role
+    if isinstance(role, int):
+        color = series_color(role, dark=dark)
+        style = f"bold {color}" if span.text.isalpha() else color
+    elif role in ("good", "warning", "error"):
+        style = SEVERITY_STYLES[role]
+    else:
+        style = {"": "", "bold": "bold", "muted": MUTED, "info": "$primary"}[role]
+    return f"{style} on $foreground 12%" if span.track else style

@@ -13,22 +13,21 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tuiapp.state.devices.efficiency import efficiency_line
-from tuiapp.state.devices.gpu_rows import one_row_each, two_a_row, two_rows_each
+from tuiapp.state.devices.drawing import Line, Span, line
 from tuiapp.state.devices.host import host_line, host_rows
+from tuiapp.state.devices.large import efficiency_line
 from tuiapp.state.devices.processes import process_rows, rank_processes
-from tuiapp.state.devices.spans import Line, Span, line
-from tuiapp.state.devices.view import GpuView, gpu_views
+from tuiapp.state.devices.view import GpuView, gpu_views, one_row_each, two_a_row, two_rows_each
 from tuiapp.state.node_state import NodeState
 from tuiapp.state.run_state import RunState
 from tuiapp.state.text import format_clock
+from tuiapp.widgets.colors import styled
 from tuiapp.widgets.node_scroll import NodeScroll
-from tuiapp.widgets.spans import styled
 from tuiapp.widgets.text_panel import TextPanel
 
 if TYPE_CHECKING:
     from tuiapp.library.processes import ProcessReader
-    from tuiapp.state.devices.process_list import ProcessKey, Seen
+    from tuiapp.state.devices.processes import ProcessKey, Seen
 
 
 LEAST_LISTED = 3
@@ -158,7 +157,7 @@ class DevicePanel(TextPanel, NodeScroll):
     def _all(self, state: RunState, views: list[GpuView], width: int, height: int, node: int = 0) -> list[Line]:
         # Imported here: they must not delay the first picture.
         from tuiapp.state.devices.large import large_view
-        from tuiapp.state.devices.process_list import process_rows_of, sort_keys
+        from tuiapp.state.devices.processes import process_rows_of, sort_keys
 
         if self._is_here(state, node):
             self._look()

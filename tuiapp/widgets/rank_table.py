@@ -16,8 +16,7 @@ from textual.widgets import Static
 from trainers.contract.metrics import LOSS
 from tuiapp.state.array_state import letter
 from tuiapp.state.condition import Condition
-from tuiapp.state.devices.figures import cores, network
-from tuiapp.state.devices.spans import Line
+from tuiapp.state.devices.drawing import Line, cores, network
 from tuiapp.state.node_list import NodeRow, node_rows
 from tuiapp.state.rank_list import SORT_KEYS, RankRow, SortKey, rank_rows
 from tuiapp.state.rank_state import RankState
@@ -32,9 +31,8 @@ from tuiapp.state.text import (
     format_rate,
     format_seconds,
 )
-from tuiapp.widgets.colors import SEVERITY_STYLES
+from tuiapp.widgets.colors import SEVERITY_STYLES, styled
 from tuiapp.widgets.node_scroll import NodeScroll
-from tuiapp.widgets.spans import styled
 
 WAITING = "no rank has started yet"
 
@@ -227,7 +225,7 @@ class RankTable(Vertical):
         lines: list[Line] = []
         if room > 0:
             # Imported here: it must not delay the first picture.
-            from tuiapp.state.rank_graphs import rank_graphs
+            from tuiapp.state.rank_list import rank_graphs
 
             node = self.query_one(NodeScroll).groups.cursor
             among = self._state.ranks_of(node) if self._state.nodes else None

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widget import Widget
 
 from tuiapp.state.condition import describe_queued, run_words
-from tuiapp.state.devices.spans import join_fitting
+from tuiapp.state.devices.drawing import join_fitting
 from tuiapp.state.metrics import format_accuracy
 from tuiapp.state.run_state import RunState, names
 from tuiapp.state.signs import SIGNS

@@ -6,12 +6,29 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from trainers.contract.events import DeviceSample
-from tuiapp.state.devices.condition import HARMLESS_REASONS, HOT_C, IDLE_PERCENT
-from tuiapp.state.devices.figures import NOT_AVAILABLE, celsius, joules, megahertz, share, traffic, watts
-from tuiapp.state.devices.gpu import GpuState, History, memory_percent
-from tuiapp.state.devices.graph import AXIS, axis, graph
-from tuiapp.state.devices.levels import Level, heat_level, level, sign
-from tuiapp.state.devices.spans import Line, Role, Span, bar_span, line, pad
+from tuiapp.state.devices.drawing import (
+    AXIS,
+    NOT_AVAILABLE,
+    Level,
+    Line,
+    Role,
+    Span,
+    axis,
+    bar_span,
+    celsius,
+    graph,
+    heat_level,
+    joules,
+    level,
+    line,
+    megahertz,
+    pad,
+    share,
+    sign,
+    traffic,
+    watts,
+)
+from tuiapp.state.devices.readings import HARMLESS_REASONS, HOT_C, IDLE_PERCENT, GpuState, History, memory_percent
 from tuiapp.state.devices.view import GpuView, letter_span, mig_name
 from tuiapp.state.text import format_bytes, join_words, sanitize, sparkline
 

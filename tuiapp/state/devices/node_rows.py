@@ -7,13 +7,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 from trainers.contract.events import HostSample
-from tuiapp.state.devices.figures import celsius, network, percent, share
-from tuiapp.state.devices.gpu import memory_percent
-from tuiapp.state.devices.gpu_rows import one_row_each
+from tuiapp.state.devices.drawing import Line, Role, Span, celsius, line, network, pad, percent, share
 from tuiapp.state.devices.host import host_line
 from tuiapp.state.devices.processes import process_rows
-from tuiapp.state.devices.spans import Line, Role, Span, line, pad
-from tuiapp.state.devices.view import GpuView
+from tuiapp.state.devices.readings import memory_percent
+from tuiapp.state.devices.view import GpuView, one_row_each
 from tuiapp.state.node_list import CONDITIONS
 from tuiapp.state.node_state import NodeState
 from tuiapp.state.run_state import RunState
