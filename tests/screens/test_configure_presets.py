@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.content import Content
+from textual.screen import Screen
 from textual.widgets import Button, Input, Static
 
 from tests.screens.configure_app import Start, field, screen, type_into, until
@@ -243,7 +246,30 @@ async def test_the_preset_at_the_cursor_shows_its_whole_text_and_the_others_a_li
         assert lines("d2l-pmap") == 2
 
 
-@pytest.mark.parametrize("columns", range(1, 9))
+@pytest.mark.parametrize("columns", [4, 5])
+async def test_a_scroll_bar_that_takes_the_last_column_does_not_come_and_go(
+    start: Start, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts: list[Screen[Any]] = []
+    lay_out = Screen._refresh_layout
+
+    def count(screen: Screen[Any], *args: Any, **named: Any) -> None:
+        layouts.append(screen)
+        lay_out(screen, *args, **named)
+
+    monkeypatch.setattr(Screen, "_refresh_layout", count)
+    async with start() as pilot:
+        await pilot.resize_terminal(columns, 40)
+        for _ in range(40):
+            before = len(layouts)
+            await asyncio.sleep(0.1)
+            if len(layouts) == before:
+                break
+        else:
+            pytest.fail(f"laid out {len(layouts)} times, and still not at rest")
+
+
+@pytest.mark.parametrize("columns", [1, 5, 8])
 async def test_no_terminal_is_too_narrow_for_a_list(start: Start, columns: int) -> None:
     async with start() as pilot:
         await pilot.resize_terminal(columns, 40)

@@ -71,8 +71,8 @@ class LaunchFacts(Vertical):
         #failure-scroll { height: auto; max-height: 6; display: none; }
         #failure { height: auto; color: $text-error; }
         #command-scroll { height: auto; max-height: 4; }
-        #command { height: auto; }
-
+        /* Without the least width the scroll bar would take the last column, and leave again. */
+        #command { height: auto; min-width: 1; }
     }
     """
 
