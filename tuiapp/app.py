@@ -308,7 +308,8 @@ class TuiApp(ReliableTimers, App[None]):
         """Opens the handbook at the page of the uppermost screen that has one."""
         from tuiapp.screens.manual import ManualScreen
 
-        if isinstance(self.screen, ManualScreen):
+        if any(isinstance(screen, ManualScreen) for screen in self.screen_stack):
+            # It, or the list of its keys in front of it.
             self.screen.dismiss()
             return
         pages = [screen.MANUAL for screen in reversed(self.screen_stack) if hasattr(screen, "MANUAL")]
