@@ -23,7 +23,7 @@ from trainers.config.datasets import Dataset
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import PY, UserCodeError
 from trainers.contract.lines import encode_json
-from trainers.contract.strays import TOKEN, kill_carriers
+from trainers.contract.strays import TOKEN, kill_tagged
 
 LAST_BYTES = 4000
 ANSWER_POLL_S = 0.02
@@ -62,7 +62,7 @@ def examine(config: RunConfig, python: str = sys.executable) -> Dataset:
             # After Ctrl-C, too.
             process.kill()
             process.wait()
-            kill_carriers(token)
+            kill_tagged(token)
         line, last = _content(answer).partition(b"\n")[0], _content(said)[-LAST_BYTES:]
     try:
         found = msgspec.json.decode(line, type=Examined)

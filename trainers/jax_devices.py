@@ -57,7 +57,7 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     """Returns this run's devices, node by node, and sets their arithmetic; this process owns its node's."""
     config = plan.config
     jax.config.update("jax_default_matmul_precision", PRECISIONS[config.precision])
-    keep_what_is_compiled()
+    enable_compilation_cache()
     connect(config)
     own: list[jax.Device] = jax.local_devices()[: plan.local_devices]
     if len(own) < plan.local_devices:
@@ -146,7 +146,7 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
     return jax.make_array_from_process_local_data(sharding, tree)
 
 
-def first_process_s(tree: Any) -> Any:
+def broadcast_from_first(tree: Any) -> Any:
     """A tree's arrays as the first process has them, copied to the host of each.
 
     Initialization may differ between processors, and in a model of the user's own between processes.
@@ -154,7 +154,7 @@ def first_process_s(tree: Any) -> Any:
     return multihost_utils.broadcast_one_to_all(jax.tree.map(np.array, tree))
 
 
-def keep_what_is_compiled() -> None:
+def enable_compilation_cache() -> None:
     """Enables JAX's compilation cache: compiling then takes a second instead of many.
 
     A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.

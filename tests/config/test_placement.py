@@ -11,7 +11,7 @@ from tests.npz import make_arrays, write_npz
 from trainers.config.catalog import MODELS
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import ConfigError
-from trainers.config.placement import misplaced, place
+from trainers.config.placement import place, placement_problems
 from trainers.config.plan import make_plan
 from trainers.config.run_config import RunConfig, build_config, cross_check, parse_toml, to_toml
 
@@ -34,7 +34,7 @@ def refusal(config: RunConfig, gpus: int) -> str:
     with pytest.raises(ConfigError) as caught:
         place(config, machine(gpus))
     (problem,) = caught.value.problems
-    assert [*misplaced(config, machine(gpus)), *cross_check(config)] == [problem]
+    assert [*placement_problems(config, machine(gpus)), *cross_check(config)] == [problem]
     return str(problem)
 
 
@@ -62,7 +62,7 @@ def test_without_gpus_two_cpu_ranks(batch: int, expected: int, platform: str, gp
 def test_a_placed_configuration_stays_where_it_is(gpus: int) -> None:
     placed = place(RunConfig(), machine(gpus))
     assert place(placed, machine(gpus)) == placed
-    assert misplaced(placed, machine(gpus)) == []
+    assert placement_problems(placed, machine(gpus)) == []
 
 
 def test_the_first_gpus_when_there_is_a_count() -> None:
@@ -130,7 +130,8 @@ def test_tf32_where_auto_means_the_cpu() -> None:
 def test_as_a_check_of_a_whole_configuration() -> None:
     with pytest.raises(ConfigError) as caught:
         build_config(
-            {"devices": 6, "global_batch_size": 50, "optimizer": "x"}, checks=[lambda c: misplaced(c, machine(4))]
+            {"devices": 6, "global_batch_size": 50, "optimizer": "x"},
+            checks=[lambda c: placement_problems(c, machine(4))],
         )
     assert [problem.key for problem in caught.value.problems] == ["optimizer", "devices"]
 
@@ -175,7 +176,7 @@ def test_a_data_set_that_is_missing_or_wrong(tmp_path: Path) -> None:
 
 def test_more_is_wrong_than_the_data_set(tmp_path: Path) -> None:
     config = RunConfig(dataset=f"npz:{tmp_path}/none.npz", devices=96, global_batch_size=96)
-    assert [problem.key for problem in misplaced(config, machine(0))] == ["dataset", "devices"]
+    assert [problem.key for problem in placement_problems(config, machine(0))] == ["dataset", "devices"]
 
 
 def test_a_batch_that_a_data_set_of_ones_own_cannot_fill(tmp_path: Path) -> None:

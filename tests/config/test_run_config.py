@@ -10,7 +10,7 @@ from trainers.config.catalog import takes
 from trainers.config.datasets import DATASETS
 from trainers.config.options import ConfigError, Option, Problem
 from trainers.config.plan import make_plan
-from trainers.config.relevance import without_idle
+from trainers.config.relevance import drop_inapplicable
 from trainers.config.run_config import (
     OPTIONS,
     SCHEMA,
@@ -61,7 +61,7 @@ def random_config(dice: random.Random) -> RunConfig:
         if devices and dice.random() < 0.5:
             values["device_ids"] = [f'GPU-{index}-"quoted" \\ é' for index in range(devices)]
         try:
-            return without_idle(build_config(values))
+            return drop_inapplicable(build_config(values))
         except ConfigError:
             continue
 

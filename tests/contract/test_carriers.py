@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 import psutil
 import pytest
 
-from trainers.contract.strays import TOKEN, carriers, kill_carriers
+from trainers.contract.strays import TOKEN, kill_tagged, tagged_processes
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 WITH_GRANDCHILD = f"""
@@ -61,18 +61,18 @@ def test_those_with_the_token_and_no_others(token: str) -> None:
     with ExitStack() as stack:
         ours = [stack.enter_context(process(token))[0] for _ in range(3)]
         others = [stack.enter_context(process(other))[0] for other in (token + "0", token[:-1], "", f"x{token}")]
-        assert sorted(carriers(token)) == sorted(one.pid for one in ours)
-        assert sorted(kill_carriers(token)) == sorted(one.pid for one in ours)
+        assert sorted(tagged_processes(token)) == sorted(one.pid for one in ours)
+        assert sorted(kill_tagged(token)) == sorted(one.pid for one in ours)
         assert [one.wait() for one in ours] == [-signal.SIGKILL] * 3
         assert [one.poll() for one in others] == [None] * 4
-        assert carriers(token) == []
-        assert kill_carriers(token) == []
+        assert tagged_processes(token) == []
+        assert kill_tagged(token) == []
 
 
 def test_a_stopped_process_too(token: str) -> None:
     with process(token) as (stopped, _):
         stopped.send_signal(signal.SIGSTOP)
-        assert kill_carriers(token) == [stopped.pid]
+        assert kill_tagged(token) == [stopped.pid]
         assert stopped.wait() == -signal.SIGKILL
 
 
@@ -82,11 +82,11 @@ def test_what_a_rank_started_in_a_session_of_its_own(token: str, then: str) -> N
         grandchild = int(line)
         if "SystemExit" in then:
             parent.wait()
-            assert carriers(token) == [grandchild]
-        killed = kill_carriers(token)
+            assert tagged_processes(token) == [grandchild]
+        killed = kill_tagged(token)
         assert set(killed) == ({grandchild} if "SystemExit" in then else {grandchild, parent.pid})
         wait_gone(grandchild)
-        assert carriers(token) == []
+        assert tagged_processes(token) == []
 
 
 def test_a_zombie_is_not_waited_for(token: str) -> None:
@@ -94,11 +94,11 @@ def test_a_zombie_is_not_waited_for(token: str) -> None:
         os.kill(dead.pid, signal.SIGKILL)
         wait_gone(dead.pid)
         began = time.monotonic()
-        assert kill_carriers(token, timeout_s=120) == []
+        assert kill_tagged(token, timeout_s=120) == []
         assert time.monotonic() - began < 60
 
 
 def test_this_process_is_never_ended() -> None:
     own = os.environ.get(TOKEN)
     assert own is None
-    assert os.getpid() not in carriers("")
+    assert os.getpid() not in tagged_processes("")

@@ -18,7 +18,7 @@ from tests.processes.nodes import address_of, agent, cable
 from tests.waiting import wait_until
 from trainers.contract.events import Alert, Node
 from trainers.runtime.channel import MAX_KEPT_BYTES, SILENT_S
-from trainers.runtime.nodes import MAX_STRANGERS
+from trainers.runtime.nodes import MAX_UNAUTHENTICATED
 
 ON_TWO = msgspec.structs.replace(
     MLP, launcher="join", nodes=2, network="lo", node_grace_s=60.0, checkpoint_every=0, eval_every=0
@@ -91,7 +91,7 @@ def test_strangers_who_say_nothing_keep_no_node_out(runs_dir: Path, fake: Callab
                             if len(stranger.recv(4096)) == 0:
                                 break
 
-        with in_threads(MAX_STRANGERS, hold):
+        with in_threads(MAX_UNAUTHENTICATED, hold):
             time.sleep(0.5)
             with agent(run):
                 began = time.monotonic()

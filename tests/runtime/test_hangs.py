@@ -11,7 +11,7 @@ from trainers.config.options import ConfigError
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import PhaseName
 from trainers.launch import launch
-from trainers.runtime.watchdog import PHASE_LIMITS_S, HangWatch, Standing, describe
+from trainers.runtime.watchdog import PHASE_LIMITS_S, HangWatch, RankProgress, describe
 
 
 class Run:
@@ -20,19 +20,19 @@ class Run:
     def __init__(self, world_size: int = 4) -> None:
         self.watch = HangWatch(limit_s=30.0)
         self.now = 1000.0
-        self.standings = {rank: Standing(0, "preparing") for rank in range(world_size)}
+        self.standings = {rank: RankProgress(0, "preparing") for rank in range(world_size)}
         self.told: list[float] = []
         self.stopped: set[int] = set()
 
     def put(self, step: int, phase: PhaseName = "training", ranks: tuple[int, ...] | None = None) -> None:
         for rank in ranks if ranks is not None else self.standings:
-            self.standings[rank] = Standing(step, phase)
+            self.standings[rank] = RankProgress(step, phase)
 
     def wait(self, seconds: int, *, steps_each: int = 0) -> None:
         for second in range(seconds):
             if steps_each and second % steps_each == 0:
                 for rank, standing in self.standings.items():
-                    self.standings[rank] = Standing(standing.step + 1, "training")
+                    self.standings[rank] = RankProgress(standing.step + 1, "training")
             for rank, standing in self.standings.items():
                 if rank not in self.stopped:
                     self.watch.hear(rank, standing, self.now)
@@ -51,7 +51,7 @@ def run() -> Run:
 
 
 def test_a_rank_whose_node_does_not_answer_is_not_behind() -> None:
-    standings = {0: Standing(130, "training"), 1: Standing(129, "training")}
+    standings = {0: RankProgress(130, "training"), 1: RankProgress(129, "training")}
     said = describe(30.0, standings, [1], away={1: "node 1 (node-b)"})
     assert said == "no progress for 30 s: node 1 (node-b) does not answer; the other ranks are at step 130"
 
@@ -178,12 +178,12 @@ def test_a_limit_that_cannot_be(monkeypatch: pytest.MonkeyPatch, text: str, tmp_
     ],
 )
 def test_in_words(steps: list[int], words: str) -> None:
-    standings = {rank: Standing(step, "training") for rank, step in enumerate(steps)}
+    standings = {rank: RankProgress(step, "training") for rank, step in enumerate(steps)}
     behind = [rank for rank, step in enumerate(steps) if step < max(steps)]
     assert describe(31.4, standings, behind) == f"no progress for 31 s: {words}"
 
 
 def test_on_several_nodes_those_behind_are_named_with_theirs() -> None:
-    standings = {rank: Standing(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
+    standings = {rank: RankProgress(8 if rank in (9, 10) else 9, "training") for rank in range(16)}
     words = describe(31.4, standings, [9, 10], place_of=lambda rank: f"node {rank // 8}, gpu{rank // 8 + 1:02}")
     assert "ranks 9 and 10 (node 1, gpu02) are behind, at step 8; the 14 others wait at step 9" in words

@@ -73,15 +73,15 @@ def test_the_killer_is_named_when_it_struck_lately(tmp_path: Path) -> None:
     path = tmp_path / "memory.events"
     counter(path, 4)
     watch = OomWatch(100.0, [path])
-    assert watch.struck() is False
+    assert watch.oom_killed() is False
     # Long ago is no news.
     counter(path, 5)
     for second in range(100, 100 + 4 * int(KEEP_S)):
         watch.look(float(second))
-    assert watch.struck() is False
+    assert watch.oom_killed() is False
     counter(path, 6)
     watch.look(100 + 5 * KEEP_S)
-    assert watch.struck() is True
+    assert watch.oom_killed() is True
 
 
 @pytest.mark.parametrize("content", [None, "", "oom 1\n", "oom_kill x\n", "\xff"])
@@ -89,22 +89,22 @@ def test_a_kernel_that_tells_nothing(tmp_path: Path, content: str | None) -> Non
     path = tmp_path / "memory.events"
     if content is not None:
         path.write_text(content)
-    assert OomWatch(0.0, [path]).struck() is None
-    assert OomWatch(0.0, []).struck() is None
+    assert OomWatch(0.0, [path]).oom_killed() is None
+    assert OomWatch(0.0, []).oom_killed() is None
 
 
 def test_a_real_kernel_can_be_asked() -> None:
-    assert OomWatch(time.monotonic()).struck() in (None, False)
+    assert OomWatch(time.monotonic()).oom_killed() in (None, False)
 
 
 @pytest.mark.parametrize(
-    ("struck", "words"),
+    ("oom_killed", "words"),
     [
         (True, "was killed by SIGKILL at step 7 — by the kernel's out-of-memory killer"),
         (False, "was killed by SIGKILL at step 7 — not by the kernel's out-of-memory killer"),
         (None, "was killed by SIGKILL at step 7 — the kernel's out-of-memory killer?"),
     ],
 )
-def test_in_words(struck: bool | None, words: str) -> None:
-    failed = RankFailed(rank=2, signal="SIGKILL", step=7, hint=hint(struck))
+def test_in_words(oom_killed: bool | None, words: str) -> None:
+    failed = RankFailed(rank=2, signal="SIGKILL", step=7, hint=hint(oom_killed))
     assert describe_failure(failed) == f"rank 2 {words}"

@@ -19,7 +19,7 @@ from trainers.config.dataset_error import DatasetError, NotExaminedError
 from trainers.config.datasets import find_dataset
 from trainers.config.machine import Machine
 from trainers.config.placement import place
-from trainers.config.relevance import check_idle, inapplicable_keys
+from trainers.config.relevance import check_inapplicable, inapplicable_keys
 from trainers.config.run_config import RunConfig, to_mapping
 from trainers.data import image_cache
 from trainers.data.image_cache import Picture, decode
@@ -207,7 +207,7 @@ def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_size_goes_with_folders_alone(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    (problem,) = check_idle(RunConfig(image_size=32), ["image_size"])
+    (problem,) = check_inapplicable(RunConfig(image_size=32), ["image_size"])
     assert problem.message == "32 would have no effect with dataset digits: it applies only to folder: or hf:."
     name = write_images(folder)
     monkeypatch.chdir(folder.parent)

@@ -37,9 +37,9 @@ from trainers.jax_devices import (
     Batch,
     TestSet,
     TrainingSet,
+    broadcast_from_first,
     donated,
     evaluate,
-    first_process_s,
     of_step,
     own_part,
     pick_devices,
@@ -67,7 +67,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     training_set = TrainingSet(plan, arrays, split, lambda tree: replicate(tree, split), done, axis=local)
     test_set = TestSet(arrays, config.devices, split, axis=local)
     del arrays
-    state = put_back(create(plan), saved, split) if saved else replicate(first_process_s(create(plan)), split)
+    state = put_back(create(plan), saved, split) if saved else replicate(broadcast_from_first(create(plan)), split)
 
     mapped_step = jax.pmap(partial(make_step, config), "batch", devices=devices, donate_argnums=donated(config))
     # Compiled ahead, so that the first step takes no longer than the others.

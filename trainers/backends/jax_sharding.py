@@ -32,9 +32,9 @@ from trainers.jax_devices import (
     Batch,
     TestSet,
     TrainingSet,
+    broadcast_from_first,
     donated,
     evaluate,
-    first_process_s,
     of_step,
     pick_devices,
     put,
@@ -64,7 +64,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     state = create(plan)
     if checkpoints.resumed:
         state = restore(state, checkpoints.resumed)
-    state = put(first_process_s(state), whole)
+    state = put(broadcast_from_first(state), whole)
 
     def take_batch(done: int | Array, x: Array, y: Array, order: Array | None) -> Batch:
         if order is not None:

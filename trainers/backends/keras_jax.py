@@ -32,9 +32,9 @@ from trainers.jax_devices import (
     Batch,
     TestSet,
     TrainingSet,
+    broadcast_from_first,
     donated,
     evaluate,
-    first_process_s,
     of_step,
     pick_devices,
     put,
@@ -74,7 +74,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     if checkpoints.resumed:
         pure.restore(checkpoints.resumed)
     # Copies: the first step takes over the state's buffers.
-    state = put(first_process_s(pure.state()), whole)
+    state = put(broadcast_from_first(pure.state()), whole)
 
     def take_batch(done: Array, x: Array, y: Array, order: Array | None) -> Batch:
         if order is not None:

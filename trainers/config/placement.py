@@ -116,7 +116,7 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     return msgspec.structs.replace(config, model=model, dataset=dataset)
 
 
-def misplaced(config: RunConfig, machine: Machine) -> list[Problem]:
+def placement_problems(config: RunConfig, machine: Machine) -> list[Problem]:
     """What this machine lacks for a configuration, regardless of how its values fit together."""
     try:
         place(config, machine)

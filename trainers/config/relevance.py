@@ -30,13 +30,13 @@ def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
     }
 
 
-def without_idle(config: RunConfig) -> RunConfig:
+def drop_inapplicable(config: RunConfig) -> RunConfig:
     """Resets values without effect to their defaults."""
     idle = inapplicable_keys(to_mapping(config))
     return msgspec.structs.replace(config, **{key: OPTIONS[key].default for key in idle})
 
 
-def check_idle(config: RunConfig, given: Iterable[str]) -> list[Problem]:
+def check_inapplicable(config: RunConfig, given: Iterable[str]) -> list[Problem]:
     """Reports keys in `given`, those set explicitly, that would be ignored."""
     values = to_mapping(config)
     return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(given))]
@@ -44,7 +44,9 @@ def check_idle(config: RunConfig, given: Iterable[str]) -> list[Problem]:
 
 def check_file(config: RunConfig) -> list[Problem]:
     """Checks a file: if written by this program it has all keys, those without effect at their defaults."""
-    return check_idle(config, [key for key, option in OPTIONS.items() if getattr(config, key) != option.default])
+    return check_inapplicable(
+        config, [key for key, option in OPTIONS.items() if getattr(config, key) != option.default]
+    )
 
 
 def _problem(key: str, values: Mapping[str, Value]) -> Problem:

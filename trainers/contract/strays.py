@@ -1,6 +1,6 @@
 """Finds and ends processes of runs by the token in their environment: ranks, and their children.
 
-`kill_carriers` ends those of one run. Strays are those whose supervisor is gone; they are ended on a person's request.
+`kill_tagged` ends those of one run. Strays are those whose supervisor is gone; they are ended on a person's request.
 
 When a supervisor is killed, its reaper ends its ranks; ranks end themselves when both are gone. What can remain is a
 rank that is stopped or stuck in native code, or what a rank has started. Every process of a run carries the run's token
@@ -45,12 +45,12 @@ class Stray(NamedTuple):
         return self.token[: -_TOKEN_DIGITS - 1]
 
 
-def carriers(token: str) -> list[int]:
+def tagged_processes(token: str) -> list[int]:
     """Pids of the live processes that carry a run's token, except this one."""
     return [pid for pid in _others() if _environ(pid).get(TOKEN) == token]
 
 
-def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
+def kill_tagged(token: str, timeout_s: float = GONE_S) -> list[int]:
     """Sends SIGKILL to every process that carries a token, until there is none; returns their pids.
 
     Python's resource tracker gets `TRACKER_S`: once the others are gone it removes the semaphores and the shared memory
@@ -58,7 +58,7 @@ def kill_carriers(token: str, timeout_s: float = GONE_S) -> list[int]:
     """
     killed: list[int] = []
     began = time.monotonic()
-    while (pids := carriers(token)) and (passed := time.monotonic() - began) < timeout_s:
+    while (pids := tagged_processes(token)) and (passed := time.monotonic() - began) < timeout_s:
         due = [pid for pid in pids if passed > TRACKER_S or _TRACKER not in _command(pid)]
         killed += [pid for pid in due if _kill(pid, token) and pid not in killed]
         time.sleep(0.02)

@@ -16,7 +16,7 @@ from trainers.config.mirror import mirror_directory
 from trainers.config.options import ConfigError, Problem
 from trainers.config.placement import check_facts, place
 from trainers.config.plan import Plan, make_plan
-from trainers.config.relevance import without_idle
+from trainers.config.relevance import drop_inapplicable
 from trainers.config.run_config import RunConfig
 from trainers.config.user_code import UserCodeError
 from trainers.examination import examine
@@ -30,7 +30,7 @@ def prepare(config: RunConfig, machine: Machine) -> Plan:
     hang_limit_s()
     interpreter = find_interpreter(config.backend, config.python)
     backend, installed = BACKENDS[config.backend], look(config, interpreter)
-    config = without_idle(place(config, machine))
+    config = drop_inapplicable(place(config, machine))
     _make_mirror_directory(config)
     if not backend.builtin:
         return make_plan(config, python=interpreter.python)

@@ -131,14 +131,14 @@ class AttachedRank:
         """Its output is its parent's."""
         return []
 
-    def failure(self, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+    def failure(self, oom_killed: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes how it ended, if not by `finish`, and whether that looks like a consequence of another failure."""
         if self.done:
             return None
         record = self.error
         failed = RankFailed(
             rank=self.rank,
-            hint=hint(struck()) if record is None and not self.exit_code else "",
+            hint=hint(oom_killed()) if record is None and not self.exit_code else "",
             exit_code=self.exit_code,
             error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
             traceback=record.traceback if record else "",

@@ -23,7 +23,7 @@ from trainers.config.plan import Plan
 from trainers.config.run_config import RunConfig
 from trainers.contract.events import Event, LogLine, Phase, RankFailed
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import kill_carriers
+from trainers.contract.strays import kill_tagged
 from trainers.runtime import wire
 from trainers.runtime.agreement import Voter
 from trainers.runtime.helper import Helper
@@ -234,7 +234,7 @@ class LocalNode:
             self._sampler.end()
         if self.reporters is not None:
             self.reporters.close()
-        return kill_carriers(self._token)
+        return kill_tagged(self._token)
 
     def dismiss_reaper(self) -> None:
         self._reaper.end()
@@ -281,7 +281,7 @@ class LocalNode:
         if self._metrics is not None:
             self._report(self._metrics.take(monotonic()))
         del self.ranks[rank.rank]
-        failure = rank.failure(self._oom.struck)
+        failure = rank.failure(self._oom.oom_killed)
         rank.close()
         self._sink.on_rank_exited(rank, failure)
 

@@ -58,10 +58,10 @@ from trainers.runtime.reactor import Reactor
 
 E = TypeVar("E", bound=Event)
 
-MAX_STRANGERS = 64
+MAX_UNAUTHENTICATED = 64
 """Connections that have not yet proved the secret."""
 PATIENCE_S = 1.0
-"""After which a stranger has to leave if there are too many; until then the newest has to."""
+"""After which a connection that has not proved the secret is closed if there are too many; until then the newest is."""
 NAMED_S = 4.0
 """A node that says nothing for this long is named."""
 FINISH_S = 2.0
@@ -149,7 +149,7 @@ class Nodes:
         for rank, number in self._planned.items():
             if number:
                 self._links[number].numbers.add(rank)
-        self._strangers: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
+        self._unauthenticated: dict[int, tuple[socket.socket, str, float, bytearray]] = {}
         self._begun = False
         self._listener = socket.socket()
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -217,7 +217,7 @@ class Nodes:
         `failing`: the run ends already, because a rank has failed; a silent node is then the likely cause. `at_once`:
         somebody has asked to end the ranks at once, which a silent node does not hear.
         """
-        for fd, (_, _, deadline, _) in list(self._strangers.items()):
+        for fd, (_, _, deadline, _) in list(self._unauthenticated.items()):
             if now > deadline:
                 self._dismiss(fd)
         lost: list[_Link] = []
@@ -267,7 +267,7 @@ class Nodes:
             one.end()
         self._reactor.forget(self._listener.fileno())
         self._listener.close()
-        for fd in list(self._strangers):
+        for fd in list(self._unauthenticated):
             self._dismiss(fd)
         for path in (self._run.secret, self._run.port):
             path.unlink(missing_ok=True)
@@ -278,8 +278,8 @@ class Nodes:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            if len(self._strangers) >= MAX_STRANGERS:
-                oldest, (_, _, deadline, _) = next(iter(self._strangers.items()))
+            if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
+                oldest, (_, _, deadline, _) = next(iter(self._unauthenticated.items()))
                 if deadline - monotonic() > node_wire.GREETING_S - PATIENCE_S:
                     connection.close()
                     continue
@@ -287,12 +287,12 @@ class Nodes:
             connection.setblocking(False)
             nonce = secrets.token_hex(16)
             fd = connection.fileno()
-            self._strangers[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
-            self._reactor.watch(fd, partial(self._hear_stranger, fd))
+            self._unauthenticated[fd] = connection, nonce, monotonic() + node_wire.GREETING_S, bytearray()
+            self._reactor.watch(fd, partial(self._read_handshake, fd))
             self._answer(connection, Challenge(nonce))
 
-    def _hear_stranger(self, fd: int) -> None:
-        connection, nonce, _, said = self._strangers[fd]
+    def _read_handshake(self, fd: int) -> None:
+        connection, nonce, _, said = self._unauthenticated[fd]
         try:
             data = connection.recv(node_wire.MAX_GREETING_BYTES)
         except BlockingIOError:
@@ -322,7 +322,7 @@ class Nodes:
             self._dismiss(fd)
             return
         self._reactor.forget(fd)
-        del self._strangers[fd]
+        del self._unauthenticated[fd]
         self._join(found, greeting, connection, nonce)
 
     def _find(self, greeting: Greeting) -> _Link | str:
@@ -439,7 +439,7 @@ class Nodes:
             return
 
     def _dismiss(self, fd: int) -> None:
-        connection, *_ = self._strangers.pop(fd)
+        connection, *_ = self._unauthenticated.pop(fd)
         self._reactor.forget(fd)
         connection.close()
 

@@ -34,7 +34,7 @@ class OomWatch:
             while len(self._counts) > 2:
                 self._counts.popleft()
 
-    def struck(self) -> bool | None:
+    def oom_killed(self) -> bool | None:
         """Whether it has killed something within `KEEP_S`; None if unknown."""
         before, now = self._counts[0][1], self._read()
         if before is None or now is None or before.file != now.file:
@@ -47,11 +47,11 @@ class OomWatch:
         return next((_Count(file, count) for file in files if (count := _read_count(file)) is not None), None)
 
 
-def hint(struck: bool | None) -> str:
+def hint(oom_killed: bool | None) -> str:
     """Text to add to "was killed by SIGKILL"; "" if nothing is known."""
-    if struck is None:
+    if oom_killed is None:
         return ""
-    return "by the kernel's out-of-memory killer" if struck else "not by the kernel's out-of-memory killer"
+    return "by the kernel's out-of-memory killer" if oom_killed else "not by the kernel's out-of-memory killer"
 
 
 def _read_count(path: Path) -> int | None:

@@ -260,10 +260,10 @@ class RankProcess:
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
         return [line for tail in self.tails for line in tail.poll(final=final)]
 
-    def failure(self, struck: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
+    def failure(self, oom_killed: Callable[[], bool | None]) -> tuple[RankFailed, bool] | None:
         """Describes its failure, and whether it looks like a consequence of another; None if it did not fail.
 
-        Call once it has ended and its logs were read to their end. `struck`: whether the OOM killer was active.
+        Call once it has ended and its logs were read to their end. `oom_killed`: whether the OOM killer was active.
         """
         returncode = self._process.returncode
         if returncode == 0 and (self.done or self._script):
@@ -274,7 +274,7 @@ class RankProcess:
             rank=self.rank,
             exit_code=exit_code,
             signal=signal_name,
-            hint=hint(struck()) if signal_name == "SIGKILL" else self._why_silent(),
+            hint=hint(oom_killed()) if signal_name == "SIGKILL" else self._why_silent(),
             error=record.error if record else "",
             traceback=record.traceback if record else "",
             last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import kill_carriers
+from trainers.contract.strays import kill_tagged
 from trainers.runtime import notice
 from trainers.runtime.disk_full_safe_stdio import make_stdio_disk_full_safe
 
@@ -34,7 +34,7 @@ def main() -> None:
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         poll.poll()
-    for pid in kill_carriers(token):
+    for pid in kill_tagged(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
     if len(sys.argv) > 3:
         notice.start(RunDir(Path(sys.argv[3])))

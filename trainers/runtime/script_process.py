@@ -143,7 +143,7 @@ def reserve_port(address: str) -> socket.socket:
     return holder
 
 
-class Said(msgspec.Struct, frozen=True):
+class ScriptError(msgspec.Struct, frozen=True):
     """An exception that ended a script."""
 
     error: str
@@ -151,14 +151,14 @@ class Said(msgspec.Struct, frozen=True):
     traceback: str
 
 
-def read_failure(directory: Path, offset: int) -> Said | None:
+def read_failure(directory: Path, offset: int) -> ScriptError | None:
     """Finds the exception that ended a script: in torch's error file, or at the end of its stderr from `offset` on."""
     return read_elastic_error(directory / ELASTIC_ERROR_FILE) or find_traceback(
         read_end(directory / "stderr.log", offset, MAX_TRACEBACK_BYTES)
     )
 
 
-def read_elastic_error(path: Path) -> Said | None:
+def read_elastic_error(path: Path) -> ScriptError | None:
     """Reads the file that torch's `@record` writes; None if there is none, or it has another form."""
     try:
         # Unlike msgspec's, this decoder takes text that is no UTF-8, as an exception's may be.
@@ -167,10 +167,10 @@ def read_elastic_error(path: Path) -> Said | None:
         said, trace = message["message"], message["extraInfo"]["py_callstack"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return Said(error=str(said), traceback=str(trace).strip()) if said else None
+    return ScriptError(error=str(said), traceback=str(trace).strip()) if said else None
 
 
-def find_traceback(text: str) -> Said | None:
+def find_traceback(text: str) -> ScriptError | None:
     """The last traceback of a text, with those that it followed from; None if there is none."""
     lines = _PREFIX.sub("", text).splitlines()
     headers = [number for number, line in enumerate(lines) if line.rstrip().endswith(_HEADER)]
@@ -186,10 +186,10 @@ def find_traceback(text: str) -> Said | None:
     start = headers.pop()
     while headers and any(line.strip() in _CHAIN for line in lines[max(0, start - 3) : start]):
         start = headers.pop()
-    return Said(error=lines[end].strip(), traceback="\n".join(lines[start : end + 1]))
+    return ScriptError(error=lines[end].strip(), traceback="\n".join(lines[start : end + 1]))
 
 
-def _find_syntax_error(lines: list[str]) -> Said | None:
+def _find_syntax_error(lines: list[str]) -> ScriptError | None:
     """A SyntaxError of the script itself has no header."""
     ends = [number for number, line in enumerate(lines) if line.startswith(("SyntaxError", "IndentationError"))]
     if not ends:
@@ -197,4 +197,4 @@ def _find_syntax_error(lines: list[str]) -> Said | None:
     start = max((number for number, line in enumerate(lines[: ends[-1]]) if line.startswith('  File "')), default=None)
     if start is None:
         return None
-    return Said(error=lines[ends[-1]], traceback="\n".join(lines[start : ends[-1] + 1]))
+    return ScriptError(error=lines[ends[-1]], traceback="\n".join(lines[start : ends[-1] + 1]))

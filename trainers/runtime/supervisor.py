@@ -49,7 +49,7 @@ from trainers.contract.events import (
 )
 from trainers.contract.manifest import CheckpointDir, best_saved, read_checkpoint
 from trainers.contract.rundir import RunDir
-from trainers.contract.strays import kill_carriers
+from trainers.contract.strays import kill_tagged
 from trainers.contract.summary import last_attempt, summarise
 from trainers.runtime import disk_full_safe_stdio, notice, wire
 from trainers.runtime.agreement import Agreement, Voter
@@ -369,7 +369,7 @@ class Supervisor:
         self._node.dismiss_reaper()
 
     def _give_up(self, error: Exception) -> None:
-        kill_carriers(self._token)
+        kill_tagged(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
         self._emit(RunEnded(status="failed", reason=reason, summary=self._summary()))
         self._journal.write_at_once()

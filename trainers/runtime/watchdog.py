@@ -31,7 +31,7 @@ SUSPENDED_S = 5.0
 """If the supervisor itself has not run for this long, the ranks may have been suspended with it."""
 
 
-class Standing(NamedTuple):
+class RankProgress(NamedTuple):
     step: int
     """The last one started."""
     phase: PhaseName
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
 
 @dataclass
 class _Rank:
-    standing: Standing
+    standing: RankProgress
     since: float
     stopped_at: float | None = None
 
@@ -53,7 +53,7 @@ class HangWatch:
     _slowest: dict[PhaseName, float] = field(default_factory=dict)
     _looked: float | None = None
 
-    def hear(self, rank: int, standing: Standing, now: float) -> None:
+    def hear(self, rank: int, standing: RankProgress, now: float) -> None:
         known = self._ranks.get(rank)
         if known is None:
             self._ranks[rank] = _Rank(standing, now)
@@ -98,7 +98,7 @@ class HangWatch:
         after = min(10.0, self.limit_s)
         return [n for n, rank in self._ranks.items() if rank.stopped_at is not None and now - rank.stopped_at >= after]
 
-    def standings(self) -> dict[int, Standing]:
+    def standings(self) -> dict[int, RankProgress]:
         return {n: rank.standing for n, rank in sorted(self._ranks.items()) if rank.standing.phase != "done"}
 
     def behind(self) -> list[int]:
@@ -117,7 +117,7 @@ class HangWatch:
 
 def describe(
     silent_s: float,
-    standings: dict[int, Standing],
+    standings: dict[int, RankProgress],
     behind: list[int],
     elsewhere: str = "",
     place_of: Callable[[int], str] = lambda rank: "",
@@ -174,12 +174,12 @@ class Watchdog:
         self._watch = HangWatch()
         self._looked = 0.0
         self._dump: StackDump | None = None
-        self._hang: tuple[float, dict[int, Standing], list[int]] = 0.0, {}, []
+        self._hang: tuple[float, dict[int, RankProgress], list[int]] = 0.0, {}, []
         self._late: int | None = None
         self._stopped: set[int] = set()
 
     def hear(self, heartbeat: wire.Heartbeat, now: float) -> None:
-        self._watch.hear(heartbeat.rank, Standing(heartbeat.step, heartbeat.phase), now)
+        self._watch.hear(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
 
     def hear_stacks(self, stacks: Stacks) -> None:
         """Takes the stacks of a rank on another node; they are dropped if nobody waits for them any more."""

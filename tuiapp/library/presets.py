@@ -16,7 +16,7 @@ from trainers.config.catalog import BACKENDS
 from trainers.config.directories import user_config
 from trainers.config.files import make_private, read_limited, write_atomically
 from trainers.config.options import ConfigError, Problem, shown, suggest
-from trainers.config.relevance import check_file, without_idle
+from trainers.config.relevance import check_file, drop_inapplicable
 from trainers.config.run_config import MAX_FILE_BYTES, OPTIONS, SCHEMA, RunConfig, parse_toml, to_toml_values
 from trainers.config.script import subject, with_absolute_paths
 from tuiapp.state.text import without_directories
@@ -200,7 +200,7 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
     if description:
         document["description"] = description
     # It may be found from another directory, or hold keys of another kind of backend.
-    values = to_toml_values(with_absolute_paths(without_idle(config)))
+    values = to_toml_values(with_absolute_paths(drop_inapplicable(config)))
     for key in OPTIONS.keys() & document.keys() - values.keys():
         del document[key]
     document.update(values)

@@ -9,8 +9,8 @@ from math import floor
 from typing import NamedTuple, get_args
 
 from trainers.contract.rundir import RunDir
-from tuiapp.feeds.about_feed import AboutFeed
 from tuiapp.feeds.feed import Feed
+from tuiapp.feeds.metadata_feed import MetadataFeed
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.state.fold import apply
 from tuiapp.state.run_clock import RunClock
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 class RunReader:
     def __init__(self, run: RunDir, feed: Feed, clock: Callable[[], float]) -> None:
         self._run, self._feed, self._clock = run, feed, RunClock(clock)
-        self._about = AboutFeed(run)
+        self._about = MetadataFeed(run)
         self.replay = feed if isinstance(feed, ReplayFeed) else None
         self.state = self._empty()
         self._generation = 0

@@ -15,7 +15,7 @@ from trainers.config.dataset_error import DatasetError
 from trainers.config.machine import Machine
 from trainers.config.memory import MemoryEstimate, can_estimate, estimate_memory
 from trainers.config.options import ConfigError, Option, Problem, Value, format_value
-from trainers.config.placement import check_data, misplaced, place
+from trainers.config.placement import check_data, place, placement_problems
 from trainers.config.plan import make_plan
 from trainers.config.relevance import inapplicable_keys
 from trainers.config.run_config import OPTIONS, RunConfig, changed_keys, cross_check, to_mapping
@@ -120,7 +120,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None) 
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
     config = msgspec.structs.replace(base, **values)
-    here = misplaced(config, machine) if machine is not None else []
+    here = placement_problems(config, machine) if machine is not None else []
     for found in (check_data(config), here, cross_check(config)):
         # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}

@@ -15,7 +15,7 @@ from types import FrameType
 
 from trainers.config.machine import Machine, inspect_machine
 from trainers.config.memory import can_estimate, estimate_memory
-from trainers.config.placement import misplaced, place
+from trainers.config.placement import place, placement_problems
 from trainers.config.run_config import Check, RunConfig
 from trainers.config.script_texts import MODULE
 from trainers.config.settings import Settings, read_settings, settings_path
@@ -87,7 +87,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     elif options.launcher is not None:
         options.settings.append(f"launcher={options.launcher}")
     machine = inspect_machine()
-    checks = [lambda config: misplaced(config, machine)]
+    checks = [lambda config: placement_problems(config, machine)]
     change = Change(name=options.name, note=options.note, tags=tuple(options.tags))
     about = change.of(About())
     if options.module is not None and options.source is not None:

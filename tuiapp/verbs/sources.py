@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainers.config.files import read_limited
 from trainers.config.options import ConfigError, Problem
-from trainers.config.relevance import check_file, check_idle, inapplicable_keys
+from trainers.config.relevance import check_file, check_inapplicable, inapplicable_keys
 from trainers.config.run_config import (
     MAX_FILE_BYTES,
     OPTIONS,
@@ -85,7 +85,7 @@ def _with_changes(base: dict[str, object], changes: dict[str, object], checks: S
     values = {**base, **changes}
     for key in inapplicable_keys(values) - inapplicable_keys(base) - changes.keys():
         values[key] = OPTIONS[key].default
-    return build_config(values, checks=[*checks, lambda config: check_idle(config, changes)])
+    return build_config(values, checks=[*checks, lambda config: check_inapplicable(config, changes)])
 
 
 def _changes(settings: Sequence[str]) -> dict[str, object]:

@@ -48,7 +48,7 @@ def columns_of(run: RunDir, what: What) -> list[str]:
     for event, _ in _events(run):
         if isinstance(event, Metrics):
             for name in event.values:
-                if is_in(name, what):
+                if in_table(name, what):
                     found |= dict.fromkeys(columns.of(name, end) for end, bound in _BOUNDS if bound(event, name))
     return list(found)
 
@@ -76,7 +76,7 @@ def _events(run: RunDir) -> Iterator[tuple[AnyEvent, int]]:
             yield event, attempt
 
 
-def is_in(name: str, what: str) -> bool:
+def in_table(name: str, what: str) -> bool:
     """Whether a metric is in a part of a run's figures."""
     return what == "metrics" or (group_of(name) in HELD_OUT) == (what == "evaluations")
 
@@ -111,7 +111,7 @@ _BOUNDS: tuple[tuple[str, Callable[[Metrics, str], list[float | None] | None]], 
 
 
 def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) -> Iterator[Row]:
-    names = [name for name in event.values if is_in(name, what)]
+    names = [name for name in event.values if in_table(name, what)]
     if not names:
         return
     size = len(event.values[names[0]])

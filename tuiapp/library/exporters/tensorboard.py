@@ -9,14 +9,14 @@ from trainers.contract.journal import JournalReader
 from trainers.contract.rundir import RunDir
 from trainers.tensorboard import EventFiles
 from tuiapp.library.exporters import What
-from tuiapp.library.exporters.tables import is_in
+from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import config_of
 
 
 def write(path: Path, run: RunDir, what: What) -> int:
     """Fills a directory; returns the number of entries."""
     reader, count = JournalReader(run.journal), 0
-    with closing(EventFiles(path, run.run_id, config_of(run), lambda name: is_in(name, what))) as files:
+    with closing(EventFiles(path, run.run_id, config_of(run), lambda name: in_table(name, what))) as files:
         while events := reader.read():
             count += sum(map(files.add, events))
     return count

@@ -28,7 +28,7 @@ from trainers.contract.metrics import HELD_OUT, group_of
 from trainers.contract.rundir import RunDir
 from trainers.contract.summary import summarise
 from tuiapp.library.exporters import What
-from tuiapp.library.exporters.tables import is_in
+from tuiapp.library.exporters.tables import in_table
 from tuiapp.library.script_facts import with_facts
 from tuiapp.state.comparison import known_values
 
@@ -144,7 +144,7 @@ def main() -> None:
     )
     target.define_metric("*", step_metric="step")
     count = 0
-    for entries, row in rows_of(run, lambda name: is_in(name, what)):
+    for entries, row in rows_of(run, lambda name: in_table(name, what)):
         target.log(row)
         count += entries
     target.summary.update(info.facts.summary)

@@ -16,7 +16,7 @@ from tuiapp.feeds.polling import PollingThread
 POLL_S = 1.0
 
 
-class Beside(NamedTuple):
+class RunMetadata(NamedTuple):
     about: About
     newer: str
     """As of `read_only_reason`."""
@@ -24,11 +24,11 @@ class Beside(NamedTuple):
     """As in run.toml, empty if it cannot be read: all that is known of a run before its first event."""
 
 
-class AboutFeed(PollingThread):
+class MetadataFeed(PollingThread):
     def __init__(self, run: RunDir) -> None:
         super().__init__("about-feed")
         self._run = run
-        self.found: Beside | None = None  # None until it was read
+        self.found: RunMetadata | None = None  # None until it was read
 
     def _poll(self) -> Generator[float, None, None]:
         newer = read_only_reason(self._run)
@@ -36,5 +36,5 @@ class AboutFeed(PollingThread):
         with contextlib.suppress(ConfigError, OSError):
             config = to_toml_values(read_config(self._run))
         while True:
-            self.found = Beside(read_about(self._run)[0], newer, config)
+            self.found = RunMetadata(read_about(self._run)[0], newer, config)
             yield POLL_S
