@@ -22,7 +22,12 @@ _left: SystemExit | None = None
 
 
 class _Raised:
-    """Goes with the SystemExit that it is part of: no code runs any more then, unless it was caught."""
+    """Tells a SystemExit that the script caught from the one that ends it.
+
+    Python drops the exception before it calls atexit's functions, and `sys.exc_info` is empty there: a script that ends
+    by `sys.exit(3)` looks like one that caught it. This object is deleted with the exception: by running code if it was
+    caught, by no code if the interpreter ends.
+    """
 
     def __init__(self, exit: SystemExit) -> None:
         self._exit = exit

@@ -229,7 +229,10 @@ class Run:
             self._say_once(f"sharding of {name}: {type(error).__name__}: {error}")
 
     def finish(self, exit_code: int = 0, **_: Any) -> None:
-        """Ends the run; called at exit, and at the end of a `with` block. A run that is not finished has failed."""
+        """Ends the run; called at exit, and at the end of a `with` block. A run that is not finished has failed.
+
+        Call it with the exit code before `raise SystemExit(code)`: only `sys.exit`, `exit` and `quit` are seen at exit.
+        """
         if self.finished:
             return
         self.finished = True
