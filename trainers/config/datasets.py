@@ -1,11 +1,12 @@
 """The data sets, as data: those with a name, and the user's own.
 
-The facts of an npz:PATH come from its file. Those of `EXAMINED` ones come from a process of its own at the launch: it
-may execute the user's code, or take long. Before that only what can be told at once is checked.
+The facts of the user's own come from its file, or from a process of its own at the launch: it may execute the user's
+code, or take long. Before that only what can be told at once is checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -92,34 +93,42 @@ DATASETS = {
 
 NPZ = "npz:"
 
-PATHS = (NPZ, FOLDER, HF)
-"""Prefixes that a path follows."""
-
-EXAMINED = (PY, FOLDER, HF)
-"""Prefixes of the data sets whose facts are not known before a launch."""
-
 CHECKED_BYTES = 256 << 20
 """Images up to this size are read and checked before a launch, in about a second."""
 
 
-def find_dataset(name: str) -> Dataset:
-    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A kind of data of the user's own, which a prefix of the value names."""
 
-    Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
-    """
-    if known := DATASETS.get(name):
-        return known
-    if name.startswith(EXAMINED):
-        check_source(name)
-        raise NotExaminedError(f"{name} is not examined before a launch.")
-    if not name.startswith(NPZ):
-        raise DatasetError(f"there is no data set {name!r}.")
-    path = absolute(name.removeprefix(NPZ))
+    prefix: str
+    note: str
+    """In the form's menu."""
+    ending: str
+    """Of the names that complete a path; no file's ends with "/"."""
+    module: str
+    """Of `trainers.data`: has `load(facts)`, and where a launch examines it `examine(value, image_size, seed)`."""
+    check: Callable[[str], object]
+    """Checks what can be told of a value at once; raises DatasetError."""
+    facts: Callable[[str], Dataset] | None = None
+    """Reads the facts; None: a launch finds them out, in a process of its own."""
+    is_decoded: bool = False
+    """Whether its images are decoded once, by tuiapp's own interpreter, to `image_size`, and kept in the cache."""
+
+
+def _check_code(value: str) -> None:
+    try:
+        check_code(value)
+    except UserCodeError as error:
+        raise DatasetError(str(error)) from None
+
+
+def _npz_facts(value: str) -> Dataset:
+    path = absolute(value.removeprefix(NPZ))
     facts = read_facts(path)
-    summary = f"{facts.train_examples:,} training images in {path}"
     return Dataset(
-        name,
-        summary,
+        value,
+        f"{facts.train_examples:,} training images in {path}",
         facts.train_examples,
         facts.test_examples,
         facts.input_shape,
@@ -129,18 +138,70 @@ def find_dataset(name: str) -> Dataset:
     )
 
 
-def check_source(name: str) -> None:
-    """Checks what can be told at once of a data set that a launch examines; raises DatasetError if it is wrong."""
-    if name.startswith(FOLDER):
-        find_parts(absolute(name.removeprefix(FOLDER)))
-        return
-    if name.startswith(HF):
-        find_splits(absolute(name.removeprefix(HF)))
-        return
-    try:
-        check_code(name)
-    except UserCodeError as error:
-        raise DatasetError(str(error)) from None
+SOURCES = {
+    source.prefix: source
+    for source in (
+        Source(
+            PY,
+            "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
+            ending=".py",
+            module="user_data",
+            check=_check_code,
+        ),
+        Source(
+            FOLDER,
+            "your own images: a folder per class, below train and test",
+            ending="/",
+            module="image_folder",
+            check=lambda value: find_parts(absolute(value.removeprefix(FOLDER))),
+            is_decoded=True,
+        ),
+        Source(
+            HF,
+            "your own images: parquet files, or a directory of save_to_disk",
+            ending=".parquet",
+            module="saved_dataset",
+            check=lambda value: find_splits(absolute(value.removeprefix(HF))),
+            is_decoded=True,
+        ),
+        Source(
+            NPZ,
+            "your own .npz: x_train, y_train, x_test and y_test",
+            ending=".npz",
+            module="npz",
+            check=_npz_facts,
+            facts=_npz_facts,
+        ),
+    )
+}
+"""Prefix → source."""
+
+
+def source_of(name: str) -> Source | None:
+    """Returns the source of the user's own data; None for a named data set, or an unknown one."""
+    return next((source for prefix, source in SOURCES.items() if name.startswith(prefix)), None)
+
+
+def is_examined(name: str) -> bool:
+    """Whether a launch finds out the facts: they are not known before."""
+    source = source_of(name)
+    return source is not None and source.facts is None
+
+
+def find_dataset(name: str) -> Dataset:
+    """The facts about a data set, read from the file for npz:PATH; raises DatasetError if it is missing or invalid.
+
+    Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
+    """
+    if known := DATASETS.get(name):
+        return known
+    source = source_of(name)
+    if source is None:
+        raise DatasetError(f"there is no data set {name!r}.")
+    if source.facts is not None:
+        return source.facts(name)
+    source.check(name)
+    raise NotExaminedError(f"{name} is not examined before a launch.")
 
 
 def check_images(name: str) -> None:

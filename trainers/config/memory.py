@@ -14,7 +14,7 @@ from math import floor
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, model_size
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import EXAMINED, Dataset, find_dataset
+from trainers.config.datasets import Dataset, find_dataset, is_examined
 from trainers.config.gpu_choice import pick
 from trainers.config.machine import Gpu, Machine
 from trainers.config.options import Problem
@@ -71,7 +71,7 @@ class Shortage:
 
 def can_estimate(config: RunConfig) -> bool:
     """Whether the memory can be estimated: what models and data of the user's own take may not be known."""
-    known = config.model in MODELS and not config.dataset.startswith(EXAMINED)
+    known = config.model in MODELS and not is_examined(config.dataset)
     return known and BACKENDS[config.backend].builtin
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS
 from trainers.config.dataset_error import DatasetError, NotExaminedError
-from trainers.config.datasets import DATASETS, PATHS, Dataset, find_dataset
+from trainers.config.datasets import DATASETS, Dataset, find_dataset, source_of
 from trainers.config.files import absolute, printable
 from trainers.config.gpu_choice import find, most, pick
 from trainers.config.interpreters import find_interpreter, why_not
@@ -111,8 +111,8 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     model, dataset = (
         str(parse_code(value)) if value.startswith(PY) else value for value in (config.model, config.dataset)
     )
-    if prefix := next(filter(dataset.startswith, PATHS), ""):
-        dataset = f"{prefix}{absolute(dataset.removeprefix(prefix))}"
+    if (source := source_of(dataset)) is not None and source.prefix != PY:
+        dataset = f"{source.prefix}{absolute(dataset.removeprefix(source.prefix))}"
     return msgspec.structs.replace(config, model=model, dataset=dataset)
 
 

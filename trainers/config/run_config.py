@@ -11,11 +11,9 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 import msgspec
 
 from trainers.config.catalog import BACKENDS, MODELS, OPTIMIZER_SLOTS, backends_with, takes
-from trainers.config.datasets import DATASETS, EXAMINED, NPZ, Dataset
-from trainers.config.image_folder import FOLDER
+from trainers.config.datasets import DATASETS, SOURCES, Dataset
 from trainers.config.mirror import OFF, TENSORBOARD
 from trainers.config.options import ConfigError, Kind, Option, Problem, Value, shown, suggest
-from trainers.config.saved_dataset import HF
 from trainers.config.script_texts import check_name, compile_pattern, read_environment, split_words
 from trainers.config.user_code import PY
 
@@ -44,7 +42,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     model: Annotated[str, Option("Trainer", "Model", "what is trained", choices=tuple(MODELS), prefixes=(PY,))] = "net"
     dataset: Annotated[
-        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=(*EXAMINED, NPZ))
+        str, Option("Trainer", "Data", "what it is trained on", choices=tuple(DATASETS), prefixes=tuple(SOURCES))
     ] = "digits"
     script: Annotated[
         str, Option("Trainer", "Script", "its path, or module:NAME", text="script", only=_with_key("script"))
@@ -104,7 +102,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "pixels a side",
             minimum=8,
             maximum=1024,
-            only=("dataset", (FOLDER, HF)),
+            only=("dataset", tuple(prefix for prefix, source in SOURCES.items() if source.is_decoded)),
         ),
     ] = 64
 

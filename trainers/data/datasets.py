@@ -15,15 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import EXAMINED, NPZ, Dataset
-from trainers.config.image_folder import FOLDER
+from trainers.config.datasets import Dataset, is_examined, source_of
 from trainers.config.plan import Plan
-from trainers.config.saved_dataset import HF
-from trainers.data import npz, public, user_data
+from trainers.data import public
 from trainers.data.arrays import Arrays, Images, Labels, StoredArrays
-from trainers.data.image_cache import open_cached
 from trainers.data.prepare import prepare
-from trainers.data.split import split_rows
+from trainers.data.sources import module_of, open_stored
 from trainers.data.stored import StoredImages
 
 __all__ = [
@@ -51,7 +48,7 @@ def open_planned(plan: Plan) -> Arrays | StoredArrays:
     prepare(plan.data)
     if not plan.streamed:
         return load(plan.data)
-    if plan.data.name.startswith(EXAMINED):
+    if is_examined(plan.data.name):
         return open_stored(plan.data)
     arrays = load(plan.data)
     return StoredArrays(StoredImages(arrays.x_train), arrays.y_train, StoredImages(arrays.x_test), arrays.y_test)
@@ -60,28 +57,13 @@ def open_planned(plan: Plan) -> Arrays | StoredArrays:
 def load(data: Dataset) -> Arrays:
     """Loads a data set, downloading what is missing; raises DatasetError if a file is damaged or unavailable."""
     name = data.name
-    if name.startswith(EXAMINED):
+    if is_examined(name):
         return open_stored(data).resident()
-    if name.startswith(NPZ):
-        return npz.load(data)
+    if source_of(name) is not None:
+        arrays: Arrays = module_of(name).load(data)
+        return arrays
     loaders = {"digits": _load_digits, "cifar10": public.load_cifar10}
     return loaders[name]() if name in loaders else public.load_idx(name)
-
-
-def open_stored(data: Dataset) -> StoredArrays:
-    """Opens a data set that a launch has examined; its images are read when they are wanted. Raises DatasetError."""
-    if data.name.startswith((FOLDER, HF)) and (found := open_cached(data.checksum)) is not None:
-        return split_rows(*found, data)
-    # To decode them takes Pillow, and pyarrow, which are not wanted otherwise.
-    if data.name.startswith(FOLDER):
-        from trainers.data import image_folder
-
-        return image_folder.load(data)
-    if data.name.startswith(HF):
-        from trainers.data import saved_dataset
-
-        return saved_dataset.load(data)
-    return user_data.load(data)
 
 
 def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:

@@ -9,27 +9,18 @@ import msgspec
 
 from trainers.config.dataset_error import DatasetError
 from trainers.config.datasets import Dataset
-from trainers.config.image_folder import FOLDER
 from trainers.config.run_config import RunConfig
-from trainers.config.saved_dataset import HF
 from trainers.config.user_code import UserCodeError, files_of
 from trainers.contract.lines import encode_line
-from trainers.data import user_data
+from trainers.data.sources import module_of
 from trainers.examination import Examined
 from trainers.user_code import format_error
 
 
 def find_facts(config: RunConfig) -> Dataset:
     """Examines a data set; raises DatasetError, and whatever the user's code raises."""
-    if config.dataset.startswith(FOLDER):
-        from trainers.data import image_folder
-
-        return image_folder.examine(config.dataset, config.image_size, config.seed)
-    if config.dataset.startswith(HF):
-        from trainers.data import saved_dataset
-
-        return saved_dataset.examine(config.dataset, config.image_size, config.seed)
-    return user_data.examine(config.dataset)
+    found: Dataset = module_of(config.dataset).examine(config.dataset, config.image_size, config.seed)
+    return found
 
 
 def main() -> None:

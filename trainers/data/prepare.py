@@ -16,16 +16,15 @@ import msgspec
 
 from trainers.config.data_files import FILES
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import Dataset
-from trainers.config.image_folder import FOLDER
-from trainers.config.saved_dataset import HF
+from trainers.config.datasets import Dataset, source_of
 from trainers.runtime import wire
 
 
 def prepare(data: Dataset) -> None:
     """Makes what a rank in another interpreter cannot; raises DatasetError."""
-    python = os.environ.get(wire.PYTHON)
-    if python is None or not (data.name in FILES or data.name.startswith((FOLDER, HF))):
+    python, source = os.environ.get(wire.PYTHON), source_of(data.name)
+    is_made = data.name in FILES or (source is not None and source.is_decoded)
+    if python is None or not is_made:
         return
     command = [python, "-P", "-m", "trainers.data.prepare"]
     done = subprocess.run(command, input=msgspec.json.encode(data), stderr=subprocess.PIPE, check=False)
@@ -43,7 +42,7 @@ def main() -> int:
             for file in FILES[data.name]:
                 fetch(data.name, file)
         else:
-            from trainers.data.datasets import open_stored
+            from trainers.data.sources import open_stored
 
             open_stored(data)
     except DatasetError as error:

@@ -6,7 +6,7 @@ import os
 
 from trainers.config.catalog import BACKENDS
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import EXAMINED, check_images, find_dataset
+from trainers.config.datasets import check_images, find_dataset, is_examined
 from trainers.config.environment import hang_limit_s, telemetry_interval_s
 from trainers.config.installed import Installed
 from trainers.config.interpreters import Interpreter, find_interpreter, find_program
@@ -39,7 +39,7 @@ def prepare(config: RunConfig, machine: Machine) -> Plan:
         raise ConfigError([Problem("platform", message)])
     try:
         check_images(config.dataset)
-        if not config.dataset.startswith(EXAMINED):
+        if not is_examined(config.dataset):
             data = find_dataset(config.dataset)
         else:
             data = examine(config, interpreter.python)

@@ -10,19 +10,18 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static, TextArea
 
 from trainers.contract.about import MAX_NAME_CHARACTERS, About, AboutError, Change, change_about, read_about, split_tags
 from trainers.contract.rundir import RunDir
 from tuiapp.library.in_thread import in_thread
+from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.run_control import tell
 from tuiapp.state.text import sanitize
 from tuiapp.terminal.patience import patiently
-from tuiapp.terminal.resize import ResizeLoopFix
 
 
-class AboutDialog(ModalScreen[Change | None], ResizeLoopFix[Change | None]):
+class AboutDialog(Dialog[Change | None]):
     """Asks what to change, checked while it is typed; None on escape. Writes nothing itself."""
 
     CSS_PATH = "about_dialog.tcss"

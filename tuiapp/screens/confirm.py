@@ -11,12 +11,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from tuiapp.library.in_thread import in_thread
+from tuiapp.screens.dialog import Dialog
 from tuiapp.state.text import sanitize, sanitize_lines
-from tuiapp.terminal.resize import ResizeLoopFix
 
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 
@@ -38,7 +37,7 @@ class Question(NamedTuple):
     """Id, label and variant (default, primary, error, warning) of each; the first is focused."""
 
 
-class Choice(ModalScreen[str | None], ResizeLoopFix[str | None]):
+class Choice(Dialog[str | None]):
     """Asks a question; returns the id of the chosen answer, or None on escape."""
 
     CSS_PATH = "confirm.tcss"

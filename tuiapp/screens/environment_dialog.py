@@ -10,15 +10,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from tuiapp.library.create_environment import CancelledError, CreateError, create, describe
+from tuiapp.screens.dialog import Dialog
 from tuiapp.state.text import format_bytes, sanitize, sanitize_lines
-from tuiapp.terminal.resize import ResizeLoopFix
 
 
-class EnvironmentDialog(ModalScreen[bool], ResizeLoopFix[bool]):
+class EnvironmentDialog(Dialog[bool]):
     """Returns whether the environment was made. Escape cancels at any time, and leaves nothing behind."""
 
     CSS_PATH = "environment_dialog.tcss"

@@ -13,13 +13,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, RadioButton, RadioSet, Static
 
 from tuiapp.library.export import ExportError, check_target
 from tuiapp.library.exporters import EXPORTERS, TABLES, What
+from tuiapp.screens.dialog import Dialog
 from tuiapp.state.text import sanitize
-from tuiapp.terminal.resize import ResizeLoopFix
 
 SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
@@ -41,7 +40,7 @@ class ShapedRadioButton(RadioButton):
         return button if self.value else Content(button.plain.replace(self.BUTTON_INNER, "○"), list(button.spans))
 
 
-class ExportDialog(ModalScreen[Wanted | None], ResizeLoopFix[Wanted | None]):
+class ExportDialog(Dialog[Wanted | None]):
     """Asks for table, format and path, the path checked while it is typed; None on escape. Writes nothing itself."""
 
     CSS_PATH = "export_dialog.tcss"

@@ -11,12 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Static
 
+from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.palette import own_bindings
 from tuiapp.state.text import fit
-from tuiapp.terminal.resize import ResizeLoopFix
 
 KEY_CELLS, WORDS_CELLS = 11, 23
 """Cells of a key and of its description."""
@@ -25,7 +25,7 @@ FRAME_CELLS = 7
 """The dialog's border, padding and scroll bar."""
 
 
-class KeysHelp(ModalScreen[None], ResizeLoopFix[None]):
+class KeysHelp(Dialog[None]):
     """Lists the keys that work on the screen beneath; the same key, or escape, closes it."""
 
     CSS_PATH = "keys_help.tcss"

@@ -10,13 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from tuiapp.screens.dialog import Dialog
 from tuiapp.state.metrics import grouped, metric
 from tuiapp.state.text import sanitize
-from tuiapp.terminal.resize import ResizeLoopFix
 
 MANY = 16
 """With more metrics a search field is shown."""
@@ -27,7 +26,7 @@ NOTHING = ""
 """Returned for no metric."""
 
 
-class MetricList(ModalScreen[str | None], ResizeLoopFix[str | None]):
+class MetricList(Dialog[str | None]):
     """Returns the chosen name, or None on escape; a label `nothing` adds a choice that returns `NOTHING`."""
 
     CSS_PATH = "metric_list.tcss"

@@ -14,12 +14,12 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.fuzzy import Matcher
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.style import Style
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.screens.dialog import Dialog
 
 KEPT = {"Theme", "Maximize", "Minimize", "Screenshot"}
 """Textual's commands that no key of ours has."""
@@ -31,7 +31,7 @@ FRAME_CELLS = 6
 """Its border, padding and scroll bar."""
 
 
-class Palette(ModalScreen[None], ResizeLoopFix[None]):
+class Palette(Dialog[None]):
     """Lists actions with their keys, searched by name; runs the chosen one after closing.
 
     Textual's own takes Enter for the list of an earlier search while a new one is under way.

@@ -11,11 +11,10 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
 from tuiapp.library.presets import NAME_RULE, PresetError, check_name
-from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.screens.dialog import Dialog
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class PresetName:
     """One line; "" keeps that of an existing preset."""
 
 
-class SavePreset(ModalScreen[PresetName | None], ResizeLoopFix[PresetName | None]):
+class SavePreset(Dialog[PresetName | None]):
     """Asks for a checked name and a description to save, rename or duplicate; None on escape. Writes nothing itself."""
 
     CSS_PATH = "save_preset.tcss"

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from trainers.config.dataset_error import DatasetError
-from trainers.config.datasets import EXAMINED
+from trainers.config.datasets import is_examined
 from trainers.config.options import ConfigError
 from trainers.config.plan import make_plan, read_plan
 from trainers.contract.digest import read_digest
@@ -98,7 +98,7 @@ def resume_command(run: RunDir) -> str:
         # Not plan.json: resuming makes a new plan, whether or not the file is intact.
         config = read_config(run)
         # Except for data that only a launch examines.
-        data = read_plan(run.plan).data if config.dataset.startswith(EXAMINED) else None
+        data = read_plan(run.plan).data if is_examined(config.dataset) else None
         plan = make_plan(config, data)
     except (OSError, ValueError, ConfigError, DatasetError):
         return ""

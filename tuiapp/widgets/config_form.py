@@ -15,11 +15,9 @@ from textual.message import Message
 from textual.widgets import Static
 
 from trainers.config.catalog import BACKENDS, MODELS
-from trainers.config.datasets import DATASETS, NPZ
-from trainers.config.image_folder import FOLDER
+from trainers.config.datasets import DATASETS, SOURCES
 from trainers.config.machine import Machine
 from trainers.config.options import GROUPS
-from trainers.config.saved_dataset import HF
 from trainers.config.user_code import PY
 from tuiapp.library.environments import find_environments
 from tuiapp.state.draft import FIELDS, Draft
@@ -39,10 +37,7 @@ NOTES: dict[str, dict[str, str]] = {
     },
     "dataset": {
         **{dataset.name: dataset.summary for dataset in DATASETS.values()},
-        PY: "your own, FILE:NAME: () → x_train, y_train, x_test, y_test",
-        FOLDER: "your own images: a folder per class, below train and test",
-        HF: "your own images: parquet files, or a directory of save_to_disk",
-        NPZ: "your own .npz: x_train, y_train, x_test and y_test",
+        **{prefix: source.note for prefix, source in SOURCES.items()},
     },
 }
 """Configuration key → value → one-line description."""

@@ -14,8 +14,8 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from trainers.config.datasets import SOURCES
 from trainers.config.mirror import TENSORBOARD
-from trainers.config.saved_dataset import HF
 from tuiapp.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.field_words import CONTROL_CELLS, FieldWords
@@ -23,8 +23,8 @@ from tuiapp.widgets.path_suggester import PathSuggester
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/"}
 """How the names end that complete a path: no file's ends with "/"."""
-ENDINGS = {HF: ".parquet", TENSORBOARD: "/"}
-"""The same after a prefix, where it is not the prefix's own name."""
+ENDINGS = {**{prefix: source.ending for prefix, source in SOURCES.items()}, TENSORBOARD: "/"}
+"""The same after a prefix."""
 
 
 class OptionField(Widget):
@@ -85,7 +85,7 @@ class OptionField(Widget):
             yield choice
             if self.option.prefixes:
                 box = Input(self._text, compact=True, select_on_focus=False, classes="path")
-                box.suggester = PathSuggester({one: ENDINGS.get(one, f".{one[:-1]}") for one in self.option.prefixes})
+                box.suggester = PathSuggester({one: ENDINGS[one] for one in self.option.prefixes})
                 box.display = typed
                 yield box
         elif self.option.text != "word":
