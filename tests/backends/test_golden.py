@@ -51,8 +51,11 @@ BUILTIN = [name for name, backend in BACKENDS.items() if backend.builtin]
 )
 @pytest.mark.parametrize(
     "backend",
-    # What is quick of Keras is held against PyTorch's curve, or another number of ranks'.
-    [pytest.param(name, marks=pytest.mark.slow if name.startswith("keras") else ()) for name in BUILTIN],
+    # What is quick of the others is held against PyTorch's curve, or another number of ranks'.
+    [
+        pytest.param(name, marks=() if name in ("torch-ddp", "jax-sharding", "mxnet-gluon") else pytest.mark.slow)
+        for name in BUILTIN
+    ],
 )
 def test_the_losses_are_those_of_the_file(backend: str, model: str, tmp_path: Path) -> None:
     golden = json.loads((GOLDEN / f"{backend}.json").read_text())

@@ -18,7 +18,13 @@ from trainers.data import user_data
 
 @pytest.mark.parametrize(
     ("backend", "devices"),
-    [("torch-dp", 1), ("jax-sharding", 3), ("jax-pmap", 3), ("keras-jax", 3), ("mxnet-gluon", 3)],
+    [
+        ("torch-dp", 1),
+        ("jax-sharding", 3),
+        ("jax-pmap", 3),
+        pytest.param("keras-jax", 3, marks=pytest.mark.slow),
+        ("mxnet-gluon", 3),
+    ],
 )
 @pytest.mark.parametrize("name", ["arrays", "mapped"])
 def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: str) -> None:

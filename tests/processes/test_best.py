@@ -14,7 +14,7 @@ from trainers.contract.manifest import list_checkpoints
 from trainers.contract.summary import summarise
 
 
-@pytest.mark.parametrize("by", ["accuracy", "loss"])
+@pytest.mark.parametrize("by", [pytest.param("accuracy", marks=pytest.mark.slow), "loss"])
 def test_what_is_kept_marked_and_listed_as_best(by: str, runs_dir: Path) -> None:
     config = RunConfig(
         model="mlp", platform="cpu", devices=1, learning_rate=0.01, epochs=4, keep_checkpoints=1, best=by

@@ -33,7 +33,7 @@ def _on(backend: str, config: RunConfig = MLP, **changes: object) -> RunConfig:
     return msgspec.structs.replace(config, backend=backend, **changes)
 
 
-@EACH
+@ONE_AT_LEAST
 def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
     config = _on(backend, model="net", epochs=4)
     with launched(config, runs_dir) as run:
